@@ -1,0 +1,108 @@
+"""Every setting of the server roles, and the only place that reads the environment for them.
+
+Each field names its variable; `docs/settings.md` describes them one by one, and a test compares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from farrier.errors import UsageError
+
+GIB = 1 << 30
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 65536:
+        raise ValueError
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError
+    return number
+
+
+def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> Any:
+    return dataclasses.field(default=default, metadata={"variable": variable, "parse": parse})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Bytes are bytes, times are seconds; a size of 0 means no limit."""
+
+    home: Path = _setting("FARRIER_HOME", Path("~/.farrier").expanduser(), _path)
+    redis_url: str | None = _setting("REDIS_URL", None)
+
+    server: str = _setting("FARRIER_SERVER", "http://127.0.0.1:8440")
+    token: str | None = _setting("FARRIER_TOKEN", None)
+    token_file: Path | None = _setting("FARRIER_TOKEN_FILE", None, _path)
+    device_token: str | None = _setting("FARRIER_DEVICE_TOKEN", None)
+    device_token_file: Path | None = _setting("FARRIER_DEVICE_TOKEN_FILE", None, _path)
+
+    api_host: str = _setting("FARRIER_API_HOST", "127.0.0.1")
+    api_port: int = _setting("FARRIER_API_PORT", 8440, _port)
+    broker_host: str = _setting("FARRIER_BROKER_HOST", "127.0.0.1")
+    broker_port: int = _setting("FARRIER_BROKER_PORT", 8441, _port)
+    tls_cert: Path | None = _setting("FARRIER_TLS_CERT", None, _path)
+    tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
+
+    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 2 * GIB, _count)
+    blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _count)
+    min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _count)
+    blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)
+    events_kept: int = _setting("FARRIER_EVENTS_KEPT", 2000, _count)
+
+    lease_s: float = _setting("FARRIER_LEASE_S", 30.0, _seconds)
+    job_crashes: int = _setting("FARRIER_JOB_CRASHES", 2, _count)
+    job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _count)
+    jobs_at_once: int = _setting("FARRIER_JOBS_AT_ONCE", 1, _count)
+    grace_s: float = _setting("FARRIER_GRACE_S", 10.0, _seconds)
+    drain_s: float = _setting("FARRIER_DRAIN_S", 5.0, _seconds)
+
+    device_expiry_s: float = _setting("FARRIER_DEVICE_EXPIRY_S", 30.0, _seconds)
+    batch_attempts: int = _setting("FARRIER_BATCH_ATTEMPTS", 3, _count)
+    batch_timeout_s: float = _setting("FARRIER_BATCH_TIMEOUT_S", 900.0, _seconds)
+    quarantine_faults: int = _setting("FARRIER_QUARANTINE_FAULTS", 5, _count)
+    sandbox: str = _setting("FARRIER_SANDBOX", "")
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Raises UsageError with the variable whose value cannot be read."""
+        environ = os.environ if environ is None else environ
+        given: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            variable = field.metadata["variable"]
+            text = environ.get(variable, "")
+            if not text:
+                continue
+            try:
+                given[field.name] = field.metadata["parse"](text)
+            except ValueError:
+                raise UsageError(
+                    f"{variable} is {text!r}", hint=f"{variable}={field.default} is the default"
+                ) from None
+        return cls(**given)
+
+
+def variables() -> dict[str, Any]:
+    """Each variable with its default, in the order of the fields."""
+    return {field.metadata["variable"]: field.default for field in dataclasses.fields(Settings)}

@@ -1,0 +1,64 @@
+"""The two tokens of an installation: users' (REST) and devices' (gRPC)."""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from farrier.errors import StorageError
+from farrier_farm.settings import Settings
+
+
+class TokenRole(enum.StrEnum):
+    USER = "user"
+    DEVICE = "device"
+
+
+def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> str | None:
+    """The token of a role: of the settings, else of the file that the settings name, else of
+    `<home>/<role>.token`, which `create` makes where it is missing (mode 0600).
+
+    Raises StorageError where a named file cannot be read or the directory cannot be written.
+    """
+    token, named = {
+        TokenRole.USER: (settings.token, settings.token_file),
+        TokenRole.DEVICE: (settings.device_token, settings.device_token_file),
+    }[role]
+    if token:
+        return token
+    path = named or settings.home / f"{role}.token"
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        if named is not None:
+            raise StorageError(f"the token file {path} does not exist") from None
+    except OSError as error:
+        raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
+    return _create(path) if create else None
+
+
+def matches(given: str, token: str) -> bool:
+    """Compared in constant time."""
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+def _create(path: Path) -> str:
+    """Links a complete file into place, so that two starts at once agree on one token."""
+    token = secrets.token_urlsafe(32)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token + "\n")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return path.read_text().strip()
+        finally:
+            draft.unlink()
+    except OSError as error:
+        raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
+    return token
