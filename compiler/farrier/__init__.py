@@ -1,0 +1,1 @@
+"""Farrier fits deep-learning models to the hardware they run on."""

@@ -1,0 +1,95 @@
+"""What the REST API answers, as plain data: jobs, devices, events, and errors from problem+json."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from farrier import progress
+from farrier.errors import FarrierError, ServiceError
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One compilation on the farm, as the server saw it last. Times are seconds since 1970."""
+
+    id: str
+    name: str
+    model: str  # sha256 of the model's bytes
+    options: Mapping[str, Any]
+    state: str
+    stage: str | None
+    trials: int
+    planned: int | None
+    best_ms: float | None
+    seconds_left: float | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    attempts: int
+    error: Mapping[str, Any] | None  # problem+json of a failed job
+    result: Mapping[str, Any] | None  # artifact's sha256 and size, report
+
+    @property
+    def finished(self) -> bool:
+        """Whether the state is final: it will never change again."""
+        return self.state in FINAL_STATES
+
+    def raise_for_state(self) -> None:
+        """Raises the error of a job that failed or was cancelled."""
+        if self.error is not None:
+            raise error_from_problem(self.error)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """One machine that measures."""
+
+    id: str
+    name: str
+    target: str
+    state: str
+    facts: Mapping[str, Any]
+    last_seen: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The job went to another state; `error` is the problem of a job that failed."""
+
+    state: str
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+Update: TypeAlias = progress.Event | StateChanged
+"""What `Client.watch` yields."""
+
+
+def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
+    """The error that the server raised, rebuilt from its `code`; an unknown code is a ServiceError."""
+    detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
+    kind = _errors_by_code().get(str(problem.get("code")), ServiceError)
+    return kind(detail, hint=str(problem.get("hint") or ""))
+
+
+def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
+    """A `Job` or `Device` from its JSON object. Fields that a newer server adds are left out.
+
+    Raises ServiceError when a field is missing.
+    """
+    names = [field.name for field in dataclasses.fields(kind)]
+    try:
+        return kind(**{name: raw[name] for name in names})
+    except KeyError as missing:
+        raise ServiceError(f"the server's {kind.__name__} has no field {missing}") from None
+
+
+def _errors_by_code() -> dict[str, type[FarrierError]]:
+    return {kind.code: kind for kind in FarrierError.__subclasses__()}

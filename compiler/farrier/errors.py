@@ -1,0 +1,149 @@
+"""Errors that a user can act on.
+
+Each says what is wrong, where, and what to do about it; the command line prints one and exits with
+`exit_code`, the REST API answers with `http_status` and the same words as problem+json. Anything
+else that escapes is a defect of Farrier and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FarrierError(Exception):
+    """Base of every error meant for a user.
+
+    `message` names the thing and the clash; `hint` says the way out, as a command where there is one.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(FarrierError):
+    """An option, target or shape that makes no sense."""
+
+    code = "usage"
+    exit_code = 2
+    http_status = 400
+
+
+class InvalidModelError(FarrierError):
+    """The bytes are not an ONNX model that Farrier can read: truncated, empty, too large, malformed."""
+
+    code = "invalid-model"
+    exit_code = 3
+    http_status = 422
+
+
+class UnsupportedOperatorError(FarrierError):
+    """The model uses operators that Farrier does not know; the message lists all of them."""
+
+    code = "unsupported-operator"
+    exit_code = 4
+    http_status = 422
+
+
+class UnresolvedShapeError(FarrierError):
+    """Dimensions have no value; the hint is the `--shape` that would fix them."""
+
+    code = "unresolved-shape"
+    exit_code = 5
+    http_status = 422
+
+
+class InputMismatchError(FarrierError):
+    """An array given at run time has another name, dtype or shape than the model expects."""
+
+    code = "input-mismatch"
+    exit_code = 6
+    http_status = 422
+
+
+class ArtifactError(FarrierError):
+    """A file is not an artifact of Farrier, is damaged, or was built for another machine."""
+
+    code = "artifact"
+    exit_code = 7
+    http_status = 422
+
+
+class VerificationError(FarrierError):
+    """The compiled model's outputs differ from the reference by more than the tolerance."""
+
+    code = "verification"
+    exit_code = 8
+    http_status = 500
+
+
+class StorageError(FarrierError):
+    """A disk is full, or a directory cannot be read or written."""
+
+    code = "storage"
+    exit_code = 9
+    http_status = 507
+
+
+class ServiceError(FarrierError):
+    """The server, Redis or the broker cannot be reached or answered with nonsense."""
+
+    code = "service"
+    exit_code = 10
+    http_status = 503
+
+
+class AuthenticationError(FarrierError):
+    """The token is missing or wrong."""
+
+    code = "authentication"
+    exit_code = 11
+    http_status = 401
+
+
+class NotFoundError(FarrierError):
+    """No such job, artifact or upload."""
+
+    code = "not-found"
+    exit_code = 12
+    http_status = 404
+
+
+class NoDeviceError(FarrierError):
+    """No device of the target's kind is connected."""
+
+    code = "no-device"
+    exit_code = 13
+    http_status = 503
+
+
+class CancelledError(FarrierError):
+    """The job was cancelled."""
+
+    code = "cancelled"
+    exit_code = 14
+    http_status = 409
+
+
+class ConflictError(FarrierError):
+    """The request clashes with what is there: same key, other content; a state that is final."""
+
+    code = "conflict"
+    exit_code = 15
+    http_status = 409
+
+
+class CompilerError(FarrierError):
+    """A pass, schedule or code generator broke an invariant: a defect of Farrier, with the place."""
+
+    code = "compiler"
+    exit_code = 70
+    http_status = 500

@@ -1,0 +1,277 @@
+"""Scalar expressions, shared by the tensor and the loop grammar.
+
+    expr   = Const(value, dtype) | Var(name) | Load(buffer, [expr])
+           | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
+           | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
+    unary  = neg | abs | exp | log | sqrt | erf | tanh | floor | ceil | round | not | sin | cos
+    binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
+    buffer = name : dtype[int, ...] [@layout] in scope
+
+Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and `mod`
+on integers round towards negative infinity. `round` is half to even. min and max propagate NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import TypeAlias
+
+from farrier.ir.types import DType, Layout, TensorType
+
+
+class Scope(enum.StrEnum):
+    """Where a buffer lives."""
+
+    PARAM = "param"  # an argument of the kernel
+    CONSTANT = "constant"  # an argument whose content is known at compile time, so it can be packed
+    WORKSPACE = "workspace"  # scratch memory shared by all threads of one call
+    LOCAL = "local"  # scratch memory of one thread, allocated where it stands
+    REGISTER = "register"  # values only: every index must be constant after unrolling
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named tensor that expressions load from and statements store to."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout | None = None
+    scope: Scope = Scope.PARAM
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape, self.layout)
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.nbytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axis:
+    """A named iteration range `[0, extent)`."""
+
+    name: str
+    extent: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Const:
+    value: int | float | bool
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        # NaN equals itself and 0.0 differs from -0.0: constants are bit patterns here.
+        return isinstance(other, Const) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        value = math.copysign(math.nan, 1) if self.value != self.value else self.value
+        return (self.dtype.value, repr(value))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Var:
+    """A loop variable: an i64."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+class UnaryOp(enum.StrEnum):
+    NEG = "neg"
+    ABS = "abs"
+    EXP = "exp"
+    LOG = "log"
+    SQRT = "sqrt"
+    ERF = "erf"
+    TANH = "tanh"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"
+    NOT = "not"
+    SIN = "sin"
+    COS = "cos"
+
+
+class BinaryOp(enum.StrEnum):
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    MOD = "mod"
+    MIN = "min"
+    MAX = "max"
+    POW = "pow"
+    LT = "lt"
+    LE = "le"
+    EQ = "eq"
+    NE = "ne"
+    AND = "and"
+    OR = "or"
+
+    @property
+    def is_comparison(self) -> bool:
+        return self in (BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ, BinaryOp.NE)
+
+
+class ReduceOp(enum.StrEnum):
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    PROD = "prod"
+
+    @property
+    def binary(self) -> BinaryOp:
+        """The operator that joins two partial results."""
+        return _COMBINE[self]
+
+    def identity(self, dtype: DType) -> Const:
+        """The value that the reduction of nothing has."""
+        if self is ReduceOp.SUM or self is ReduceOp.PROD:
+            one_or_zero = int(self is ReduceOp.PROD)
+            return Const(float(one_or_zero) if dtype.is_float else one_or_zero, dtype)
+        lowest = self is ReduceOp.MAX
+        if dtype.is_float:
+            return Const(-math.inf if lowest else math.inf, dtype)
+        if dtype is DType.BOOL:
+            return Const(not lowest, dtype)
+        bits = dtype.nbytes * 8
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+        return Const(low if lowest else high, dtype)
+
+
+_COMBINE = {
+    ReduceOp.SUM: BinaryOp.ADD,
+    ReduceOp.MAX: BinaryOp.MAX,
+    ReduceOp.MIN: BinaryOp.MIN,
+    ReduceOp.PROD: BinaryOp.MUL,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unary:
+    op: UnaryOp
+    operand: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Binary:
+    op: BinaryOp
+    left: Expr
+    right: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Select:
+    """`then` where `condition` holds, else `otherwise`; the branch not taken is not evaluated, so a
+    Select may guard a Load that would be out of bounds."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion as numpy's astype, but float to integer saturates and NaN becomes 0."""
+
+    dtype: DType
+    operand: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reduce:
+    op: ReduceOp
+    axes: tuple[Axis, ...]
+    body: Expr
+
+
+Expr: TypeAlias = Const | Var | Load | Unary | Binary | Select | Cast | Reduce
+
+
+def dtype_of(expr: Expr) -> DType:
+    """The element type of an expression's value; comparisons are bool, indices i64."""
+    match expr:
+        case Const(_, dtype) | Cast(dtype, _):
+            return dtype
+        case Var():
+            return DType.I64
+        case Load(buffer, _):
+            return buffer.dtype
+        case Unary(_, operand):
+            return dtype_of(operand)
+        case Binary(op, left, _):
+            return DType.BOOL if op.is_comparison else dtype_of(left)
+        case Select(_, then, _):
+            return dtype_of(then)
+        case Reduce(_, _, body):
+            return dtype_of(body)
+
+
+def index(value: int | Expr) -> Expr:
+    """An index expression: integers become i64 constants."""
+    return Const(value, DType.I64) if isinstance(value, int) else value
+
+
+def add(left: int | Expr, right: int | Expr) -> Expr:
+    """`left + right` on indices, constants folded."""
+    return _fold(BinaryOp.ADD, index(left), index(right))
+
+
+def sub(left: int | Expr, right: int | Expr) -> Expr:
+    return _fold(BinaryOp.SUB, index(left), index(right))
+
+
+def mul(left: int | Expr, right: int | Expr) -> Expr:
+    return _fold(BinaryOp.MUL, index(left), index(right))
+
+
+def floordiv(left: int | Expr, right: int) -> Expr:
+    return _fold(BinaryOp.DIV, index(left), index(right))
+
+
+def mod(left: int | Expr, right: int) -> Expr:
+    return _fold(BinaryOp.MOD, index(left), index(right))
+
+
+def less(left: int | Expr, right: int | Expr) -> Expr:
+    return Binary(BinaryOp.LT, index(left), index(right))
+
+
+def both(left: Expr, right: Expr) -> Expr:
+    return Binary(BinaryOp.AND, left, right)
+
+
+def _fold(op: BinaryOp, left: Expr, right: Expr) -> Expr:
+    match op, left, right:
+        case BinaryOp.ADD, Const(a), Const(b):
+            return index(int(a) + int(b))
+        case BinaryOp.SUB, Const(a), Const(b):
+            return index(int(a) - int(b))
+        case BinaryOp.MUL, Const(a), Const(b):
+            return index(int(a) * int(b))
+        case BinaryOp.DIV, Const(a), Const(b):
+            return index(int(a) // int(b))
+        case BinaryOp.MOD, Const(a), Const(b):
+            return index(int(a) % int(b))
+        case BinaryOp.ADD, Const(0), other:
+            return other
+        case BinaryOp.ADD | BinaryOp.SUB, other, Const(0):
+            return other
+        case (BinaryOp.MUL, Const(1), other) | (BinaryOp.MUL | BinaryOp.DIV, other, Const(1)):
+            return other
+        case (BinaryOp.MUL, Const(0), _) | (BinaryOp.MUL, _, Const(0)) | (BinaryOp.MOD, _, Const(1)):
+            return index(0)
+        case _:
+            return Binary(op, left, right)

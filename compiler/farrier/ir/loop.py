@@ -1,0 +1,103 @@
+"""The loop grammar: how a kernel computes.
+
+    function = Function(name, [buffer] params, stmt)
+    stmt     = Block([stmt])
+             | For(var, extent, kind, stmt)          var runs over [0, extent)
+             | Alloc(buffer, stmt)                   buffer exists within stmt; its content is undefined
+             | Store(buffer, [expr], expr)
+             | If(expr, stmt, stmt?)
+             | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
+             | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
+    operand  = Tile(buffer, [expr] origin)
+    kind     = serial | parallel | vectorized | unrolled
+
+Variables are unique within a function. A parallel loop's iterations run in any order on any thread.
+A vectorized loop is innermost, or holds only straight-line stores, and its iterations run in
+lockstep; a store whose index does not depend on its variable, combined with its own old value by
+add, mul, min or max, is a horizontal reduction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TypeAlias
+
+from farrier.ir.expr import Buffer, Expr
+
+
+class LoopKind(enum.StrEnum):
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    statements: tuple[Stmt, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class For:
+    var: str
+    extent: int
+    kind: LoopKind
+    body: Stmt
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alloc:
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Store:
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class If:
+    condition: Expr
+    then: Stmt
+    otherwise: Stmt | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Fetches the cache line of `buffer[indices]` into cache `level` (1, 2 or 3); never faults."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    level: int = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tile:
+    """The part of a buffer that an intrinsic works on: it starts at the logical index `origin`."""
+
+    buffer: Buffer
+    origin: tuple[Expr, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """A call of the tensor intrinsic `name` (see `farrier.intrinsics`): output tile first."""
+
+    name: str
+    operands: tuple[Tile, ...]
+
+
+Stmt: TypeAlias = Block | For | Alloc | Store | If | Prefetch | Intrinsic
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel. `params` are its arguments in the order of the C ABI, outputs last."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    body: Stmt

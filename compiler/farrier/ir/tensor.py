@@ -1,0 +1,38 @@
+"""The tensor grammar: what to compute, and nothing of how.
+
+    program = Program(name, [buffer] inputs, [stage], [buffer] outputs)
+    stage   = Stage(buffer, [axis], expr)        for every point of axes: buffer[axes] = expr
+
+A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier stages
+at any index; `Reduce` stands only at the root. Every buffer is written by one stage, once a point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Axis, Buffer, Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stage:
+    buffer: Buffer
+    axes: tuple[Axis, ...]
+    body: Expr
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """One kernel: inputs and outputs are its arguments in order, outputs last."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[Buffer, ...]
+
+    def stage(self, name: str) -> Stage:
+        """The stage that writes the buffer `name`; raises KeyError."""
+        for stage in self.stages:
+            if stage.buffer.name == name:
+                return stage
+        raise KeyError(name)

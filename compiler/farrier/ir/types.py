@@ -1,0 +1,241 @@
+"""Types shared by the three grammars: element types, layouts, tensor types.
+
+    dtype  = f16 | bf16 | f32 | f64 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | u64 | bool
+    dim    = int | symbol
+    type   = dtype '[' dim, ... ']' ['@' layout]
+    layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...]
+
+A layout says where the elements of a logical tensor lie in memory. Everything above code generation
+indexes tensors by their logical axes; the layout turns that into an address at the very end, so a
+change of layout never rewrites an index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Dim: TypeAlias = int | str
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+class DType(enum.StrEnum):
+    """Element type; the value is its name in IR text."""
+
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    BOOL = "bool"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes an element takes in memory; a bool takes one."""
+        return _NBYTES[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+
+    @property
+    def is_signed(self) -> bool:
+        return self.is_float or self in (DType.I8, DType.I16, DType.I32, DType.I64)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of this element type; BF16 has none and raises ValueError."""
+        import numpy as np
+
+        if self is DType.BF16:
+            raise ValueError("numpy has no bf16")
+        return np.dtype(_NUMPY[self])
+
+    @classmethod
+    def from_numpy(cls, dtype: Any) -> DType:
+        """Raises ValueError for a dtype that no tensor can have (strings, objects, complex)."""
+        import numpy as np
+
+        name = np.dtype(dtype).name
+        for member, numpy_name in _NUMPY.items():
+            if numpy_name == name:
+                return member
+        raise ValueError(f"no tensor element type for numpy {name}")
+
+
+_NBYTES = {
+    DType.F16: 2, DType.BF16: 2, DType.F32: 4, DType.F64: 8,
+    DType.I8: 1, DType.I16: 2, DType.I32: 4, DType.I64: 8,
+    DType.U8: 1, DType.U16: 2, DType.U32: 4, DType.U64: 8, DType.BOOL: 1,
+}  # fmt: skip
+_NUMPY = {
+    DType.F16: "float16", DType.F32: "float32", DType.F64: "float64",
+    DType.I8: "int8", DType.I16: "int16", DType.I32: "int32", DType.I64: "int64",
+    DType.U8: "uint8", DType.U16: "uint16", DType.U32: "uint32", DType.U64: "uint64",
+    DType.BOOL: "bool",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PhysicalDim:
+    """One dimension of memory: the part `(i // div) % mod` of the logical axis `axis`.
+
+    `mod` 0 stands for no modulus: all that remains of the axis.
+    """
+
+    axis: int
+    div: int = 1
+    mod: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a tensor's elements lie: physical dimensions, outermost first, and a zero halo.
+
+    `halo[a]` elements lie before and after axis `a`; they hold zero, so that a convolution reads its
+    padding without a branch. Only an axis whose parts are one plain dimension has a halo.
+
+        NCHW16c, padded by one:
+            dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)
+        weights for 2 vectors of 16 output channels: W[oc, ic, kh, kw]
+            dims = (0 div 32), (1), (2), (3), (0 mod 32)
+    """
+
+    dims: tuple[PhysicalDim, ...]
+    halo: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def plain(cls, rank: int) -> Layout:
+        """Row-major, dense."""
+        return cls(tuple(PhysicalDim(axis) for axis in range(rank)))
+
+    @classmethod
+    def blocked(
+        cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
+    ) -> Layout:
+        """`axis` split by `block`: its outer part stays in place, its inner part goes last."""
+        outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
+        return cls((*outer, PhysicalDim(axis, 1, block)), halo)
+
+    @property
+    def is_plain(self) -> bool:
+        return not any(map(any, self.halo)) and self == dataclasses.replace(
+            Layout.plain(len(self.dims)), halo=self.halo
+        )
+
+    def halo_of(self, axis: int) -> tuple[int, int]:
+        """Elements of zero before and after `axis`."""
+        return self.halo[axis] if self.halo else (0, 0)
+
+    def physical_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Extent of each physical dimension, halo and the padding of partial blocks included."""
+        extents = []
+        for dim in self.dims:
+            whole = shape[dim.axis] + sum(self.halo_of(dim.axis))
+            extents.append(dim.mod or -(-whole // dim.div))
+        return tuple(extents)
+
+    def pack(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The logical `array` as it lies in memory: a dense array of `physical_shape`.
+
+        Halo and partial blocks are zero. A `mod` must be the `div` of the axis's next outer part,
+        which holds for every layout that `transform_layout` accepts.
+        """
+        import numpy as np
+
+        parts = _parts(self, array.ndim)
+        padding, split = [], []
+        for axis, sizes in enumerate(parts):
+            before, after = self.halo_of(axis)
+            inner = math.prod(sizes[1:])
+            whole = array.shape[axis] + before + after
+            padding.append((before, after + -whole % inner))
+            split.extend([-(-whole // inner), *sizes[1:]])
+        padded = np.pad(array, padding).reshape(split)
+        return np.ascontiguousarray(padded.transpose(_order(self, parts)))
+
+    def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The inverse of `pack`: the logical array of `shape`."""
+        import numpy as np
+
+        parts = _parts(self, len(shape))
+        order = _order(self, parts)
+        split = packed.reshape(self.physical_shape(shape)).transpose(np.argsort(order))
+        merged, at = [], 0
+        for sizes in parts:
+            merged.append(math.prod(split.shape[at : at + len(sizes)]))
+            at += len(sizes)
+        whole = split.reshape(merged)
+        window = tuple(
+            slice(self.halo_of(a)[0], self.halo_of(a)[0] + shape[a]) for a in range(len(shape))
+        )
+        return np.ascontiguousarray(whole[window])
+
+
+def _parts(layout: Layout, rank: int) -> list[list[int]]:
+    """For each axis the sizes of its parts, outermost (0: whatever remains) first."""
+    parts: list[list[int]] = []
+    for axis in range(rank):
+        dims = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: -d.div)
+        parts.append([d.mod for d in dims])
+    return parts
+
+
+def _order(layout: Layout, parts: list[list[int]]) -> list[int]:
+    """The transposition from (axis, part) order to physical order."""
+    starts = [sum(len(p) for p in parts[:axis]) for axis in range(len(parts))]
+    order = []
+    for dim in layout.dims:
+        divs = sorted((d.div for d in layout.dims if d.axis == dim.axis), reverse=True)
+        order.append(starts[dim.axis] + divs.index(dim.div))
+    return order
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type, logical shape and layout of a tensor (`layout` None: plain row-major)."""
+
+    dtype: DType
+    shape: Shape
+    layout: Layout | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as integers; raises ValueError where a dim is symbolic."""
+        dims = tuple(dim for dim in self.shape if isinstance(dim, int))
+        if len(dims) != len(self.shape):
+            raise ValueError(f"shape {self.shape} is not static")
+        return dims
+
+    @property
+    def size(self) -> int:
+        """Logical element count."""
+        return math.prod(self.static_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, padding and halo of the layout included."""
+        shape = self.static_shape
+        physical = shape if self.layout is None else self.layout.physical_shape(shape)
+        return math.prod(physical) * self.dtype.nbytes

@@ -1,0 +1,90 @@
+"""What a user may ask of one compilation, the same in Python, on the command line and over REST."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Everything but the model that decides what comes out.
+
+    `shapes` fixes dimensions by input name. `trials` bounds the measured candidates, `budget_s` the
+    seconds spent tuning; with neither, nothing is measured and the analytic ranking decides.
+    """
+
+    target: str = "host"
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    trials: int | None = None
+    budget_s: float | None = None
+    threads: int = 0  # 0: one per core of the target
+    seed: int = 0  # of the search
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 0:
+            raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
+        if self.budget_s is not None and self.budget_s < 0:
+            raise UsageError(f"budget is {self.budget_s} s", hint="--budget 60s")
+        if self.threads < 0:
+            raise UsageError(f"threads is {self.threads}", hint="--threads 0 takes every core")
+
+    @property
+    def tunes(self) -> bool:
+        """Whether anything is to be measured while searching."""
+        return bool(self.trials) or bool(self.budget_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; `from_dict` reads it back."""
+        return {**dataclasses.asdict(self), "shapes": {n: list(s) for n, s in self.shapes.items()}}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
+        """Raises UsageError on an unknown field or a value of the wrong type."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(raw) - known)
+        if unknown:
+            raise UsageError(
+                f"unknown option {', '.join(unknown)}", hint=f"options: {', '.join(sorted(known))}"
+            )
+        fields = dict(raw)
+        try:
+            shapes = {str(n): tuple(int(d) for d in s) for n, s in fields.pop("shapes", {}).items()}
+            return cls(shapes=shapes, **fields)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"malformed options: {error}") from error
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`["x=1,3,224,224"]` → `{"x": (1, 3, 224, 224)}`; raises UsageError with the text at fault."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, dims = text.rpartition("=")
+        try:
+            if not (name and equals):
+                raise ValueError
+            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims else ()
+            if min(shapes[name], default=0) < 0:
+                raise ValueError
+        except ValueError:
+            raise UsageError(
+                f"cannot read the shape {text!r}", hint="--shape NAME=1,3,224,224"
+            ) from None
+    return shapes
+
+
+def parse_budget(text: str) -> float:
+    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds; raises UsageError."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+        if not 0 <= seconds < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"cannot read the budget {text!r}", hint="--budget 60s, 5m or 1h") from None
+    return seconds

@@ -1,0 +1,95 @@
+"""What a compilation says while it runs: plain events, printed by the CLI, stored by the farm.
+
+The pipeline calls one function with each event; the same JSON reaches a watcher over server-sent
+events, so an event holds only JSON types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A named step of the pipeline begins; the names are those of `farrier.pipeline`."""
+
+    stage: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StageFinished:
+    stage: str
+    seconds: float
+    summary: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TasksFound:
+    """The model was partitioned: `tasks` distinct kernels to tune, `kernels` calls of them."""
+
+    tasks: int
+    kernels: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialsMeasured:
+    """A batch of candidates came back. `best_ms` is the model's estimated latency: the sum over
+    kernels of the best time known, measured or predicted."""
+
+    trials: int
+    planned: int | None  # None under a time budget
+    best_ms: float
+    seconds_left: float | None
+    task: str  # the task's printable name
+    failed: int = 0  # candidates of this batch that were wrong, crashed or timed out
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verified:
+    """The whole model ran on the device: outputs compared with the reference, then timed."""
+
+    max_error: float
+    latency_ms: float
+    untuned_ms: float | None
+    device: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Warned:
+    """Something the user should know: a slow path taken, a device that throttles."""
+
+    message: str
+
+
+Event: TypeAlias = (
+    StageStarted | StageFinished | TasksFound | TrialsMeasured | Verified | Warned
+)
+Listener: TypeAlias = Callable[[Event], None]
+
+_KINDS: dict[str, type[Any]] = {
+    "stage-started": StageStarted,
+    "stage-finished": StageFinished,
+    "tasks-found": TasksFound,
+    "trials-measured": TrialsMeasured,
+    "verified": Verified,
+    "warned": Warned,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The event as a flat JSON object; `kind` names its class."""
+    return {"kind": _NAMES[type(event)], **dataclasses.asdict(event)}
+
+
+def from_dict(raw: dict[str, Any]) -> Event:
+    """The inverse of `to_dict`; raises KeyError or TypeError on anything else."""
+    fields = dict(raw)
+    event: Event = _KINDS[fields.pop("kind")](**fields)
+    return event
+
+
+def ignore(event: Event) -> None:
+    """The listener of those who do not listen."""

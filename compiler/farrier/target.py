@@ -1,0 +1,83 @@
+"""The machine that code is made for: its instruction set, cores and caches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+
+from farrier.errors import UsageError
+from farrier_device import describe
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """One kind of machine. Sizes are bytes; caches are per core but for the last level."""
+
+    triple: str  # LLVM's target triple
+    cpu: str  # LLVM's CPU name
+    features: tuple[str, ...]  # the kernel's names of the ISA extensions that code may use, sorted
+    vector_bits: int
+    registers: int  # architectural vector registers
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    @property
+    def lanes(self) -> int:
+        """f32 elements in a vector register."""
+        return self.vector_bits // 32
+
+    @property
+    def fingerprint(self) -> str:
+        """What a tuning record's timing depends on: 16 hex digits over ISA, cores and caches."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# vector width, registers, and the CPU name that LLVM knows, by level of the x86-64 psABI
+_LEVELS = {"x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32)}
+_V3 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"})
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+def parse_target(text: str) -> Target:
+    """`host`, or an x86-64 psABI level (`x86-64-v2`, `-v3`, `-v4`) with this machine's core count
+    and caches; raises UsageError for any other text, and for a host that is not x86-64 Linux."""
+    if text == "host":
+        return host()
+    if text in _LEVELS:
+        return _at_level(text, ())
+    raise UsageError(
+        f"unknown target {text!r}", hint=f"--target host, or one of {', '.join(sorted(_LEVELS))}"
+    )
+
+
+@functools.cache
+def host() -> Target:
+    """The machine this runs on."""
+    machine = describe.describe()
+    if machine.arch != "x86_64":
+        raise UsageError(f"no code generator for {machine.arch} yet", hint="use an x86-64 machine")
+    flags = set(machine.features)
+    level = "x86-64-v4" if flags >= _V4 else "x86-64-v3" if flags >= _V3 else "x86-64-v2"
+    extensions = flags & {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile"}
+    return _at_level(level, tuple(sorted(extensions)))
+
+
+def _at_level(level: str, extensions: tuple[str, ...]) -> Target:
+    machine = describe.describe()
+    bits, registers = _LEVELS[level]
+    return Target(
+        triple="x86_64-unknown-linux-gnu",
+        cpu=level,
+        features=extensions,
+        vector_bits=bits,
+        registers=registers,
+        cores=machine.cores,
+        l1_bytes=machine.l1_bytes or 32 << 10,
+        l2_bytes=machine.l2_bytes or 512 << 10,
+        l3_bytes=machine.l3_bytes or 8 << 20,
+    )

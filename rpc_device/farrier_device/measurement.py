@@ -1,0 +1,189 @@
+"""What a measurement is: plain data that crosses every boundary between compiler, farm and device.
+
+A request names one linked library and the entry points in it; a result says, for each of them, how
+long it ran or how it failed. Failure is a field, never an exception: a candidate that crashes, hangs
+or answers wrong is a fact about the candidate (it trains the cost model), while `DeviceFault` is a
+fact about the device (the batch is measured again elsewhere).
+
+Every entry point has one C signature, for a single kernel and for a whole model alike:
+
+    int32_t entry(void *const *args, const farrier_pool *pool)
+
+`args` holds one pointer an argument, 64-byte aligned, in the order of `Candidate.args`. The entry
+returns 0, or a positive code for a failure of its own.
+
+Standard library only: this module runs on a board that has no numpy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from typing import Any
+
+
+class Role(enum.StrEnum):
+    """What an argument of an entry point is for."""
+
+    INPUT = "input"  # read only; filled from its blob before the first call
+    OUTPUT = "output"  # written; compared with its expected blob after the first call
+    SCRATCH = "scratch"  # read and written; zero at first, never compared
+
+
+class Status(enum.StrEnum):
+    """How one candidate ended."""
+
+    OK = "ok"
+    WRONG = "wrong"  # ran, but its output is outside the tolerance
+    CRASHED = "crashed"  # killed by a signal, or returned a non-zero code
+    TIMEOUT = "timeout"  # did not return within `TimingPolicy.timeout_s`
+    REJECTED = "rejected"  # could not be loaded: missing symbol, unreadable library
+
+
+class DeviceFault(enum.StrEnum):
+    """Why a whole batch says nothing about its candidates."""
+
+    DRIFTED = "drifted"  # the reference kernel's time moved more than `TimingPolicy.max_drift`
+    BUSY = "busy"
+    LOST = "lost"  # the device disappeared in mid-batch
+    NO_SPACE = "no-space"
+    BROKEN = "broken"  # the runner itself failed; the message says how
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an entry point.
+
+    `blob` and `expected` are sha256 hex digests of raw little-endian bytes of exactly `nbytes`.
+    `cold` arguments are flushed out of every cache before each timed call, as weights are in a
+    network that does not fit the last-level cache.
+    """
+
+    role: Role
+    nbytes: int
+    dtype: str = "f32"  # of `expected`: f32, f64, i8, i32, i64, u8, bool
+    blob: str | None = None
+    expected: str | None = None
+    cold: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """One entry point to measure.
+
+    `prepare`, where given, is called once with the same `args` before the first call and is not
+    timed: it packs weights into the layout that the schedule chose.
+    """
+
+    symbol: str
+    args: tuple[Argument, ...]
+    prepare: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimingPolicy:
+    """How to time each candidate of a batch.
+
+    One untimed call (checked against `expected`), `warmup` more, then calls timed one by one until
+    both `min_repeats` calls and `min_time_s` seconds are reached, or `max_repeats` calls.
+    """
+
+    threads: int = 1
+    warmup: int = 1
+    min_repeats: int = 5
+    max_repeats: int = 200
+    min_time_s: float = 0.01
+    timeout_s: float = 10.0  # for all calls of one candidate
+    tolerance: float = 1e-4  # max |out - expected| over max |expected|
+    max_drift: float = 0.15  # of the reference's median, before the batch against after it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """One batch: a linked library (by sha256 of its bytes) and what to call in it.
+
+    `reference`, where given, is timed before and after the candidates to detect drift.
+    """
+
+    library: str
+    candidates: tuple[Candidate, ...]
+    policy: TimingPolicy = TimingPolicy()
+    reference: Candidate | None = None
+
+    def blobs(self) -> frozenset[str]:
+        """The sha256 of every blob that a device needs for this request, the library included."""
+        args = [a for c in (*self.candidates, self.reference) if c is not None for a in c.args]
+        named = {h for a in args for h in (a.blob, a.expected) if h is not None}
+        return frozenset(named | {self.library})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """How one candidate did. `samples_ns` holds every timed call, in order, unless it failed."""
+
+    status: Status
+    samples_ns: tuple[int, ...] = ()
+    max_error: float | None = None  # relative to max |expected|, where something was compared
+    message: str = ""
+
+    @property
+    def median_ns(self) -> float:
+        """Median of the samples, in nanoseconds; infinity where there are none."""
+        if not self.samples_ns:
+            return float("inf")
+        ordered = sorted(self.samples_ns)
+        middle = len(ordered) // 2
+        if len(ordered) % 2:
+            return float(ordered[middle])
+        return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """How a batch did: one result a candidate in the request's order, or a fault of the device.
+
+    The clocks are separate so that a slow queue never looks like a slow kernel.
+    """
+
+    results: tuple[CandidateResult, ...] = ()
+    fault: DeviceFault | None = None
+    message: str = ""
+    device: str = ""  # id of the device that measured
+    sandbox: str = ""  # the isolation level that the child reached
+    queue_s: float = 0.0
+    transfer_s: float = 0.0
+    run_s: float = 0.0
+
+
+def to_json(value: MeasureRequest | MeasureResult) -> str:
+    """The canonical JSON text of a request or result: the bytes that a manifest signature covers."""
+    return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":"))
+
+
+def request_from_json(text: str) -> MeasureRequest:
+    """The inverse of `to_json`; raises ValueError or KeyError on any other text."""
+    raw = json.loads(text)
+    reference = raw["reference"]
+    return MeasureRequest(
+        library=raw["library"],
+        candidates=tuple(_candidate(c) for c in raw["candidates"]),
+        policy=TimingPolicy(**raw["policy"]),
+        reference=None if reference is None else _candidate(reference),
+    )
+
+
+def result_from_json(text: str) -> MeasureResult:
+    """The inverse of `to_json`; raises ValueError or KeyError on any other text."""
+    raw = json.loads(text)
+    results = tuple(
+        CandidateResult(Status(r["status"]), tuple(r["samples_ns"]), r["max_error"], r["message"])
+        for r in raw.pop("results")
+    )
+    fault = raw.pop("fault")
+    return MeasureResult(results, None if fault is None else DeviceFault(fault), **raw)
+
+
+def _candidate(raw: dict[str, Any]) -> Candidate:
+    args = tuple(Argument(**{**a, "role": Role(a["role"])}) for a in raw["args"])
+    return Candidate(raw["symbol"], args, raw["prepare"])

@@ -1,0 +1,186 @@
+"""Every error leaves the API as one shape: problem+json (RFC 9457) with Farrier's `code` and `hint`.
+
+A `FarrierError` keeps its words and its status; a request that does not fit its schema is a usage
+error that names the field; anything else is logged with its traceback and answered without it.
+"""
+
+from __future__ import annotations
+
+import http
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from farrier.errors import (
+    AuthenticationError,
+    ConflictError,
+    FarrierError,
+    InvalidModelError,
+    NotFoundError,
+    UsageError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+_log = logging.getLogger(__name__)
+
+
+class Problem(BaseModel):
+    """Why a request failed, and what to do about it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:farrier:problem:not-found",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": "there is no job 'j-17'",
+                    "hint": "GET /v1/jobs lists them",
+                    "code": "not-found",
+                }
+            ]
+        }
+    )
+
+    type: str = Field(description="`urn:farrier:problem:` and the code")
+    title: str = Field(description="the HTTP status in words")
+    status: int = Field(description="the HTTP status")
+    detail: str = Field(description="what is wrong, naming the thing and the clash")
+    hint: str = Field(description="the way out; empty where none is known")
+    code: str = Field(description="stable name of the error's class")
+
+
+class TooLargeError(InvalidModelError):
+    """More bytes than the server takes: refused before they are read."""
+
+    http_status = 413
+
+
+class OffsetConflictError(ConflictError):
+    """A chunk that does not begin where the upload stands; the answer says where it stands."""
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message, hint=f"continue at Upload-Offset: {offset}")
+        self.offset = offset
+
+
+class NotReadyError(ConflictError):
+    """The job has no artifact yet, or never will; the message says its state."""
+
+
+class RangeError(UsageError):
+    """A Range header that the artifact cannot satisfy."""
+
+    http_status = 416
+
+    def __init__(self, message: str, *, size: int) -> None:
+        super().__init__(message, hint=f"the artifact has {size} bytes")
+        self.size = size
+
+
+def describe(status: int, *, detail: str, hint: str = "", code: str) -> Problem:
+    """A problem of this HTTP status."""
+    return Problem(
+        type=f"urn:farrier:problem:{code}",
+        title=http.HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        hint=hint,
+        code=code,
+    )
+
+
+def from_error(error: FarrierError) -> Problem:
+    """The problem that tells the user what the error says."""
+    return describe(error.http_status, detail=error.message, hint=error.hint, code=error.code)
+
+
+def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """The problem as an HTTP response."""
+    return Response(
+        problem.model_dump_json(),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers=dict(headers or {}),
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers of every kind of error."""
+    app.add_exception_handler(FarrierError, _farrier_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _defect)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route that may answer with a problem of these statuses."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {"description": http.HTTPStatus(status).phrase, "content": content}
+        for status in statuses
+    }
+
+
+async def _farrier_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FarrierError)
+    headers: dict[str, str] = {}
+    match error:
+        case AuthenticationError():
+            headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
+        case OffsetConflictError():
+            headers["Upload-Offset"] = str(error.offset)
+        case RangeError():
+            headers["Content-Range"] = f"bytes */{error.size}"
+        case _:
+            pass
+    if error.http_status >= 500:
+        _log.warning("%s %s: %s", request.method, request.url.path, error)
+    return respond(from_error(error), headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    usage = UsageError(
+        f"{place}: {_plain(first['msg'])}", hint="GET /openapi.json describes every field"
+    )
+    return respond(from_error(usage))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: NotFoundError.code, 401: AuthenticationError.code}.get(
+        error.status_code, UsageError.code
+    )
+    detail = f"{request.method} {json.dumps(request.url.path)}: {error.detail}"
+    return respond(
+        describe(error.status_code, detail=detail, hint="GET /docs lists every route", code=code),
+        error.headers,
+    )
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    # Starlette raises the error again after this answer, and uvicorn logs its traceback.
+    _log.error("%s %s: %s", request.method, request.url.path, type(error).__name__)
+    return respond(
+        describe(
+            500,
+            detail="the server failed to handle the request: a defect of Farrier",
+            hint="the server's log holds the traceback",
+            code="internal",
+        )
+    )
+
+
+def _plain(message: str, longest: int = 300) -> str:
+    """Keeps a validator's message short: it may quote the user's input."""
+    return message if len(message) <= longest else message[:longest] + "…"
