@@ -19,10 +19,12 @@ import json
 import os
 import pathlib
 import random
+import ssl
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from farrier import progress
 from farrier.client_models import (
@@ -35,9 +37,9 @@ from farrier.client_models import (
 )
 from farrier.errors import (
     ArtifactError,
-    CancelledError,
     ConflictError,
     FarrierError,
+    NotFoundError,
     ServiceError,
     StorageError,
     UsageError,
@@ -49,15 +51,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Device", "Job", "StateChanged", "Update"]
 
-DEFAULT_URL = "http://127.0.0.1:8700"
+DEFAULT_URL = "http://127.0.0.1:8440"
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 60.0
 # The server comments on an idle event stream every 15 s, so silence of this long is a dead link.
 STREAM_TIMEOUT_S = 45.0
 # How long a transfer or a watch outlives a server that is away, counted from its last progress.
 PATIENCE_S = 60.0
-UPLOAD_CHUNK = 8 << 20
-DOWNLOAD_CHUNK = 1 << 20
+UPLOAD_CHUNK = 8 << 20  # bytes
+DOWNLOAD_CHUNK = 1 << 20  # bytes
 
 _T = TypeVar("_T")
 
@@ -66,9 +68,10 @@ class Client:
     """A connection to one server. Thread-safe; close it, or use it as a context manager.
 
     `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
-    `$FARRIER_TOKEN`, else the token file that `farrier up` leaves in `$FARRIER_HOME` (`~/.farrier`).
-    `ca` is a PEM file with the authority of a server whose certificate is self-signed
-    (`$FARRIER_CA`). `patience_s` bounds how long transfers and watches wait for a server to return.
+    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or the one that `farrier up` leaves
+    in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority that
+    signed the server's certificate, where it is not a public one. `patience_s` bounds how long
+    transfers and watches wait for a server that went away.
 
     Raises UsageError when httpx is not installed or the URL is not one.
     """
@@ -87,21 +90,20 @@ class Client:
             raise UsageError(
                 "the client needs httpx", hint='pip install "farrier[compiler]"'
             ) from None
-        defaults = _Defaults.read()
-        self.url = (url or defaults.url).rstrip("/")
-        self._patience_s = patience_s
-        self._httpx = httpx
-        token = token or defaults.token
-        authority = os.fspath(ca) if ca is not None else defaults.ca
+        default_url, default_token, default_ca = _defaults()
+        self.url = (url or default_url).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise UsageError(f"the server's URL is {self.url!r}", hint="http://HOST:PORT")
+        token = token or default_token
+        self._patience_s = patience_s
+        self._httpx = httpx
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            verify=_verification(authority) if self.url.startswith("https://") else False,
-            # A proxy of the environment would see the token; name one in the URL if you mean it.
-            trust_env=False,
+            # Certificates are loaded for https alone: reading the system's store takes 20 ms.
+            verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
+            trust_env=False,  # a proxy of the environment must not see a token meant for loopback
         )
 
     def __enter__(self) -> Client:
@@ -111,49 +113,54 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; a watch in another thread ends with ServiceError."""
+        """Closes the connections."""
         self._http.close()
 
-    # Models.
+    # Models
 
     def upload(self, model: str | os.PathLike[str] | bytes) -> str:
         """Sends a model (a path, or its bytes) and returns its sha256.
 
-        A model that the server has is not sent again. An upload that breaks goes on where it
-        stood. Raises InvalidModelError for a model that is empty, too large or was damaged on the
-        way, StorageError when a disk is full or the file cannot be read.
+        A model that the server has is not sent again; an upload that breaks goes on where it stood.
+        Raises InvalidModelError for a model that is empty, too large or was damaged on the way,
+        StorageError when the server's disk is full, UsageError when the file cannot be read.
         """
         with _opened(model) as file:
             size, sha256 = _measure(file)
-            upload = self._call("POST", "/v1/uploads", json={"size": size, "sha256": sha256})
-            where = f"/v1/uploads/{upload['id']}"
+            upload = self._begin(size, sha256)
             patience = _Patience(self._patience_s)
-            offset, complete = upload["offset"], upload["complete"]
-            while not complete:
+            patience.renew()
+            while not upload["complete"]:
+                offset = upload["offset"]
+                file.seek(offset)
                 try:
-                    before = offset
-                    file.seek(offset)
-                    answer = self._send_chunk(where, offset, file.read(UPLOAD_CHUNK))
-                    offset, complete = answer["offset"], answer["complete"]
+                    upload = self._call(
+                        "PATCH",
+                        f"/v1/uploads/{upload['id']}",
+                        content=file.read(UPLOAD_CHUNK),
+                        headers={"Upload-Offset": str(offset)},
+                    )
                 except (ServiceError, ConflictError) as error:
                     patience.sleep_or_raise(error)
-                    offset = self._stand(where, before)
-                if offset > before:
+                    upload = self._resume(upload, size, sha256)
+                if upload["offset"] > offset:
                     patience.renew()
         return sha256
 
-    def _send_chunk(self, where: str, offset: int, chunk: bytes) -> Any:
-        headers = {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
-        return self._call("PATCH", where, content=chunk, headers=headers)
+    def _begin(self, size: int, sha256: str) -> Any:
+        body = {"size": size, "sha256": sha256}
+        return self._retried(lambda: self._call("POST", "/v1/uploads", json=body))
 
-    def _stand(self, where: str, known: int) -> int:
-        """How many bytes the server has; `known` while it cannot be asked."""
+    def _resume(self, upload: Any, size: int, sha256: str) -> Any:
+        """Where the upload stands; as known where the server cannot be asked."""
         try:
-            return int(self._response("HEAD", where).headers["Upload-Offset"])
+            return self._call("GET", f"/v1/uploads/{upload['id']}")
+        except NotFoundError:  # completed, but the answer was lost; or dropped
+            return self._begin(size, sha256)
         except ServiceError:
-            return known
+            return upload
 
-    # Jobs.
+    # Jobs
 
     def submit(
         self,
@@ -194,72 +201,64 @@ class Client:
         }
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return self._job(self._retry(lambda: self._call("POST", "/v1/jobs", json=body, headers=headers)))
+        return _job(
+            self._retried(lambda: self._call("POST", "/v1/jobs", json=body, headers=headers))
+        )
 
     def job(self, job_id: str) -> Job:
         """The job as it stands. Raises NotFoundError."""
-        return self._job(self._call("GET", _job_path(job_id)))
+        return _job(self._retried(lambda: self._call("GET", _job_path(job_id))))
 
     def jobs(self, *, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
-        """All jobs, the newest first, fetched page by page; only those in `state` where given."""
-        cursor: str | None = None
-        left = limit
-        while left is None or left > 0:
-            page_size = 100 if left is None else min(left, 100)
-            params = {"limit": str(page_size), "state": state, "cursor": cursor}
-            page = self._call(
-                "GET", "/v1/jobs", params={k: v for k, v in params.items() if v is not None}
-            )
-            for raw in page["jobs"]:
-                yield self._job(raw)
-            left = None if left is None else left - len(page["jobs"])
-            cursor = page["next"]
-            if cursor is None:
+        """Jobs, the newest first, fetched page by page; only those in `state` where given."""
+        given, after = 0, ""
+        while limit is None or given < limit:
+            params = {"limit": 100 if limit is None else min(limit - given, 100), "after": after}
+            if state is not None:
+                params["state"] = state
+            page = self._call("GET", "/v1/jobs", params=params)
+            yield from map(_job, page["jobs"])
+            given, after = given + len(page["jobs"]), page["next"]
+            if not after:
                 return
 
     def cancel(self, job_id: str) -> Job:
-        """Asks the job to stop. Raises ConflictError when it had ended already."""
-        return self._job(self._call("POST", f"{_job_path(job_id)}/cancel"))
+        """Cancels the job; no error when it was cancelled before. Raises ConflictError for one that
+        ended otherwise."""
+        return _job(self._retried(lambda: self._call("POST", f"{_job_path(job_id)}/cancel")))
 
     def watch(self, job_id: str) -> Iterator[Update]:
         """What happens to the job, from its beginning until it ends; the last is a final state.
 
-        A stream that breaks is taken up again at the event after the last one seen. Raises
-        ServiceError when the server stays away for `patience_s`.
+        A stream that breaks is taken up again after the last event seen. Raises ServiceError when
+        the server stays away for `patience_s`.
         """
-        last_id: str | None = None
+        last_id = ""
         patience = _Patience(self._patience_s)
         while True:
             try:
-                for event_id, kind, data in self._events(job_id, last_id):
+                for event_id, data in self._events(job_id, last_id):
                     last_id = event_id
                     patience.renew()
-                    update = _update(kind, data)
-                    if update is None:
-                        continue
+                    update = _update(data)
                     yield update
                     if isinstance(update, StateChanged) and update.final:
                         return
                 # A server that shuts down ends its streams; the next one carries on.
-                patience.sleep_or_raise(ServiceError(f"{self.url} ended the event stream"))
+                raise ServiceError(f"{self.url} ended the events of job {job_id} before the job")
             except ServiceError as error:
                 patience.sleep_or_raise(error)
 
-    def wait(
-        self,
-        job_id: str,
-        *,
-        listener: Callable[[Update], None] | None = None,
-    ) -> Job:
-        """Watches the job until it ends and returns it. Raises the job's error where it failed,
-        CancelledError where it was cancelled."""
+    def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:
+        """Watches the job until it ends and returns it; `listener` is told each update.
+
+        Raises the error of a job that failed, CancelledError for one that was cancelled.
+        """
         for update in self.watch(job_id):
             if listener is not None:
                 listener(update)
         job = self.job(job_id)
         job.raise_for_state()
-        if job.state == "cancelled":
-            raise CancelledError(f"job {job.id} was cancelled")
         return job
 
     def fetch(self, job_id: str, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -270,21 +269,17 @@ class Client:
         artifact, StorageError when the disk is full, ArtifactError when the bytes are damaged.
         """
         path = pathlib.Path(path)
-        where = f"{_job_path(job_id)}/artifact"
-        head = self._retry(lambda: self._response("HEAD", where))
-        sha256, size = _identity(head)
-        part = path.parent / f".{path.name}.{sha256[:16]}.part"
-        patience = _Patience(self._patience_s)
+        job = self.job(job_id)
+        if job.artifact is None:
+            raise ConflictError(
+                f"job {job_id} is {job.state}: it has no artifact",
+                hint="" if job.final else f"farrier watch {job_id}",
+            )
+        part = path.parent / f".{path.name}.{job.artifact[:16]}.part"
         try:
-            while (have := part.stat().st_size if part.exists() else 0) < size:
-                try:
-                    self._download(where, part, sha256, have)
-                except ServiceError as error:
-                    if part.exists() and part.stat().st_size > have:
-                        patience.renew()
-                    patience.sleep_or_raise(error)
+            self._download(f"{_job_path(job_id)}/artifact", part)
             with part.open("rb+") as file:
-                damaged = _measure(file)[1] != sha256
+                damaged = _measure(file)[1] != job.artifact
                 os.fsync(file.fileno())
             if damaged:
                 part.unlink()
@@ -293,33 +288,45 @@ class Client:
                 )
             part.replace(path)
         except OSError as error:
-            raise StorageError(f"cannot write {path}: {error}") from error
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
         return path
 
-    def _download(self, where: str, part: pathlib.Path, sha256: str, have: int) -> None:
-        """Appends bytes `have`… of the artifact to `part`."""
-        headers = {"Range": f"bytes={have}-", "If-Range": f'"{sha256}"'} if have else {}
+    def _download(self, where: str, part: pathlib.Path) -> None:
+        """Appends to `part` what it lacks."""
+        patience = _Patience(self._patience_s)
+        patience.renew()
+        while True:
+            have = part.stat().st_size if part.exists() else 0
+            try:
+                self._download_from(where, part, have)
+                return
+            except ServiceError as error:
+                if part.exists() and part.stat().st_size > have:
+                    patience.renew()
+                patience.sleep_or_raise(error)
+
+    def _download_from(self, where: str, part: pathlib.Path, have: int) -> None:
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
         with self._stream(where, headers, REQUEST_TIMEOUT_S) as response:
-            # 200 in place of 206: the artifact is another one now, so start over.
-            mode = "ab" if response.status_code == 206 else "wb"
-            with part.open(mode) as file:
+            if response.status_code == 416:  # nothing is missing
+                return
+            with part.open("ab" if response.status_code == 206 else "wb") as file:
                 for chunk in response.iter_raw(DOWNLOAD_CHUNK):
                     file.write(chunk)
 
-    # Devices.
+    # Devices
 
     def devices(self) -> list[Device]:
         """The devices that are registered, connected or not."""
-        return [from_json(Device, raw) for raw in self._call("GET", "/v1/devices")["devices"]]
+        answer = self._retried(lambda: self._call("GET", "/v1/devices"))
+        return [from_json(Device, raw) for raw in answer["devices"]]
 
-    # Transport.
+    # Transport
 
-    def _job(self, raw: Any) -> Job:
-        job: Job = from_json(Job, raw)
-        return job
-
-    def _retry(self, call: Callable[[], _T]) -> _T:
-        """Repeats a call that is safe to repeat when its answer was lost on the way."""
+    def _retried(self, call: Callable[[], _T]) -> _T:
+        """A call that is safe to repeat, repeated once when its answer was lost on the way."""
         try:
             return call()
         except _LostAnswerError:
@@ -327,40 +334,34 @@ class Client:
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
         """One request; returns the JSON of its answer."""
-        response = self._response(method, path, **request)
+        with self._reaching():
+            response = self._http.request(method, path, **request)
+        if not response.is_success:
+            raise self._error(response)
         try:
             return response.json()
         except ValueError:
             raise self._nonsense(response) from None
 
-    def _response(self, method: str, path: str, **request: Any) -> httpx.Response:
-        with self._reaching():
-            response = self._http.request(method, path, **request)
-        if not response.is_success:
-            raise self._error(response)
-        return response
-
     @contextlib.contextmanager
     def _stream(
-        self, path: str, headers: Mapping[str, str], read_timeout_s: float
+        self, path: str, headers: Mapping[str, str], silence_s: float
     ) -> Iterator[httpx.Response]:
-        """A GET whose body is read piece by piece."""
-        timeout = self._httpx.Timeout(
-            REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=read_timeout_s
-        )
+        """A GET whose body is read piece by piece, each within `silence_s` of the one before."""
+        timeout = self._httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
         with (
             self._reaching(),
             self._http.stream("GET", path, headers=dict(headers), timeout=timeout) as response,
         ):
-            if not response.is_success:
+            if not response.is_success and response.status_code != 416:
                 response.read()
                 raise self._error(response)
             yield response
 
-    def _events(self, job_id: str, last_id: str | None) -> Iterator[tuple[str, str, Any]]:
-        """(id, kind, data) of the job's server-sent events after `last_id`."""
+    def _events(self, job_id: str, last_id: str) -> Iterator[tuple[str, Any]]:
+        """(id, data) of each of the job's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
-        if last_id is not None:
+        if last_id:
             headers["Last-Event-ID"] = last_id
         with self._stream(f"{_job_path(job_id)}/events", headers, STREAM_TIMEOUT_S) as response:
             fields: dict[str, str] = {}
@@ -368,10 +369,9 @@ class Client:
                 if line:
                     name, _, value = line.partition(":")
                     fields[name] = value.removeprefix(" ")
-                    continue
-                if "id" in fields and "data" in fields:
-                    yield fields["id"], fields.get("event", "message"), json.loads(fields["data"])
-                fields = {}
+                elif "id" in fields and "data" in fields:
+                    yield fields["id"], json.loads(fields["data"])
+                    fields = {}
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -383,14 +383,12 @@ class Client:
                 f"no server answers at {self.url}: {error}",
                 hint="`farrier up` starts one; FARRIER_SERVER names another",
             ) from error
-        except self._httpx.TransportError as error:
+        except self._httpx.RequestError as error:
             raise _LostAnswerError(
-                f"the connection to {self.url} broke: {error or type(error).__name__}"
+                f"the connection to {self.url} broke: {str(error) or type(error).__name__}"
             ) from error
 
     def _error(self, response: httpx.Response) -> FarrierError:
-        if response.request.method == "HEAD":
-            return self._error_of_head(response)
         try:
             problem = response.json()
         except ValueError:
@@ -398,13 +396,6 @@ class Client:
         if not isinstance(problem, dict) or "code" not in problem:
             return self._nonsense(response)
         return error_from_problem(problem)
-
-    def _error_of_head(self, response: httpx.Response) -> FarrierError:
-        """A HEAD answer has no body to say why: ask for it."""
-        path = response.request.url.raw_path.decode()
-        with self._stream_any(path) as full:
-            ...
-        return self._nonsense(full)
 
     def _nonsense(self, response: httpx.Response) -> ServiceError:
         return ServiceError(
@@ -414,4 +405,88 @@ class Client:
 
 
 class _LostAnswerError(ServiceError):
-    """The request may or may not have been carried out."""
+    """The connection broke: the request may or may not have been carried out."""
+
+
+class _Patience:
+    """Decides how long to put up with failures: `seconds` from the last `renew`, none before it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+        self._failures = 0
+
+    def renew(self) -> None:
+        """Something worked."""
+        self._until = time.monotonic() + self._seconds
+        self._failures = 0
+
+    def sleep_or_raise(self, error: FarrierError) -> None:
+        """Sleeps longer after each failure in a row (0.1 s to 3 s); raises it when time is up."""
+        if time.monotonic() >= self._until:
+            raise error
+        time.sleep(min(0.1 * 2**self._failures, 3.0) * random.uniform(0.5, 1.0))
+        self._failures += 1
+
+
+def _defaults() -> tuple[str, str | None, str | None]:
+    """(URL, token, certificate authority) that the environment names: all that is read of it here.
+
+    Raises StorageError when the token file cannot be read.
+    """
+    environ = os.environ
+    token = environ.get("FARRIER_TOKEN")
+    if not token:
+        home = pathlib.Path(environ.get("FARRIER_HOME") or "~/.farrier").expanduser()
+        path = pathlib.Path(environ.get("FARRIER_TOKEN_FILE") or home / "user.token")
+        try:
+            token = path.expanduser().read_text().strip() or None
+        except FileNotFoundError:
+            token = None  # the server will say that it wants one
+        except OSError as error:
+            raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
+    return environ.get("FARRIER_SERVER") or DEFAULT_URL, token, environ.get("FARRIER_CA") or None
+
+
+def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the certificate authority {authority}: {error}", hint="FARRIER_CA=ca.pem"
+        ) from error
+
+
+def _opened(model: str | os.PathLike[str] | bytes) -> io.BytesIO | io.BufferedReader:
+    if isinstance(model, bytes):
+        return io.BytesIO(model)
+    try:
+        return open(model, "rb")
+    except OSError as error:
+        raise UsageError(f"cannot read the model {model}: {error.strerror}") from error
+
+
+def _measure(file: io.BytesIO | io.BufferedReader | io.BufferedRandom) -> tuple[int, str]:
+    """(bytes, sha256) of the file."""
+    digest = hashlib.file_digest(file, "sha256")
+    return file.tell(), digest.hexdigest()
+
+
+def _name_of(model: str | os.PathLike[str] | bytes) -> str:
+    return "model" if isinstance(model, bytes) else pathlib.Path(model).stem
+
+
+def _job_path(job_id: str) -> str:
+    """The job's resource; an id is quoted, so that no id reaches another resource."""
+    return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
+
+
+def _job(raw: Mapping[str, Any]) -> Job:
+    job: Job = from_json(Job, raw)
+    return job
+
+
+def _update(data: Mapping[str, Any]) -> Update:
+    if data["kind"] == "state":
+        return StateChanged(data["state"], data.get("error"))
+    return progress.from_dict(dict(data))

@@ -7,53 +7,56 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from farrier import progress
-from farrier.errors import FarrierError, ServiceError
+from farrier.errors import CancelledError, FarrierError, ServiceError
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """One compilation on the farm, as the server saw it last. Times are seconds since 1970."""
+    """One compilation on the farm, as the server saw it last. Times are Unix seconds."""
 
     id: str
     name: str
+    state: str  # queued, running, succeeded, failed, cancelled, dead
     model: str  # sha256 of the model's bytes
     options: Mapping[str, Any]
-    state: str
+    created: float
+    started: float | None
+    finished: float | None
+    attempts: int
     stage: str | None
-    trials: int
+    trials: int | None
     planned: int | None
     best_ms: float | None
     seconds_left: float | None
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
-    attempts: int
-    error: Mapping[str, Any] | None  # problem+json of a failed job
-    result: Mapping[str, Any] | None  # artifact's sha256 and size, report
+    artifact: str | None  # sha256 of the artifact's bytes
+    report: Mapping[str, Any] | None  # of the verification and timing
+    error: Mapping[str, Any] | None  # problem+json of a job that failed
 
     @property
-    def finished(self) -> bool:
-        """Whether the state is final: it will never change again."""
+    def final(self) -> bool:
+        """Whether the job has ended: its state will never change again."""
         return self.state in FINAL_STATES
 
     def raise_for_state(self) -> None:
-        """Raises the error of a job that failed or was cancelled."""
+        """Raises the error of a job that failed, CancelledError for one that was cancelled."""
+        if self.state == "cancelled":
+            raise CancelledError(f"job {self.id} was cancelled")
         if self.error is not None:
             raise error_from_problem(self.error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """One machine that measures."""
+    """A machine that measures. `description` is what its agent says of it: `arch`, `cpu`, …"""
 
     id: str
-    name: str
-    target: str
-    state: str
-    facts: Mapping[str, Any]
-    last_seen: float
+    state: str  # idle, busy, draining, quarantined, offline
+    description: Mapping[str, Any]
+    seen: float  # Unix seconds of its last heartbeat
+    measured: int  # batches
+    faults: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ Update: TypeAlias = progress.Event | StateChanged
 
 
 def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
-    """The error that the server raised, rebuilt from its `code`; an unknown code is a ServiceError."""
+    """The error that the server raised, rebuilt from its `code` (ServiceError for an unknown one)."""
     detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
     kind = _errors_by_code().get(str(problem.get("code")), ServiceError)
     return kind(detail, hint=str(problem.get("hint") or ""))
