@@ -1,1 +1,16 @@
+"""What was measured, kept for good: tuning records and the stores that hold them."""
 
+from farrier.records.file_store import Damage, FileRecords
+from farrier.records.record import SCHEDULE_VERSION, TuningRecord
+from farrier.records.store import MemoryRecords, RecordStore, best, usable
+
+__all__ = [
+    "SCHEDULE_VERSION",
+    "Damage",
+    "FileRecords",
+    "MemoryRecords",
+    "RecordStore",
+    "TuningRecord",
+    "best",
+    "usable",
+]

@@ -1,0 +1,116 @@
+"""One measured candidate: a fact about a task on one kind of machine, and its JSON line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from farrier_device.measurement import CandidateResult, Status
+
+# Rises whenever an old trace would no longer replay to the same code: a primitive, a space rule or
+# the naive loop nests changed. Records of another version are kept but never used.
+SCHEDULE_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TuningRecord:
+    """How one schedule of one task did.
+
+    `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
+    `decisions` are the knob values from which the space rule `rule` builds the schedule; `trace` is
+    the schedule as text, which replays without the rule. `samples_ns` holds every timed call; it is
+    empty unless `status` is OK.
+    """
+
+    task: str
+    fingerprint: str
+    threads: int
+    rule: str
+    decisions: tuple[tuple[str, int], ...]  # sorted by knob
+    trace: str
+    status: Status
+    samples_ns: tuple[int, ...] = ()
+    seed: int = 0  # of the search that proposed it
+    created: float = 0.0  # seconds since 1970, UTC
+    version: int = SCHEDULE_VERSION
+
+    @property
+    def seconds(self) -> float:
+        """Median of the samples in seconds; infinity for a candidate that failed."""
+        return CandidateResult(self.status, self.samples_ns).median_ns * 1e-9
+
+    @property
+    def knobs(self) -> dict[str, int]:
+        """The decisions by name."""
+        return dict(self.decisions)
+
+    def to_line(self) -> str:
+        """One JSON object without a newline, the same text for equal records."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> TuningRecord:
+        """The inverse of `to_line`. Raises ValueError that names the field at fault."""
+        try:
+            raw = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
+        if not isinstance(raw, dict):
+            raise ValueError(f"a record is a JSON object, this is a {type(raw).__name__}")
+        fields = {f.name: f for f in dataclasses.fields(cls)}
+        if unknown := sorted(set(raw) - set(fields)):
+            raise ValueError(f"unknown field {unknown[0]!r}")
+        if missing := sorted(set(fields) - set(raw)):
+            raise ValueError(f"missing field {missing[0]!r}")
+        return cls(**{name: _READERS[str(f.type)](name, raw) for name, f in fields.items()})
+
+
+def pairs(decisions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Decisions in the canonical form of `TuningRecord.decisions`."""
+    return tuple(sorted((name, int(value)) for name, value in decisions.items()))
+
+
+def _scalar(kind: type) -> Any:
+    def read(name: str, raw: Mapping[str, Any]) -> Any:
+        value = raw[name]
+        if kind is float and type(value) is int:
+            return float(value)
+        if type(value) is not kind:
+            raise ValueError(f"{name} is {value!r}, not a {kind.__name__}")
+        return value
+
+    return read
+
+
+def _status(name: str, raw: Mapping[str, Any]) -> Status:
+    return Status(raw[name])
+
+
+def _integers(name: str, raw: Mapping[str, Any]) -> tuple[int, ...]:
+    values = raw[name]
+    if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
+        raise ValueError(f"{name} is {values!r}, not a list of counts")
+    return tuple(values)
+
+
+def _decisions(name: str, raw: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    values = raw[name]
+    try:
+        found = dict(values)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {values!r}, not a list of pairs") from None
+    if any(type(k) is not str or type(v) is not int for k, v in found.items()):
+        raise ValueError(f"{name} is {values!r}, not pairs of knob and integer")
+    return pairs(found)
+
+
+_READERS = {
+    "str": _scalar(str),
+    "int": _scalar(int),
+    "float": _scalar(float),
+    "Status": _status,
+    "tuple[int, ...]": _integers,
+    "tuple[tuple[str, int], ...]": _decisions,
+}

@@ -1,0 +1,79 @@
+"""Where records live: the contract of a store, and the one that lives in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from farrier.records.record import SCHEDULE_VERSION, TuningRecord
+
+
+class RecordStore(Protocol):
+    """An append-only set of records.
+
+    Adding is idempotent: a record that is there already, field for field, is not stored twice, so a
+    report that is delivered twice counts once. What `add` returned from is found by `find` and by
+    iteration, in the order of addition, and survives whatever the store promises to survive.
+    """
+
+    def add(self, record: TuningRecord) -> None:
+        """Raises StorageError where the record cannot be kept."""
+        ...
+
+    def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
+        """All records of a task on a target: every status, every version, any thread count."""
+        ...
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        """Every record."""
+        ...
+
+
+class MemoryRecords:
+    """A store that lasts as long as its object."""
+
+    def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
+        self._records: dict[TuningRecord, None] = {}
+        self._index: dict[tuple[str, str], list[TuningRecord]] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: TuningRecord) -> None:
+        if record not in self._records:
+            self._records[record] = None
+            self._index.setdefault((record.task, record.fingerprint), []).append(record)
+
+    def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
+        return list(self._index.get((task, fingerprint), ()))
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        return iter(list(self._records))
+
+    def __contains__(self, record: object) -> bool:
+        return record in self._records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def usable(
+    store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
+) -> list[TuningRecord]:
+    """The records that say something about this build: this schedule language, target and thread
+    count, and (where given) this space rule."""
+    return [
+        record
+        for record in store.find(task, fingerprint)
+        if record.version == SCHEDULE_VERSION
+        and record.fingerprint == fingerprint
+        and record.threads == threads
+        and rule in (None, record.rule)
+    ]
+
+
+def best(
+    store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
+) -> TuningRecord | None:
+    """The fastest usable record that ran and was right; the latest among equals."""
+    ran = [r for r in usable(store, task, fingerprint, threads, rule) if r.samples_ns]
+    return min(ran, key=lambda r: (r.seconds, -r.created), default=None)

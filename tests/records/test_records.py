@@ -1,0 +1,252 @@
+"""Tuning records: their JSON lines, the contract of a store, damage on the disk, what is usable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from farrier.errors import StorageError
+from farrier.records import (
+    SCHEDULE_VERSION,
+    FileRecords,
+    MemoryRecords,
+    TuningRecord,
+    best,
+    usable,
+)
+from farrier_device.measurement import Status
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def a_record(**changes) -> TuningRecord:
+    fields = {
+        "task": "a1",
+        "fingerprint": "host",
+        "threads": 2,
+        "rule": "register_tile",
+        "decisions": (("nb", 2), ("tx", 14)),
+        "trace": "split(conv_oc, 32)\nvectorize(conv_oc_i)",
+        "status": Status.OK,
+        "samples_ns": (1500, 1000, 1100),
+        "seed": 3,
+        "created": 1.5,
+    }
+    return TuningRecord(**{**fields, **changes})
+
+
+names = st.text(max_size=20)
+records = st.builds(
+    TuningRecord,
+    task=names,
+    fingerprint=names,
+    threads=st.integers(1, 64),
+    rule=names,
+    decisions=st.dictionaries(names, st.integers()).map(lambda d: tuple(sorted(d.items()))),
+    trace=names,
+    status=st.sampled_from(Status),
+    samples_ns=st.lists(st.integers(0, 2**60)).map(tuple),
+    seed=st.integers(0, 2**31),
+    created=st.floats(0, 1e10),
+    version=st.integers(0, 9),
+)
+
+
+@given(records)
+def test_a_line_reads_back_and_is_one_line(record):
+    line = record.to_line()
+    assert "\n" not in line
+    assert TuningRecord.from_line(line) == record
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("threads", "2"),
+        ("threads", True),
+        ("status", "great"),
+        ("samples_ns", [1, -2]),
+        ("samples_ns", 7),
+        ("decisions", [["nb"]]),
+        ("decisions", [["nb", 2.5]]),
+        ("trace", None),
+        ("created", "now"),
+    ],
+)
+def test_a_wrong_field_is_an_error(field, value):
+    raw = json.loads(a_record().to_line())
+    raw[field] = value
+    with pytest.raises(ValueError):
+        TuningRecord.from_line(json.dumps(raw))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"a"', a_record().to_line()[:-5]])
+def test_text_that_is_no_record_is_an_error(text):
+    with pytest.raises(ValueError):
+        TuningRecord.from_line(text)
+
+
+def test_an_unknown_field_is_an_error():
+    raw = json.loads(a_record().to_line())
+    with pytest.raises(ValueError, match="colour"):
+        TuningRecord.from_line(json.dumps({**raw, "colour": 1}))
+
+
+def test_seconds_is_the_median_and_infinite_for_a_failure():
+    assert a_record().seconds == pytest.approx(1.1e-6)
+    assert a_record(status=Status.CRASHED, samples_ns=()).seconds == float("inf")
+
+
+class RecordStoreContract:
+    """What every RecordStore promises; a subclass gives `make` and, if it lasts, `reopen`."""
+
+    def make(self, tmp_path):
+        raise NotImplementedError
+
+    def reopen(self, store):
+        return store
+
+    def test_what_was_added_is_found_in_order(self, tmp_path):
+        store = self.make(tmp_path)
+        first, second = a_record(), a_record(status=Status.WRONG, samples_ns=())
+        other_task, other_target = a_record(task="b2"), a_record(fingerprint="board")
+        for record in (first, other_task, second, other_target):
+            store.add(record)
+        store = self.reopen(store)
+        assert store.find("a1", "host") == [first, second]
+        assert store.find("b2", "host") == [other_task]
+        assert store.find("b2", "board") == []
+        assert list(store) == [first, other_task, second, other_target]
+
+    def test_adding_twice_stores_once(self, tmp_path):
+        store = self.make(tmp_path)
+        store.add(a_record())
+        store = self.reopen(store)
+        store.add(a_record())
+        store.add(a_record(seed=4))
+        assert list(self.reopen(store)) == [a_record(), a_record(seed=4)]
+
+    def test_find_hands_out_a_copy(self, tmp_path):
+        store = self.make(tmp_path)
+        store.add(a_record())
+        store.find("a1", "host").clear()
+        assert store.find("a1", "host") == [a_record()]
+
+    def test_strange_text_is_kept(self, tmp_path):
+        store = self.make(tmp_path)
+        record = a_record(task='q"\\\n\u2028é', trace="a\nb\r\n\x00")
+        store.add(record)
+        assert self.reopen(store).find(record.task, "host") == [record]
+
+
+class TestMemoryRecords(RecordStoreContract):
+    def make(self, tmp_path):
+        return MemoryRecords()
+
+
+class TestFileRecords(RecordStoreContract):
+    def make(self, tmp_path):
+        return FileRecords(tmp_path / "records.jsonl")
+
+    def reopen(self, store):
+        return FileRecords(store.path)
+
+    def test_every_truncation_keeps_the_whole_lines(self, tmp_path):
+        store = self.make(tmp_path)
+        store.add(a_record())
+        store.add(a_record(seed=9))
+        data = store.path.read_bytes()
+        first = data.index(b"\n") + 1
+        for end in range(first + 1, len(data) - 1, 7):
+            store.path.write_bytes(data[:end])
+            torn = self.reopen(store)
+            assert list(torn) == [a_record()]
+            assert [d.line for d in torn.damaged] == [2]
+
+    def test_a_torn_line_does_not_swallow_the_next_record(self, tmp_path):
+        store = self.make(tmp_path)
+        store.add(a_record())
+        store.path.write_bytes(store.path.read_bytes() + b'{"task": "a')
+        self.reopen(store).add(a_record(seed=5))
+        again = self.reopen(store)
+        assert list(again) == [a_record(), a_record(seed=5)]
+        assert len(again.damaged) == 1
+
+    def test_garbage_in_the_middle_is_reported_with_its_line(self, tmp_path):
+        store = self.make(tmp_path)
+        line = a_record().to_line().encode()
+        other = a_record(seed=6).to_line().encode()
+        store.path.write_bytes(line + b"\n\xff\xfe\n\n" + other + b"\n")
+        again = self.reopen(store)
+        assert list(again) == [a_record(), a_record(seed=6)]
+        assert [d.line for d in again.damaged] == [2]
+
+    def test_two_processes_append_whole_lines(self, tmp_path):
+        path = tmp_path / "records.jsonl"
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from farrier.records import FileRecords, TuningRecord\n"
+            "line = sys.stdin.read(); store = FileRecords(Path(sys.argv[1]))\n"
+            "import dataclasses\n"
+            "for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 20):\n"
+            "    store.add(dataclasses.replace(TuningRecord.from_line(line), seed=seed))\n"
+        )
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, path, str(base)], stdin=subprocess.PIPE, text=True
+            )
+            for base in (0, 100)
+        ]
+        for child in children:
+            child.communicate(a_record().to_line(), timeout=60)
+            assert child.returncode == 0
+        store = FileRecords(path)
+        assert store.damaged == ()
+        assert sorted(r.seed for r in store) == [*range(20), *range(100, 120)]
+
+    def test_an_unreadable_file_is_a_storage_error(self, tmp_path):
+        (tmp_path / "records.jsonl").mkdir()
+        with pytest.raises(StorageError):
+            self.make(tmp_path)
+
+    def test_a_full_disk_is_a_storage_error_and_the_record_is_not_there(self, tmp_path):
+        if not os.path.exists("/dev/full"):
+            pytest.skip("no /dev/full")
+        link = tmp_path / "records.jsonl"
+        store = FileRecords(link)
+        link.symlink_to("/dev/full")
+        with pytest.raises(StorageError):
+            store.add(a_record())
+        assert list(store) == []
+
+
+def test_best_is_the_fastest_that_ran():
+    slow, fast = a_record(), a_record(samples_ns=(900,), seed=1)
+    failed = a_record(status=Status.WRONG, samples_ns=(), seed=2)
+    store = MemoryRecords([slow, fast, failed])
+    assert best(store, "a1", "host", 2) == fast
+    assert best(store, "a1", "host", 1) is None
+    assert best(store, "a1", "host", 2, rule="rows") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"version": SCHEDULE_VERSION + 1}, {"fingerprint": "board"}, {"threads": 4}, {"task": "b"}],
+)
+def test_records_of_another_kind_are_never_used(change):
+    faster = dataclasses.replace(a_record(samples_ns=(1,)), **change)
+    store = MemoryRecords([faster, a_record()])
+    assert usable(store, "a1", "host", 2) == [a_record()]
+    assert best(store, "a1", "host", 2) == a_record()
+
+
+def test_a_store_that_ignores_the_target_does_no_harm():
+    class Careless(MemoryRecords):
+        def find(self, task, fingerprint):
+            return [r for r in self if r.task == task]
+
+    assert usable(Careless([a_record(fingerprint="board")]), "a1", "host", 2) == []
