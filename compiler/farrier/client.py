@@ -68,7 +68,7 @@ class Client:
     """A connection to one server. Thread-safe; close it, or use it as a context manager.
 
     `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
-    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or the one that `farrier up` leaves
+    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or what `farrier up` leaves
     in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority that
     signed the server's certificate, where it is not a public one. `patience_s` bounds how long
     transfers and watches wait for a server that went away.

@@ -76,7 +76,7 @@ Update: TypeAlias = progress.Event | StateChanged
 
 
 def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
-    """The error that the server raised, rebuilt from its `code` (ServiceError for an unknown one)."""
+    """The error that the server raised, rebuilt from its `code`; unknown ones: ServiceError."""
     detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
     kind = _errors_by_code().get(str(problem.get("code")), ServiceError)
     return kind(detail, hint=str(problem.get("hint") or ""))

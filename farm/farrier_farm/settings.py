@@ -41,6 +41,12 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
 def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> Any:
     return dataclasses.field(default=default, metadata={"variable": variable, "parse": parse})
 
@@ -64,6 +70,7 @@ class Settings:
     broker_port: int = _setting("FARRIER_BROKER_PORT", 8441, _port)
     tls_cert: Path | None = _setting("FARRIER_TLS_CERT", None, _path)
     tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
+    insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)
 
     max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 2 * GIB, _count)
     blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _count)

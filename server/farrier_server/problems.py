@@ -1,4 +1,4 @@
-"""Every error leaves the API as one shape: problem+json (RFC 9457) with Farrier's `code` and `hint`.
+"""Every error leaves the API as one shape: problem+json (RFC 9457) with a `code` and `hint`.
 
 A `FarrierError` keeps its words and its status; a request that does not fit its schema is a usage
 error that names the field; anything else is logged with its traceback and answered without it.
@@ -12,12 +12,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
-
 from farrier.errors import (
     AuthenticationError,
     ConflictError,
@@ -26,6 +20,11 @@ from farrier.errors import (
     NotFoundError,
     UsageError,
 )
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
 _log = logging.getLogger(__name__)
@@ -98,8 +97,17 @@ def describe(status: int, *, detail: str, hint: str = "", code: str) -> Problem:
 
 
 def from_error(error: FarrierError) -> Problem:
-    """The problem that tells the user what the error says."""
+    """The problem that says what the error says."""
     return describe(error.http_status, detail=error.message, hint=error.hint, code=error.code)
+
+
+def from_stored(error: Mapping[str, str]) -> Problem:
+    """The problem of a job's stored `{"code", "message", "hint"}`."""
+    code = error["code"]
+    statuses = {kind.code: kind.http_status for kind in FarrierError.__subclasses__()}
+    return describe(
+        statuses.get(code, 500), detail=error["message"], hint=error.get("hint", ""), code=code
+    )
 
 
 def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -110,6 +118,21 @@ def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Respo
         media_type=MEDIA_TYPE,
         headers=dict(headers or {}),
     )
+
+
+def answer_to(error: FarrierError) -> Response:
+    """The response that tells the user what the error says."""
+    headers: dict[str, str] = {}
+    match error:
+        case AuthenticationError():
+            headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
+        case OffsetConflictError():
+            headers["Upload-Offset"] = str(error.offset)
+        case RangeError():
+            headers["Content-Range"] = f"bytes */{error.size}"
+        case _:
+            pass
+    return respond(from_error(error), headers)
 
 
 def install(app: FastAPI) -> None:
@@ -131,19 +154,9 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 async def _farrier_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FarrierError)
-    headers: dict[str, str] = {}
-    match error:
-        case AuthenticationError():
-            headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
-        case OffsetConflictError():
-            headers["Upload-Offset"] = str(error.offset)
-        case RangeError():
-            headers["Content-Range"] = f"bytes */{error.size}"
-        case _:
-            pass
     if error.http_status >= 500:
         _log.warning("%s %s: %s", request.method, request.url.path, error)
-    return respond(from_error(error), headers)
+    return answer_to(error)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

@@ -1,0 +1,71 @@
+"""Artifacts: the compiled model of a job, in whole or by range."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from farrier.errors import UsageError
+from farrier_farm.jobs import Job
+from fastapi import APIRouter, Header
+from starlette.responses import FileResponse
+
+from farrier_server.api.jobs import JobId
+from farrier_server.context import FarmDep
+from farrier_server.problems import NotReadyError, RangeError, documented
+
+router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
+_RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
+
+
+class ArtifactFile(FileResponse):
+    """Named for the OpenAPI page."""
+
+    media_type = "application/vnd.farrier"
+
+
+_RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 404, 409, 416, 503)}
+
+
+@router.head("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
+def head_artifact(job_id: JobId, farm: FarmDep) -> ArtifactFile:
+    """Size and sha256 of the artifact, as Content-Length and ETag."""
+    return get_artifact(job_id, farm)
+
+
+@router.get("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
+def get_artifact(
+    job_id: JobId,
+    farm: FarmDep,
+    range_: Annotated[
+        str, Header(alias="Range", max_length=100, description="one range, as `bytes=1000-`")
+    ] = "",
+) -> ArtifactFile:
+    """The artifact's bytes. The ETag is their sha256; `Range` resumes a download."""
+    job = farm.jobs.get(job_id)
+    if job.artifact is None:
+        raise _not_ready(job)
+    path = farm.blobs.path(job.artifact)
+    if range_:
+        _check_range(range_, path.stat().st_size)
+    # The name is made of the id: what a user calls a job is no file name.
+    return ArtifactFile(path, filename=f"{job.id}.farrier", headers={"ETag": f'"{job.artifact}"'})
+
+
+def _not_ready(job: Job) -> NotReadyError:
+    hint = f"GET /v1/jobs/{job.id} says why" if job.state.final else f"farrier watch {job.id}"
+    return NotReadyError(f"job {job.id} is {job.state}: it has no artifact", hint=hint)
+
+
+def _check_range(text: str, size: int) -> None:
+    """Raises UsageError for anything but one range, RangeError for one outside the file."""
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"cannot read the range {text!r}", hint="Range: bytes=1000-")
+    first, last, suffix = match.groups()
+    if first is None:
+        outside = int(suffix) == 0
+    else:
+        outside = int(first) >= size or (bool(last) and int(last) < int(first))
+    if outside:
+        raise RangeError(f"the range {text!r} is outside the artifact", size=size)

@@ -1,0 +1,185 @@
+"""Jobs: one compilation each, from the request to the artifact or the reason why there is none."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from farrier.errors import NotFoundError
+from farrier.options import CompileOptions
+from farrier.target import parse_target
+from farrier_farm import jobs
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier_server.context import FarmDep
+from farrier_server.finite import finite
+from farrier_server.problems import Problem, documented, from_stored
+
+_SHA256 = r"^[0-9a-f]{64}$"
+# Printable text of one line: names are shown, never used as paths.
+_LINE = r"^[^\x00-\x1f\x7f]*$"
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+JobId = Annotated[str, Path(description="of the job", max_length=100, pattern=r"^[\w.:-]+$")]
+Count = Annotated[int, Field(ge=0, strict=True)]
+Dims = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 40, strict=True)]], Field(max_length=32)]
+
+
+class Options(BaseModel):
+    """`farrier.options.CompileOptions`, field by field."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    target: str = Field("host", max_length=100, pattern=_LINE, description="kind of machine")
+    shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="dimensions of inputs whose shape the model leaves open",
+    )
+    trials: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = Field(
+        None, description="candidates to measure; null for no bound of this kind"
+    )
+    budget_s: Annotated[float, Field(ge=0, le=30 * 86400)] | None = Field(
+        None, description="seconds to tune; null for no bound of this kind"
+    )
+    threads: int = Field(0, ge=0, le=4096, strict=True, description="0: one per core of the target")
+    seed: int = Field(0, ge=0, lt=1 << 32, strict=True, description="of the search")
+    verify: bool = Field(True, strict=True, description="compare outputs with the reference's")
+
+    def compile_options(self) -> CompileOptions:
+        fields = self.model_dump()
+        shapes = {name: tuple(dims) for name, dims in fields.pop("shapes").items()}
+        return CompileOptions(shapes=shapes, **fields)
+
+
+class JobRequest(BaseModel):
+    """What to compile, and how."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "9f86d081884c7d65" * 4,
+                    "name": "resnet18",
+                    "options": {"target": "host", "trials": 1000},
+                }
+            ]
+        },
+    )
+
+    model: str = Field(pattern=_SHA256, description="sha256 of an uploaded model")
+    name: str = Field("", max_length=200, pattern=_LINE, description="for people; need not differ")
+    options: Options = Field(default_factory=Options)
+    wait_for_device: bool = Field(
+        False, description="queue the job even when no device of the target's kind is connected"
+    )
+
+
+class JobView(BaseModel):
+    """A job as it stands. Times are Unix seconds; what is not known yet is null."""
+
+    id: str
+    name: str
+    state: State
+    model: str = Field(description="sha256 of the model")
+    options: dict[str, Any]
+    created: float
+    started: float | None
+    finished: float | None
+    attempts: int = Field(description="how often a worker began it")
+    stage: str | None = Field(description="step of the compiler that runs")
+    tasks: int | None = Field(description="distinct kernels of the model")
+    trials: int | None = Field(description="candidates measured so far")
+    planned: int | None = Field(description="candidates to measure; null under a time budget")
+    best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
+    seconds_left: float | None = Field(description="estimate")
+    artifact: str | None = Field(description="sha256 of the artifact")
+    report: dict[str, Any] | None = Field(description="verification and timing")
+    error: Problem | None = Field(description="why the job failed")
+
+    @classmethod
+    def of(cls, job: jobs.Job) -> JobView:
+        return cls(
+            id=job.id,
+            name=job.name,
+            state=job.state,
+            model=job.model,
+            options=finite(job.options.to_dict()),
+            created=job.created,
+            started=job.started,
+            finished=job.finished,
+            attempts=job.attempts,
+            stage=job.progress.stage,
+            tasks=job.progress.tasks,
+            trials=job.progress.trials,
+            planned=job.progress.planned,
+            best_ms=finite(job.progress.best_ms),
+            seconds_left=finite(job.progress.seconds_left),
+            artifact=job.artifact,
+            report=finite(job.report),
+            error=None if job.error is None else from_stored(job.error),
+        )
+
+
+class JobPage(BaseModel):
+    """One page of jobs, the newest first."""
+
+    jobs: list[JobView]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+@router.post("", status_code=201, responses=documented(400, 404, 409, 503))
+def submit_job(
+    body: JobRequest,
+    farm: FarmDep,
+    idempotency_key: Annotated[
+        str,
+        Header(
+            max_length=200,
+            pattern=_LINE,
+            description="the same request again returns the same job, another one 409",
+        ),
+    ] = "",
+) -> JobView:
+    """Queues a compilation; durable once answered."""
+    options = body.options.compile_options()
+    _check_target(farm, options, wait_for_device=body.wait_for_device)
+    if not farm.blobs.has(body.model):
+        raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
+    job = farm.jobs.submit(body.model, options, name=body.name, idempotency_key=idempotency_key)
+    return JobView.of(job)
+
+
+@router.get("", responses=documented(400, 503))
+def list_jobs(
+    farm: FarmDep,
+    state: Annotated[State | None, Query(description="only jobs in this state")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
+) -> JobPage:
+    """Jobs, the newest first."""
+    page, following = farm.jobs.list(limit=limit, after=after, state=state)
+    return JobPage(jobs=[JobView.of(job) for job in page], next=following)
+
+
+@router.get("/{job_id}", responses=documented(404, 503))
+def get_job(job_id: JobId, farm: FarmDep) -> JobView:
+    """The job as it stands."""
+    return JobView.of(farm.jobs.get(job_id))
+
+
+@router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
+def cancel_job(job_id: JobId, farm: FarmDep) -> JobView:
+    """Stops the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
+    return JobView.of(farm.cancel(job_id))
+
+
+def _check_target(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> None:
+    """Raises UsageError for an unknown target, NoDeviceError where tuning lacks a device."""
+    if options.target != "host":
+        parse_target(options.target)
+    if options.tunes and not wait_for_device:
+        farm.devices.require(options.target)

@@ -1,0 +1,174 @@
+"""Uploads: models travel in pieces and go on where a connection broke.
+
+    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a known model
+    PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
+    GET, HEAD /v1/uploads/{id}              → the offset to go on at
+
+The server never looks into the bytes: they go to the disk and into a sha256, nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from farrier.errors import ConflictError, InvalidModelError, UsageError
+from farrier_farm import blobs
+from fastapi import APIRouter, Header, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from farrier_server.context import FarmDep
+from farrier_server.problems import OffsetConflictError, TooLargeError, documented
+
+# Each piece is made durable before the next is read.
+PIECE_BYTES = 4 << 20
+# A link that is silent for this long is dead; its upload is free for the next connection.
+SILENCE_S = 30.0
+_SHA256 = r"^[0-9a-f]{64}$"
+
+router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
+UploadId = Annotated[str, Path(description="from POST /v1/uploads", max_length=100)]
+
+
+class UploadRequest(BaseModel):
+    """Announces a model: how many bytes will come, and their digest."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"size": 46820000, "sha256": "9f86d081884c7d65" * 4}]},
+    )
+
+    size: int = Field(ge=0, strict=True, description="bytes of the model")
+    sha256: str = Field(pattern=_SHA256, description="of the model's bytes, in lower-case hex")
+
+
+class UploadView(BaseModel):
+    """Where an upload stands."""
+
+    id: str | None = Field(description="null where the server had the model already")
+    size: int = Field(description="bytes announced")
+    offset: int = Field(description="bytes that are safe on the server's disk")
+    sha256: str = Field(description="digest announced; names the model once complete")
+    complete: bool = Field(description="whether the model may be named in POST /v1/jobs")
+
+
+@router.post("", responses=documented(400, 413, 422, 507))
+def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
+    """Begins an upload. A model that the server has needs no bytes: `complete` is true at once."""
+    limit = farm.settings.max_upload_bytes
+    if limit and body.size > limit:
+        raise TooLargeError(
+            f"the model has {body.size} bytes, the server takes {limit}",
+            hint="FARRIER_MAX_UPLOAD_BYTES on the server raises the limit",
+        )
+    if body.size == 0:
+        raise InvalidModelError("the model is empty", hint="upload the bytes of one .onnx file")
+    if farm.blobs.has(body.sha256):
+        return _complete(body.size, body.sha256)
+    return _view(farm.blobs.begin(body.size, body.sha256))
+
+
+@router.patch(
+    "/{upload_id}",
+    responses=documented(400, 404, 409, 422, 507),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def append_to_upload(
+    upload_id: UploadId,
+    request: Request,
+    farm: FarmDep,
+    upload_offset: Annotated[int, Header(ge=0, description="where the body's bytes begin")],
+) -> UploadView:
+    """Appends the body. What arrived of a broken connection is kept; ask for the offset and go on.
+
+    The byte that fills the upload completes it: the sha256 is checked, and the upload's id is
+    forgotten. Bytes with another digest are dropped: 422, begin again.
+    """
+    upload = await run_in_threadpool(farm.blobs.upload, upload_id)
+    if upload_offset != upload.offset:
+        raise OffsetConflictError(
+            f"the body begins at byte {upload_offset}, the upload stands at {upload.offset}",
+            offset=upload.offset,
+        )
+    length = int(request.headers.get("content-length", "0"))
+    if upload.offset + length > upload.size:
+        raise UsageError(
+            f"{length} bytes at offset {upload.offset} pass the announced size of {upload.size}"
+        )
+    async for piece in _pieces(request):
+        upload = await run_in_threadpool(farm.blobs.append, upload_id, upload.offset, piece)
+    if upload.offset < upload.size:
+        return _view(upload)
+    return await run_in_threadpool(_finish, farm.blobs, upload)
+
+
+@router.get("/{upload_id}", responses=documented(404))
+def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> UploadView:
+    """Where the upload stands. 404 for one that is complete: begin it again to see that it is."""
+    upload = farm.blobs.upload(upload_id)
+    response.headers["Upload-Offset"] = str(upload.offset)
+    response.headers["Cache-Control"] = "no-store"
+    return _view(upload)
+
+
+@router.head("/{upload_id}", responses=documented(404))
+def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
+    """The offset alone, in the header `Upload-Offset`."""
+    upload = farm.blobs.upload(upload_id)
+    return Response(
+        headers={
+            "Upload-Offset": str(upload.offset),
+            "Upload-Length": str(upload.size),
+            "Cache-Control": "no-store",
+        }
+    )
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """The body in pieces of `PIECE_BYTES`; where the link dies, what arrived is the last one."""
+    stream = request.stream()
+    piece = bytearray()
+    try:
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                piece += await anext(stream)
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+    except (StopAsyncIteration, ClientDisconnect, TimeoutError):
+        pass
+    if piece:
+        yield bytes(piece)
+
+
+def _finish(store: blobs.BlobStore, upload: blobs.Upload) -> UploadView:
+    try:
+        sha256 = store.finish(upload.id)
+    except ConflictError as error:
+        store.abort(upload.id)
+        raise InvalidModelError(
+            f"the bytes were damaged on the way: {error.message}", hint="upload the model again"
+        ) from error
+    return _complete(upload.size, sha256)
+
+
+def _complete(size: int, sha256: str) -> UploadView:
+    return UploadView(id=None, size=size, offset=size, sha256=sha256, complete=True)
+
+
+def _view(upload: blobs.Upload) -> UploadView:
+    return UploadView(
+        id=upload.id,
+        size=upload.size,
+        offset=upload.offset,
+        sha256=upload.sha256 or "",
+        complete=False,
+    )

@@ -1,0 +1,72 @@
+"""The REST API as one ASGI application."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+from farrier_farm.farm import Farm
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from farrier_server import problems
+from farrier_server.api import artifacts, devices, events, health, jobs, uploads
+from farrier_server.context import Context
+from farrier_server.gate import Gate, bearer_scheme
+
+_DESCRIPTION = """
+Fits deep-learning models to the hardware they run on: upload an ONNX model, name a target,
+watch the compiler tune it on real devices of that kind, fetch verified native code.
+
+Every error is `application/problem+json` (RFC 9457) with a stable `code` and a `hint`.
+"""
+
+
+def create_app(farm: Farm, token: str) -> FastAPI:
+    """The application on an open farm; every route but health and documentation needs `token`."""
+    app = FastAPI(
+        title="Farrier",
+        version=importlib.metadata.version("farrier"),
+        description=_DESCRIPTION,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.state.context = Context(farm)
+    problems.install(app)
+    app.add_middleware(Gate, token=token)
+    app.include_router(health.router)
+    for resource in (uploads, jobs, events, artifacts, devices):
+        app.include_router(resource.router, dependencies=[Depends(bearer_scheme)])
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, with problems in place of its own error format."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        schemas = document["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas["Problem"] = problems.Problem.model_json_schema()
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                _describe_problems(operation["responses"], guarded=path.startswith("/v1/"))
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _describe_problems(responses: dict[str, Any], *, guarded: bool) -> None:
+    """A request that fits no schema is 400 here, and FastAPI's 422 is never sent."""
+    generated = {"$ref": "#/components/schemas/HTTPValidationError"}
+    unsent = responses.get("422", {}).get("content", {}).get("application/json", {})
+    if unsent.get("schema") == generated:
+        del responses["422"]
+        statuses = [400]
+    else:
+        statuses = []
+    statuses += [401] if guarded else []
+    for status, response in problems.documented(*statuses).items():
+        responses.setdefault(str(status), response)

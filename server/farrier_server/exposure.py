@@ -1,0 +1,86 @@
+"""Nothing listens beyond loopback without TLS: decided here for the API and the broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import logging
+import socket
+from pathlib import Path
+
+from farrier.errors import StorageError, UsageError
+from farrier_farm.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files: the certificate (with its chain) and its private key."""
+
+    cert: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes]:
+        """(certificate, key). Raises StorageError."""
+        try:
+            return self.cert.read_bytes(), self.key.read_bytes()
+        except OSError as error:
+            raise StorageError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def secure(settings: Settings, host: str) -> Tls | None:
+    """What protects a listener on `host`; None on loopback without certificates.
+
+    Raises UsageError for an address that others reach without TLS, unless the setting
+    `insecure_private_network` says that the network is private.
+    """
+    cert, key = settings.tls_cert, settings.tls_key
+    if (cert is None) != (key is None):
+        raise UsageError(
+            "TLS needs a certificate and its key, and only one is set",
+            hint="FARRIER_TLS_CERT=cert.pem FARRIER_TLS_KEY=key.pem",
+        )
+    if cert is not None and key is not None:
+        tls = Tls(cert, key)
+        tls.read()
+        return tls
+    if not is_loopback(host):
+        if not settings.insecure_private_network:
+            raise UsageError(
+                f"refusing to listen on {host} without TLS: tokens would travel in clear",
+                hint="FARRIER_TLS_CERT=cert.pem FARRIER_TLS_KEY=key.pem, or --host 127.0.0.1",
+            )
+        _log.warning(
+            "listening on %s WITHOUT TLS (FARRIER_INSECURE_PRIVATE_NETWORK): "
+            "whoever reads this network reads the tokens",
+            host,
+        )
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound TCP socket; port 0 takes a free one. Raises UsageError where the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="another server may run there; --port picks another port",
+        ) from error
+
+
+def url(scheme: str, host: str, port: int) -> str:
+    """`scheme://host:port`, with brackets around an IPv6 address."""
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,174 @@
+"""The two server processes: `run_api` and `run_broker`, which `farrier serve` and `farrier broker`
+call. Both return after SIGTERM or SIGINT once what they were doing is done or handed back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
+from farrier_farm.tokens import TokenRole, load_token
+
+from farrier_server import exposure
+from farrier_server.app import create_app
+from farrier_server.broker import serving
+from farrier_server.context import Context
+
+HEADER_BYTES = 32 << 10
+CONNECTIONS = 1000
+GRACE_S = 10  # for requests under way; event streams end at once
+
+Ready = Callable[[str], None]
+"""Told the URL (API) or the address (broker) once connections are answered."""
+
+
+def run_api(
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    ready: Ready | None = None,
+) -> None:
+    """Serves the REST API until SIGTERM or SIGINT; what is None is as in the settings.
+
+    Makes the user token where the installation has none. Raises UsageError for an address that is
+    taken or may not be listened on, ServiceError without Redis.
+    """
+    _log_to_stderr()
+    settings = _with(settings, tls_cert, tls_key)
+    api_server(settings, host=host, port=port, ready=ready).run()
+
+
+def run_broker(
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    ready: Ready | None = None,
+) -> None:
+    """Serves the devices' gRPC broker until SIGTERM or SIGINT; as `run_api` otherwise, with the
+    device token."""
+    _log_to_stderr()
+    settings = _with(settings, tls_cert, tls_key)
+    serving.run(
+        settings,
+        settings.broker_host if host is None else host,
+        settings.broker_port if port is None else port,
+        ready,
+    )
+
+
+def api_server(
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    ready: Ready | None = None,
+) -> ApiServer:
+    """A bound server that `run` starts."""
+    host = settings.api_host if host is None else host
+    tls = exposure.secure(settings, host)
+    token = load_token(settings, TokenRole.USER, create=True)
+    assert token is not None
+    listener = exposure.listen(host, settings.api_port if port is None else port)
+    try:
+        farm = Farm.open(settings)
+    except BaseException:
+        listener.close()
+        raise
+    app = create_app(farm, token)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
+    )
+    where = exposure.url("http" if tls is None else "https", host, listener.getsockname()[1])
+    return ApiServer(config, farm, app.state.context, listener, where, ready)
+
+
+class ApiServer(uvicorn.Server):
+    """uvicorn, with event streams that end at shutdown, on a socket that is bound already."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        farm: Farm,
+        context: Context,
+        listener: socket.socket,
+        where: str,
+        ready: Ready | None,
+    ) -> None:
+        super().__init__(config)
+        self.url = where
+        self._farm = farm
+        self._context = context
+        self._listener = listener
+        self._ready = ready
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves until a signal, or until `should_exit` is set from another thread."""
+        try:
+            super().run([self._listener] if sockets is None else sockets)
+        finally:
+            self._listener.close()
+            self._farm.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._ready is not None:
+            self._ready(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._context.stopping.set()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal that was obeyed is not raised a second time."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _with(settings: Settings, tls_cert: Path | None, tls_key: Path | None) -> Settings:
+    return dataclasses.replace(
+        settings, tls_cert=tls_cert or settings.tls_cert, tls_key=tls_key or settings.tls_key
+    )
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
