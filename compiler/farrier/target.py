@@ -39,8 +39,10 @@ class Target:
 
 # vector width, registers, and the CPU name that LLVM knows, by level of the x86-64 psABI
 _LEVELS = {"x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32)}
-_V3 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"})
+_V2 = frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt", "cx16"})
+_V3 = _V2 | {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_REQUIRED = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 
 
 def parse_target(text: str) -> Target:
@@ -65,6 +67,16 @@ def host() -> Target:
     level = "x86-64-v4" if flags >= _V4 else "x86-64-v3" if flags >= _V3 else "x86-64-v2"
     extensions = flags & {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile"}
     return _at_level(level, tuple(sorted(extensions)))
+
+
+def missing_features(triple: str, cpu: str, features: tuple[str, ...]) -> list[str]:
+    """What this machine lacks to run code for another target's triple, CPU and features."""
+    machine = describe.describe()
+    arch = triple.partition("-")[0]
+    if arch != machine.arch:
+        return [arch]
+    required = _REQUIRED.get(cpu, frozenset()) | set(features)
+    return sorted(required - set(machine.features))
 
 
 def _at_level(level: str, extensions: tuple[str, ...]) -> Target:

@@ -1,1 +1,1 @@
-
+"""The `farrier` command."""

@@ -1,0 +1,42 @@
+# Farrier's verbs. Each sets up what it needs in .venv first; nothing else has to be installed
+# but Python >= 3.11 and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.farrier-ready
+
+.PHONY: demo test check bench chaos format clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Farrier needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare.
+	$(BIN)/python -m bench.demo
+
+test: $(READY)  ## All tests but the slow ones.
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+check: $(READY)  ## Style, types, layering.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## Latency beside what a user would pick instead.
+	$(BIN)/python -m bench
+
+chaos: $(READY)  ## Processes killed, stopped and cut off at every step.
+	$(BIN)/python -m pytest -m chaos
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

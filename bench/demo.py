@@ -1,0 +1,132 @@
+"""`make demo`: the main job on a real network, from an upload to a race.
+
+Starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
+wheel `rapidocr-onnxruntime`, tunes it for `BUDGET_S`, watches, downloads the artifact, and races it
+against the same model compiled without tuning and against ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from rich.console import Console
+
+import farrier
+from bench import models
+from farrier.bench.race import Entrant, race
+from farrier.cli.local import figures_table
+from farrier.cli.show import ProgressView
+from farrier.client import Client, StateChanged
+from farrier.errors import FarrierError, ServiceError
+from farrier.verify import random_inputs
+
+MODEL = "cls"
+SHAPES = {"x": (1, 3, 48, 192)}
+BUDGET_S = 60.0
+
+
+def main() -> int:
+    console = Console(highlight=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory(prefix="farrier-demo-") as folder:
+        home = Path(folder)
+        try:
+            model = models.rapidocr(MODEL)
+            console.print(f"model: {model.name}, shapes {SHAPES}")
+            with Service(home, console) as service:
+                demonstrate(model, service, home, console)
+        except FarrierError as error:
+            console.print(f"demo failed: {error}", style="red", markup=False)
+            return error.exit_code
+    return 0
+
+
+def demonstrate(model: Path, service: Service, folder: Path, console: Console) -> None:
+    """Upload, tune, watch, download, compare."""
+    tuned, untuned = folder / "tuned.farrier", folder / "untuned.farrier"
+    with Client(service.url, service.token) as client:
+        job = client.submit(model, target="host", shapes=SHAPES, budget_s=BUDGET_S)
+        console.print(f"job {job.id}: tuning for {BUDGET_S:.0f} s")
+        with ProgressView(console) as view:
+            for update in client.watch(job.id):
+                if not isinstance(update, StateChanged):
+                    view(update)
+        job = client.job(job.id)
+        job.raise_for_state()
+        client.fetch(job.id, tuned)
+    console.print(f"downloaded {tuned.stat().st_size / 1e6:.1f} MB")
+    farrier.compile(model, shapes=SHAPES).save(untuned)
+    artifact = farrier.load(tuned)
+    figures = race(
+        [
+            Entrant("farrier:tuned", tuned),
+            Entrant("farrier:untuned", untuned),
+            Entrant("onnxruntime", model),
+        ],
+        random_inputs(artifact.manifest.inputs),
+        threads=artifact.manifest.threads,
+        rounds=10,
+    )
+    console.print(figures_table(figures))
+    console.print("ratio: latency of the tuned artifact over this engine's, median of 10 rounds")
+
+
+class Service:
+    """`farrier up` in a process of its own; a context manager that stops it as Ctrl-C would."""
+
+    def __init__(self, home: Path, console: Console) -> None:
+        self._home = home
+        self._console = console
+        self.url = ""
+        self.token = ""
+
+    def __enter__(self) -> Service:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FARRIER_")}
+        environment["PYTHONUNBUFFERED"] = "1"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "farrier.cli", "up", "--home", str(self._home)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        said = self._await_token()
+        if not self.token:
+            self._process.wait()
+            raise ServiceError(f"`farrier up` did not start: {said}")
+        self._console.print(f"service: {self.url}")
+        # Nobody reads what it says from here on, but a full pipe would stop it.
+        threading.Thread(target=self._drain, daemon=True).start()
+        return self
+
+    def _await_token(self) -> str:
+        said = ""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said += line
+            if found := re.search(r"up at (\S+)", line):
+                self.url = found[1]
+            if found := re.search(r"^token: (\S+)", line):
+                self.token = found[1]
+                break
+        return said.strip()
+
+    def _drain(self) -> None:
+        assert self._process.stdout is not None
+        for _ in self._process.stdout:
+            pass
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""A compiled model in memory or in a file, and the way to run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from farrier.artifact import container
+from farrier.artifact.manifest import Manifest
+from farrier.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from farrier.runtime.session import Session
+
+MANIFEST = "manifest.json"
+LIBRARY = "model.so"
+PARAMS = "params.bin"
+GRAPH = "graph.ir"
+RECORDS = "records.jsonl"
+REPORT = "report.json"
+
+
+@dataclasses.dataclass(slots=True)
+class Artifact:
+    """A compiled model. `members` are the container's files but for the parameters; those are
+    `params` in memory, or where `path` is given, mapped from there when the model first runs."""
+
+    manifest: Manifest
+    members: dict[str, bytes]
+    params: memoryview | None = None
+    path: pathlib.Path | None = None
+    _session: Session | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The verification and timing report, as JSON types."""
+        report: dict[str, Any] = json.loads(self.members[REPORT])
+        return report
+
+    @property
+    def library(self) -> bytes:
+        """The linked shared library."""
+        return self.members[LIBRARY]
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+        """The model's outputs by name, each a new array of the manifest's shape and dtype.
+
+        Raises InputMismatchError where a name, dtype or shape differs from the manifest's.
+        """
+        return self.session().run(inputs)
+
+    def session(self, threads: int = 0) -> Session:
+        """The loaded model; made at the first call. `threads` 0: the number it was tuned for."""
+        from farrier.runtime.session import Session
+
+        if self._session is None or threads not in (0, self._session.threads):
+            self._session = Session(self, threads or self.manifest.threads)
+        return self._session
+
+    def to_bytes(self) -> bytes:
+        """The container: what `save` writes and the server stores."""
+        if self.params is None:
+            if self.path is None:
+                raise ArtifactError("the artifact has lost its parameters")
+            return self.path.read_bytes()
+        return container.pack(
+            {MANIFEST: self.manifest.to_json().encode(), **self.members, PARAMS: self.params}
+        )
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Writes the container whole or not at all; raises StorageError."""
+        target = pathlib.Path(path)
+        container.write_atomically(target, self.to_bytes())
+        return target
+
+
+def load(path: str | pathlib.Path) -> Artifact:
+    """Reads an artifact; the parameters stay in the file. Raises ArtifactError where the file is
+    missing, damaged, or of another format."""
+    file = pathlib.Path(path)
+    members = container.read(file)
+    try:
+        manifest = Manifest.from_json(members.pop(MANIFEST).decode())
+    except (KeyError, UnicodeDecodeError):
+        raise ArtifactError(f"{file} holds no {MANIFEST}", hint="is it a .farrier file?") from None
+    for name in (LIBRARY, REPORT):
+        if name not in members:
+            raise ArtifactError(f"{file} holds no {name}")
+    if container.digest(members[LIBRARY]) != manifest.hashes.get(LIBRARY):
+        raise ArtifactError(f"{LIBRARY} in {file} does not match its hash in the manifest")
+    _, length = container.span(file, PARAMS)
+    if length != manifest.params_bytes:
+        raise ArtifactError(
+            f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}"
+        )
+    return Artifact(manifest, members, path=file)

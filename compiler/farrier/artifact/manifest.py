@@ -1,0 +1,80 @@
+"""The manifest of an artifact: what it takes, what it gives, what made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from farrier.errors import ArtifactError
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of the model, under the name that the ONNX file gives it."""
+
+    name: str
+    dtype: str  # a name of `farrier.ir.types.DType`
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KernelReport:
+    """Where one kernel's schedule comes from.
+
+    `source` is `tuned` (measured for this task and target), `transferred` (taken from the records
+    of an earlier run) or `default` (ranked first by the analytic model).
+    """
+
+    name: str
+    task: str  # structural hash of the task
+    calls: int
+    rule: str
+    source: str
+    predicted_us: float
+    measured_us: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """What `manifest.json` says. Sizes are bytes; `hashes` are sha256 of the other files."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    entry: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    threads: int  # what it was tuned for; it runs with any number
+    params_bytes: int
+    workspace_bytes: int
+    hashes: dict[str, str]
+    tools: dict[str, str]
+    kernels: tuple[KernelReport, ...]
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Raises ArtifactError where the text is not a manifest of this format."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if raw.get("format") != FORMAT:
+                raise ArtifactError(
+                    f"the artifact has format {raw.get('format')}, this Farrier reads {FORMAT}",
+                    hint="compile the model again, or install the Farrier that made the artifact",
+                )
+            specs = {
+                side: tuple(TensorSpec(**{**s, "shape": tuple(s["shape"])}) for s in raw.pop(side))
+                for side in ("inputs", "outputs")
+            }
+            kernels = tuple(KernelReport(**kernel) for kernel in raw.pop("kernels"))
+            features = tuple(raw.pop("features"))
+            return cls(**raw, **specs, kernels=kernels, features=features)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error

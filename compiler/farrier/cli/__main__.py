@@ -1,0 +1,5 @@
+"""`python -m farrier.cli`."""
+
+from farrier.cli.main import main
+
+main()

@@ -1,0 +1,250 @@
+"""The verbs that need no server: compile, run, bench, opt, and `device`, which dials a broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from farrier.cli.show import ProgressView
+from farrier.errors import InputMismatchError, InvalidModelError, UsageError
+from farrier.options import CompileOptions, parse_budget, parse_shapes
+
+if TYPE_CHECKING:
+    from farrier.bench.race import Figures
+
+_PANEL = "Local"
+
+ShapeOption = Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")]
+TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
+ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    app.command("compile", rich_help_panel=_PANEL)(compile_)
+    for verb in (run, bench, opt):
+        app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
+    passthrough = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command("device", rich_help_panel="Roles", context_settings=passthrough)(device)
+
+
+def compile_(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: MODEL.farrier.")
+    ] = None,
+    target: TargetOption = "host",
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
+    shape: ShapeOption = None,
+    threads: ThreadsOption = 0,
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    records: Annotated[
+        Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option(help="Run the result and compare it with the reference.")
+    ] = True,
+    until: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(help="Write every stage as text to this directory.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False,
+) -> None:
+    """Compile a model on this machine; with --trials or --budget, tune it here."""
+    from farrier import pipeline
+    from farrier.records import FileRecordStore
+
+    options = CompileOptions(
+        target=target,
+        shapes=parse_shapes(shape or []),
+        trials=trials,
+        budget_s=None if budget is None else parse_budget(budget),
+        threads=threads,
+        seed=seed,
+        verify=verify,
+    )
+    with ProgressView(verbose=verbose) as view:
+        try:
+            artifact = pipeline.compile_model(
+                read_model(model),
+                options,
+                name=model.stem,
+                records=None if records is None else FileRecordStore(records),
+                listener=view,
+                dump=pipeline.Dump(dump, until),
+            )
+        except pipeline.StoppedError as stop:
+            typer.echo(f"stopped after {stop.stage}")
+            return
+    typer.echo(artifact.save(output or model.with_suffix(".farrier")))
+
+
+def run(
+    artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=FILE.npy; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the outputs to this .npz file.")
+    ] = None,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Run an artifact on arrays; prints each output's shape and range."""
+    import numpy as np
+
+    from farrier.artifact.artifact import load
+
+    arrays = dict(_read_array(text) for text in inputs or [])
+    loaded = load(artifact)
+    outputs = loaded.session(threads).run(arrays)
+    for name, array in outputs.items():
+        spread = f"[{array.min():.6g}, {array.max():.6g}]" if array.size else "empty"
+        typer.echo(f"{name}: {array.dtype}{list(array.shape)} {spread}")
+    if output is not None:
+        with output.open("wb") as file:
+            np.savez(file, **outputs)  # type: ignore[arg-type]
+
+
+def bench(
+    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX file.")],
+    against: Annotated[
+        str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")
+    ] = "",
+    onnx: Annotated[
+        Path | None, typer.Option("--model", help="The ONNX file, where an artifact is raced.")
+    ] = None,
+    shape: ShapeOption = None,
+    target: TargetOption = "host",
+    threads: ThreadsOption = 0,
+    rounds: Annotated[int, typer.Option(help="Rounds of 0.2 s for each engine.")] = 15,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time an artifact, or a model compiled now without tuning, beside other engines."""
+    from farrier import pipeline
+    from farrier.artifact.artifact import load
+    from farrier.bench.race import Entrant, race
+    from farrier.verify import random_inputs
+
+    peers = [name for name in against.split(",") if name]
+    with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
+        path = model
+        if model.suffix != ".farrier":
+            options = CompileOptions(
+                target=target, shapes=parse_shapes(shape or []), threads=threads, verify=False
+            )
+            path = Path(folder) / "model.farrier"
+            pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
+            onnx = model
+        if peers and onnx is None:
+            raise UsageError(
+                f"{', '.join(peers)} cannot load {model}", hint="--model MODEL.onnx names its source"
+            )
+        entrants = [Entrant("farrier", path)]
+        entrants += [Entrant(peer, onnx) for peer in peers if onnx is not None]
+        artifact = load(path)
+        figures = race(
+            entrants,
+            random_inputs(artifact.manifest.inputs),
+            threads=threads or artifact.manifest.threads,
+            rounds=rounds,
+        )
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in figures], indent=1))
+    else:
+        Console(highlight=False, soft_wrap=True).print(figures_table(figures))
+
+
+def opt(
+    file: Annotated[Path, typer.Argument(help="A graph as text (see --dump).")],
+    passes: Annotated[
+        str, typer.Option("-p", "--passes", help="By comma: fold-constants,fuse.")
+    ] = "",
+    print_after_all: Annotated[bool, typer.Option("--print-after-all")] = False,
+    constants: Annotated[
+        Path | None, typer.Option(help="Where --dump wrote the large constants (.npz).")
+    ] = None,
+    target: TargetOption = "host",
+) -> None:
+    """Run passes on a graph in text form and print the result."""
+    import numpy as np
+
+    from farrier import passes as pipeline_passes
+    from farrier.target import parse_target
+
+    arrays = {}
+    if constants is not None:
+        with np.load(_existing(constants)) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    names = [name for name in passes.split(",") if name]
+    typer.echo(
+        pipeline_passes.opt(
+            _existing(file).read_text(),
+            names,
+            print_after_all=print_after_all,
+            constants=arrays,
+            target=parse_target(target),
+        )
+    )
+
+
+def device(context: typer.Context) -> None:
+    """Measure for a farm: dial its broker and run what it sends (farrier-device)."""
+    from farrier_device import agent
+
+    raise SystemExit(agent.main(context.args))
+
+
+def figures_table(figures: list[Figures]) -> Table:
+    """The race as a table: latency, spread, ratio of the first to each."""
+    table = Table("engine", "version", "median ms", "p10-p90", "best", "ratio", "error", box=None)
+    for one in figures:
+        table.add_row(
+            one.label,
+            one.version,
+            f"{one.median_ms:.3f}",
+            f"{one.p10_ms:.3f}-{one.p90_ms:.3f}",
+            f"{one.best_ms:.3f}",
+            f"{one.ratio:.3f}",
+            f"{one.max_error:.1e}",
+        )
+    return table
+
+
+def read_model(path: Path) -> bytes:
+    """The file's bytes; raises InvalidModelError where it is too large, UsageError where missing."""
+    limit = 2 << 30
+    try:
+        if _existing(path).stat().st_size > limit:
+            raise InvalidModelError(
+                f"{path} has more than 2 GiB, which no self-contained ONNX file can",
+                hint="export it in parts, or with smaller weights",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}")
+    return path
+
+
+def _read_array(text: str) -> tuple[str, object]:
+    import numpy as np
+
+    name, equals, path = text.rpartition("=")
+    if not (name and equals):
+        raise UsageError(f"cannot read the input {text!r}", hint="--input x=x.npy")
+    try:
+        return name, np.load(_existing(Path(path)), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputMismatchError(f"{path} is not a .npy file: {error}") from error

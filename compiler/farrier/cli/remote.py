@@ -1,0 +1,144 @@
+"""The verbs that talk to a server: submit, jobs, watch, cancel, fetch, devices."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from farrier.cli.show import ProgressView
+from farrier.client import Client, Job, StateChanged
+from farrier.options import parse_budget, parse_shapes
+
+_PANEL = "Service"
+
+ServerOption = Annotated[
+    str | None, typer.Option("--server", help="URL of the server [env FARRIER_SERVER].")
+]
+JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    for verb in (submit, jobs, watch, cancel, fetch, devices):
+        app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
+
+
+def submit(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    target: Annotated[str, typer.Option(help="What to compile for.")] = "host",
+    budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")] = None,
+    threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
+    name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
+    wait_for_device: Annotated[bool, typer.Option("--wait-for-device")] = False,
+    follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Upload a model and queue its compilation; prints the job's id."""
+    with Client(server) as client:
+        job = client.submit(
+            model,
+            target=target,
+            shapes=parse_shapes(shape or []),
+            trials=trials,
+            budget_s=None if budget is None else parse_budget(budget),
+            threads=threads,
+            name=name,
+            idempotency_key=key,
+            wait_for_device=wait_for_device,
+        )
+        typer.echo(job.id)
+        if follow:
+            _watch(client, job.id)
+
+
+def jobs(
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
+    server: ServerOption = None,
+) -> None:
+    """List jobs, the newest first."""
+    table = Table("job", "name", "target", "state", "stage", "trials", "best ms", "age", box=None)
+    with Client(server) as client:
+        for job in client.jobs(state=state, limit=limit):
+            table.add_row(
+                job.id,
+                job.name,
+                str(job.options.get("target", "")),
+                job.state,
+                job.stage or "",
+                "" if job.trials is None else str(job.trials),
+                "" if job.best_ms is None else f"{job.best_ms:.3f}",
+                _age(time.time() - job.created),
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def watch(job: JobArgument, server: ServerOption = None) -> None:
+    """Show a job's progress until it ends; exits non-zero where it failed."""
+    with Client(server) as client:
+        _watch(client, job)
+
+
+def cancel(job: JobArgument, server: ServerOption = None) -> None:
+    """Cancel a job."""
+    with Client(server) as client:
+        typer.echo(_line(client.cancel(job)))
+
+
+def fetch(
+    job: JobArgument,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to.")] = None,
+    server: ServerOption = None,
+) -> None:
+    """Download a job's artifact."""
+    with Client(server) as client:
+        path = output or Path(f"{Path(client.job(job).name).stem or job}.farrier")
+        typer.echo(client.fetch(job, path))
+
+
+def devices(server: ServerOption = None) -> None:
+    """List the devices that measure."""
+    table = Table("device", "state", "arch", "cpu", "cores", "batches", "faults", "seen", box=None)
+    with Client(server) as client:
+        for device in client.devices():
+            about = device.description
+            table.add_row(
+                device.id,
+                device.state,
+                str(about.get("arch", "")),
+                str(about.get("cpu", "")),
+                str(about.get("cores", "")),
+                str(device.measured),
+                str(device.faults),
+                f"{_age(time.time() - device.seen)} ago",
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _watch(client: Client, job_id: str) -> None:
+    with ProgressView() as view:
+        for update in client.watch(job_id):
+            if not isinstance(update, StateChanged):
+                view(update)
+    job = client.job(job_id)
+    typer.echo(_line(job))
+    job.raise_for_state()
+
+
+def _line(job: Job) -> str:
+    return f"{job.id} {job.state}"
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"

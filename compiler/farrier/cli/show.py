@@ -1,0 +1,111 @@
+"""How a compilation shows on a terminal: one line a stage, a bar while it tunes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import assert_never
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from farrier import progress
+from farrier.progress import Event
+
+
+class ProgressView:
+    """A listener of `farrier.progress` events; a context manager that leaves the terminal clean.
+
+    Off a terminal it prints plain lines, the trials at most every `LINE_EVERY` of them.
+    """
+
+    LINE_EVERY = 64
+
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._verbose = verbose
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[trials]} trials"),
+            TextColumn("best {task.fields[best]} ms"),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._shown = 0
+        self._longest_left = 0.0
+
+    def __enter__(self) -> ProgressView:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop_bar()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case progress.StageStarted():
+                pass
+            case progress.StageFinished(stage, seconds, summary):
+                if stage == "tune":
+                    self._stop_bar()
+                if self._verbose or summary:
+                    self._print(f"{stage:<10} {seconds:6.2f} s  {summary}")
+            case progress.TasksFound(tasks, kernels):
+                self._print(f"{kernels} kernels, {tasks} of them distinct")
+            case progress.TrialsMeasured():
+                self._trials(event)
+            case progress.Verified(max_error, latency_ms, untuned_ms, device):
+                untuned = "" if untuned_ms is None else f", untuned {untuned_ms:.3f} ms"
+                self._print(
+                    f"verified on {device}: error {max_error:.1e} of the output's range, "
+                    f"{latency_ms:.3f} ms{untuned}"
+                )
+            case progress.Warned(message):
+                self._print(f"warning: {message}", style="yellow")
+            case _:
+                assert_never(event)
+
+    def _trials(self, event: progress.TrialsMeasured) -> None:
+        if not self._console.is_terminal:
+            if event.trials - self._shown >= self.LINE_EVERY:
+                self._shown = event.trials
+                self._print(f"{event.trials} trials, best {event.best_ms:.3f} ms{_left(event)}")
+            return
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("tuning", total=1.0, trials=0, best="-", left="")
+        self._bar.update(
+            self._task,
+            completed=self._share(event),
+            trials=event.trials,
+            best=f"{event.best_ms:.3f}",
+            left=_left(event).removeprefix(", "),
+        )
+
+    def _share(self, event: progress.TrialsMeasured) -> float:
+        """How much of the trials or of the time is used, in [0, 1]."""
+        if event.planned:
+            return event.trials / event.planned
+        if event.seconds_left is None:
+            return 0.0
+        self._longest_left = max(self._longest_left, event.seconds_left)
+        return 1.0 - event.seconds_left / (self._longest_left or 1.0)
+
+    def _stop_bar(self) -> None:
+        if self._task is not None:
+            self._bar.stop()
+            self._task = None
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False, soft_wrap=True)
+
+
+def _left(event: progress.TrialsMeasured) -> str:
+    return "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"

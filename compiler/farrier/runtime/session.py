@@ -1,0 +1,140 @@
+"""A loaded model: its code, its parameters, its threads and its memory, ready to be called."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact import container
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.errors import ArtifactError, CompilerError, InputMismatchError
+from farrier.ir.types import DType
+from farrier.target import missing_features
+from farrier_device import native
+from farrier_device.memory import Buffer, aligned_buffer
+
+if TYPE_CHECKING:
+    from farrier.artifact.artifact import Artifact
+
+Array = npt.NDArray[Any]
+
+
+class Session:
+    """One model in this process. Calls from several threads run one after the other."""
+
+    def __init__(self, artifact: Artifact, threads: int) -> None:
+        """Raises ArtifactError where the artifact was built for another kind of machine."""
+        manifest = artifact.manifest
+        missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
+        if missing:
+            raise ArtifactError(
+                f"{manifest.name} was compiled for {manifest.cpu}; this machine lacks "
+                f"{', '.join(missing)}",
+                hint="compile it here, or with --target x86-64-v3",
+            )
+        self.manifest = manifest
+        self.threads = threads
+        self._lock = threading.Lock()
+        try:
+            library = native.Library.from_bytes(artifact.library)
+            self._entry = library.entry(manifest.entry)
+            self._pool = native.Pool(library, threads)
+        except native.NativeError as error:
+            raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
+        # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
+        self._finalizer = weakref.finalize(self, _unload, self._pool, library)
+        self._inputs = [_Slot(spec) for spec in manifest.inputs]
+        self._outputs = [_Slot(spec) for spec in manifest.outputs]
+        self._params = _load_params(artifact, manifest)
+        self._workspace = aligned_buffer(manifest.workspace_bytes)
+        self._names = frozenset(spec.name for spec in manifest.inputs)
+        self._args = native.pointers(
+            [
+                *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
+                self._params.address,
+                self._workspace.address,
+            ]
+        )
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """The outputs by name, each a new array. Raises InputMismatchError."""
+        if inputs.keys() != self._names:
+            raise self._names_mismatch(inputs)
+        with self._lock:
+            for position, slot in enumerate(self._inputs):
+                self._args[position] = slot.address_of(inputs[slot.spec.name])
+            self.call()
+            return {slot.spec.name: slot.array.copy() for slot in self._outputs}
+
+    def call(self) -> None:
+        """Runs the model on whatever the input buffers hold: what `bench` times."""
+        code = self._entry(self._args, self._pool.address)
+        if code:
+            raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
+
+    def close(self) -> None:
+        """Ends the threads and unloads the code; a second call does nothing."""
+        self._finalizer()
+
+    def _names_mismatch(self, inputs: Mapping[str, Any]) -> InputMismatchError:
+        expected = ", ".join(sorted(self._names)) or "none"
+        given = ", ".join(sorted(map(str, inputs))) or "none"
+        return InputMismatchError(
+            f"{self.manifest.name} takes the inputs {expected}; given: {given}"
+        )
+
+
+class _Slot:
+    """The aligned memory of one input or output."""
+
+    __slots__ = ("array", "buffer", "dtype", "spec")
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.dtype = DType(spec.dtype).numpy
+        size = int(np.prod(spec.shape, dtype=np.int64))
+        self.buffer: Buffer = aligned_buffer(size * self.dtype.itemsize)
+        self.array: Array = np.frombuffer(self.buffer.view, self.dtype).reshape(spec.shape)
+
+    def address_of(self, value: npt.ArrayLike) -> int:
+        """Where the call may read `value`: in place where it is aligned, else in the slot."""
+        array = np.asarray(value)
+        if array.dtype != self.dtype or array.shape != self.spec.shape:
+            raise InputMismatchError(
+                f"input {self.spec.name} is {array.dtype}{list(array.shape)}, the model takes "
+                f"{self.dtype}{list(self.spec.shape)}",
+                hint="convert it with .astype(), or compile the model with another --shape",
+            )
+        address: int = array.__array_interface__["data"][0]
+        if array.flags.c_contiguous and address % container.ALIGNMENT == 0:
+            return address
+        np.copyto(self.array, array)
+        return self.buffer.address
+
+
+def _load_params(artifact: Artifact, manifest: Manifest) -> Buffer:
+    """The parameters in aligned memory on huge pages; their hash is checked on the way."""
+    buffer = aligned_buffer(manifest.params_bytes)
+    if artifact.params is not None:
+        buffer.view[:] = artifact.params.cast("B")
+        return buffer
+    if artifact.path is None:
+        raise ArtifactError("the artifact has lost its parameters")
+    offset, _ = container.span(artifact.path, "params.bin")
+    with artifact.path.open("rb") as file:
+        file.seek(offset)
+        if file.readinto(buffer.view) != manifest.params_bytes:
+            raise ArtifactError(f"{artifact.path} is truncated inside params.bin")
+    if container.digest(buffer.view) != manifest.hashes["params.bin"]:
+        raise ArtifactError(f"params.bin in {artifact.path} does not match its hash")
+    return buffer
+
+
+def _unload(pool: native.Pool, library: native.Library) -> None:
+    pool.close()
+    library.close()
