@@ -1,0 +1,54 @@
+"""The support library: what every linked library carries besides its kernels.
+
+LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and aarch64:
+
+    int64_t  farrier_pool_size(int64_t threads)             bytes the host allocates, 64-byte aligned
+    void     farrier_pool_init(void *pool, int64_t threads)
+    void     farrier_pool_work(void *pool, int64_t worker)  a helper thread's life, worker 1..threads-1
+    void     farrier_pool_shutdown(void *pool)              makes the helpers return
+    uint64_t farrier_ticks(void)
+    int32_t  farrier_time(entry, args, pool, const int64_t *flush, int64_t n_flush,
+                          int64_t repeats, uint64_t *ticks_out)      n_flush pairs (address, bytes)
+    double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
+
+At most 8,191 threads a pool. A parallel loop within a parallel loop runs inline, as the worker that
+met it. An f32 of `expected` whose bits are `PADDING_BITS` marks padding of a layout: not compared.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from farrier.codegen.llvm import compile_text
+from farrier.errors import CompilerError
+from farrier.target import Target
+
+# A quiet NaN with a payload that no computation gives.
+PADDING_BITS = 0x7FC0DEAD
+
+SYMBOLS = (
+    "farrier_pool_size",
+    "farrier_pool_init",
+    "farrier_pool_work",
+    "farrier_pool_shutdown",
+    "farrier_ticks",
+    "farrier_time",
+    "farrier_max_error",
+)
+
+# Codes of `farrier_max_error`, by the dtype names of `Argument.dtype`.
+DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5}
+
+_PARTS = ("pool.ll", "timing.ll", "compare.ll")
+
+
+@functools.cache
+def support_object(target: Target) -> bytes:
+    """The library as an ELF object; raises CompilerError for an architecture it does not know."""
+    folder = Path(__file__).parent
+    machine = folder / f"{target.triple.partition('-')[0]}.ll"
+    if not machine.exists():
+        raise CompilerError(f"no thread pool for {target.triple}")
+    texts = [machine.read_text(), *((folder / part).read_text() for part in _PARTS)]
+    return compile_text("\n".join(texts), target)
