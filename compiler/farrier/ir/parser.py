@@ -1,0 +1,75 @@
+"""Reads the text that `farrier.ir.printer` writes; Python's own parser is the front end.
+
+`parse_ir(print_ir(x), constants) == x`, origins included. Nothing is evaluated: only the syntax
+tree is read. Every name must be declared before it is used; whether the types fit the operators is
+the verifier's question.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.ir.graph import Graph
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program
+from farrier.ir.text.functions import FunctionReader
+from farrier.ir.text.graphs import GraphReader
+from farrier.ir.text.programs import ProgramReader
+from farrier.ir.text.syntax import Malformed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class ParseError(UsageError):
+    """Text that is not IR; `line` and `column` count from one."""
+
+    def __init__(self, message: str, line: int, column: int, source: str = "") -> None:
+        place = f"line {line}, column {column}: {message}"
+        super().__init__(f"{place}\n    {source.strip()}" if source else place)
+        self.line = line
+        self.column = column
+
+
+def parse_ir(
+    text: str, constants: Mapping[str, npt.NDArray[Any]] | None = None
+) -> Graph | Program | Function:
+    """The one node that `text` declares, told apart by its `@graph`, `@program` or `@function`.
+
+    `constants` holds the arrays that the text names by sha256 (`Constant.digest`). Raises
+    ParseError.
+    """
+    try:
+        definition = _only_definition(ast.parse(text))
+        kind = ast.unparse(definition.decorator_list[0])
+        if kind == "graph":
+            return GraphReader(constants or {}).graph(definition, {})
+        if kind == "program":
+            return ProgramReader().program(definition)
+        if kind == "function":
+            return FunctionReader().function(definition)
+        raise Malformed(definition.decorator_list[0], f"unknown kind of IR @{kind}")
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 1
+        message = error.msg
+    except ValueError as error:  # a null byte
+        line, column, message = 1, 1, str(error)
+    except Malformed as error:
+        line, column = error.node.lineno, error.node.col_offset + 1
+        message = str(error)
+    lines = text.splitlines()
+    source = lines[line - 1] if line <= len(lines) else ""
+    raise ParseError(message, line, column, source)
+
+
+def _only_definition(module: ast.Module) -> ast.FunctionDef:
+    match module.body:
+        case [ast.FunctionDef(decorator_list=[_]) as definition]:
+            return definition
+        case [first, *_]:
+            raise Malformed(first, "expected one definition under @graph, @program or @function")
+        case _:
+            raise SyntaxError("the text is empty")

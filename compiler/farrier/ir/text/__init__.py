@@ -1,0 +1,1 @@
+"""The parts of the IR parser: one file a grammar."""

@@ -1,0 +1,130 @@
+"""Reads scalar expressions."""
+
+from __future__ import annotations
+
+import ast
+
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    ReduceOp,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.text.syntax import Malformed, look_up, read_integer, read_literal, read_names
+from farrier.ir.text.types import read_dtype
+from farrier.ir.types import DType
+
+_BINARY = {
+    ast.Add: BinaryOp.ADD,
+    ast.Sub: BinaryOp.SUB,
+    ast.Mult: BinaryOp.MUL,
+    ast.Div: BinaryOp.DIV,
+    ast.FloorDiv: BinaryOp.DIV,
+    ast.Mod: BinaryOp.MOD,
+    ast.And: BinaryOp.AND,
+    ast.Or: BinaryOp.OR,
+    ast.Lt: BinaryOp.LT,
+    ast.LtE: BinaryOp.LE,
+    ast.Eq: BinaryOp.EQ,
+    ast.NotEq: BinaryOp.NE,
+}  # fmt: skip
+
+
+_UNARY = frozenset(op.value for op in UnaryOp)
+_BINARY_CALLS = frozenset(op.value for op in BinaryOp)
+_REDUCTIONS = frozenset(op.value for op in ReduceOp)
+_DTYPES = frozenset(dtype.value for dtype in DType)
+
+
+class ExprReader:
+    """Reads expressions over the buffers in scope; a name alone is a loop variable."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+
+    def expr(self, node: ast.AST) -> Expr:
+        match node:
+            case ast.Name(id="inf" | "nan"):
+                return Const(float(node.id), DType.F32)
+            case ast.Name(id=name):
+                return Var(name)
+            case ast.Constant(value=bool(value)):
+                return Const(value, DType.BOOL)
+            case ast.Constant(value=int(value)):
+                return Const(value, DType.I64)
+            case ast.Constant(value=float(value)):
+                return Const(value, DType.F32)
+            case ast.Subscript():
+                return Load(*self.element(node))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                if isinstance(operand, ast.Constant) or _is_non_finite(operand):
+                    return _typed_const(read_literal(node))
+                return Unary(UnaryOp.NEG, self.expr(operand))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Unary(UnaryOp.NOT, self.expr(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return Binary(_BINARY[type(op)], self.expr(left), self.expr(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
+                return Binary(_BINARY[type(op)], self.expr(left), self.expr(right))
+            case ast.BoolOp(op=op, values=[first, *rest]):
+                result = self.expr(first)
+                for operand in rest:
+                    result = Binary(_BINARY[type(op)], result, self.expr(operand))
+                return result
+            case ast.IfExp(test=test, body=then, orelse=otherwise):
+                return Select(self.expr(test), self.expr(then), self.expr(otherwise))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                return self._call(node, name, args)
+        raise Malformed(node, "expected an expression")
+
+    def element(self, node: ast.AST) -> tuple[Buffer, tuple[Expr, ...]]:
+        """`buffer[i, j]` as the buffer and its indices."""
+        if not isinstance(node, ast.Subscript):
+            raise Malformed(node, "expected buffer[…]")
+        buffer = look_up(self.buffers, node.value)
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return buffer, tuple(map(self.expr, items))
+
+    def _call(self, node: ast.AST, name: str, args: list[ast.expr]) -> Expr:
+        match args:
+            case [ast.GeneratorExp(elt=body, generators=[generator])] if name in _REDUCTIONS:
+                axes = read_axes(generator.target, generator.iter)
+                return Reduce(ReduceOp(name), axes, self.expr(body))
+            case [ast.Name(id=dtype), operand] if name == "cast":
+                return Cast(read_dtype(dtype, node), self.expr(operand))
+            case [value] if name in _DTYPES:
+                return Const(read_literal(value), DType(name))
+            case [operand] if name in _UNARY:
+                return Unary(UnaryOp(name), self.expr(operand))
+            case [left, right] if name in _BINARY_CALLS:
+                return Binary(BinaryOp(name), self.expr(left), self.expr(right))
+        raise Malformed(node, f"{name} of {len(args)} is not an expression")
+
+
+def _is_non_finite(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("inf", "nan")
+
+
+def _typed_const(value: int | float) -> Const:
+    return Const(value, DType.F32 if isinstance(value, float) else DType.I64)
+
+
+def read_axes(target: ast.AST, extents: ast.AST) -> tuple[Axis, ...]:
+    """`i, j in axes(2, 3)`."""
+    match extents:
+        case ast.Call(func=ast.Name(id="axes"), args=args, keywords=[]):
+            names = read_names(target)
+            if len(names) == len(args):
+                pairs = zip(names, args, strict=True)
+                return tuple(Axis(name, read_integer(extent)) for name, extent in pairs)
+    raise Malformed(extents, "expected axes(…) with one extent a name")

@@ -1,0 +1,82 @@
+"""Reads loop functions."""
+
+from __future__ import annotations
+
+import ast
+
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    Tile,
+)
+from farrier.ir.text.expressions import ExprReader
+from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
+from farrier.ir.text.types import read_buffer
+
+_KINDS = frozenset(kind.value for kind in LoopKind)
+
+
+class FunctionReader(ExprReader):
+    def function(self, definition: ast.FunctionDef) -> Function:
+        params = tuple(read_buffer(name, node) for name, node in read_arguments(definition))
+        self.buffers |= {buffer.name: buffer for buffer in params}
+        return Function(definition.name, params, self._suite(definition.body))
+
+    def _suite(self, body: list[ast.stmt]) -> Stmt:
+        match body:
+            case [ast.Pass()]:
+                return Block(())
+            case [only]:
+                return self._statement(only)
+        return Block(tuple(map(self._statement, body)))
+
+    def _statement(self, node: ast.stmt) -> Stmt:
+        match node:
+            case ast.For(
+                target=ast.Name(id=var),
+                iter=ast.Call(func=ast.Name(id=kind), args=[extent], keywords=[]),
+                body=body,
+            ) if kind in _KINDS:
+                return For(var, read_integer(extent), LoopKind(kind), self._suite(body))
+            case ast.With(items=[item], body=body):
+                return self._with(item, body)
+            case ast.Assign(targets=[target], value=value):
+                return Store(*self.element(target), self.expr(value))
+            case ast.If(test=test, body=then, orelse=orelse):
+                otherwise = self._suite(orelse) if orelse else None
+                return If(self.expr(test), self._suite(then), otherwise)
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=args) as call):
+                return self._call_statement(call, name, args)
+        raise Malformed(node, "expected a loop, with, if, store, prefetch or intrinsic")
+
+    def _with(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
+        match item.context_expr, item.optional_vars:
+            case ast.Call(func=ast.Name(id="alloc"), args=[type_node]), ast.Name(id=name):
+                buffer = read_buffer(name, type_node)
+                hidden = self.buffers.get(name)
+                self.buffers[name] = buffer
+                statement = Alloc(buffer, self._suite(body))
+                del self.buffers[name]
+                if hidden is not None:
+                    self.buffers[name] = hidden
+                return statement
+            case ast.Call(func=ast.Name(id="block"), args=[]), None:
+                items = [] if isinstance(body[0], ast.Pass) else body
+                return Block(tuple(map(self._statement, items)))
+        raise Malformed(item.context_expr, "expected `with alloc(…) as name` or `with block()`")
+
+    def _call_statement(self, call: ast.Call, name: str, args: list[ast.expr]) -> Stmt:
+        match name, args, call.keywords:
+            case "prefetch", [element], [ast.keyword(arg="level", value=level)]:
+                return Prefetch(*self.element(element), read_integer(level))
+            case "intrinsic", [ast.Constant(value=str(intrinsic)), *tiles], []:
+                return Intrinsic(intrinsic, tuple(Tile(*self.element(tile)) for tile in tiles))
+        raise Malformed(call, f"expected prefetch(…, level=…) or intrinsic(…), not {name}")
