@@ -1,0 +1,464 @@
+"""Index arithmetic: canonical linear forms over loop variables of known extent.
+
+    (16*co + ci) // 16          ->  co                     for ci in [0, 16)
+    (16*co + ci) % 16           ->  ci
+    (f // 7) * 7 + f % 7        ->  f
+    32*o + 16*v + l < 48        ->  2*o + v < 3            for l in [0, 16)
+
+A linear form is `sum(coefficient * atom) + constant`. An atom is a variable or whatever is not
+linear: a floor division or remainder that its bounds do not resolve, a min, a max, a Select, a Load.
+Sums, products by constants, floor division and remainder act on forms directly; a remainder and the
+quotient it belongs to join again as soon as they meet. There is no search: each node is visited
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+from typing import NamedTuple
+
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    dtype_of,
+    index,
+)
+from farrier.ir.types import DType
+
+UNBOUNDED = 1 << 62  # stands for infinity in bounds
+_NO_FACTS: Mapping[Expr, tuple[int, int]] = {}
+_ARITHMETIC = frozenset(
+    (
+        BinaryOp.ADD,
+        BinaryOp.SUB,
+        BinaryOp.MUL,
+        BinaryOp.DIV,
+        BinaryOp.MOD,
+        BinaryOp.MIN,
+        BinaryOp.MAX,
+    )
+)
+TRUE = Const(True, DType.BOOL)
+FALSE = Const(False, DType.BOOL)
+
+
+class Linear(NamedTuple):
+    """`sum(terms[atom] * atom) + const`; no coefficient is zero. Treat `terms` as read-only."""
+
+    terms: dict[Expr, int]
+    const: int
+
+
+class Affine(NamedTuple):
+    """A linear form over variables alone: coefficient by variable name."""
+
+    terms: dict[str, int]
+    const: int
+
+
+def simplify(expr: Expr, ranges: Mapping[str, int]) -> Expr:
+    """`expr` in canonical form, where variable `v` runs over `[0, ranges[v])`."""
+    return Simplifier(ranges).simplify(expr)
+
+
+def bounds(expr: Expr, ranges: Mapping[str, int]) -> tuple[int, int]:
+    """Least and greatest value that an index can take, both inclusive; ±UNBOUNDED where unknown."""
+    return Simplifier(ranges).bounds(expr)
+
+
+def affine(expr: Expr, ranges: Mapping[str, int]) -> Affine | None:
+    """Coefficients of an index over the variables, or None where it is not affine."""
+    terms, const = Simplifier(ranges).linear(expr)
+    named = {atom.name: factor for atom, factor in terms.items() if isinstance(atom, Var)}
+    return Affine(named, const) if len(named) == len(terms) else None
+
+
+class Simplifier:
+    """Simplifies under one set of ranges; results are remembered, so keep one per loop body.
+
+    `facts` bounds atoms more tightly than the ranges do, for a branch that knows more.
+    """
+
+    __slots__ = ("_bounds", "_forms", "facts", "ranges")
+
+    def __init__(
+        self, ranges: Mapping[str, int], facts: Mapping[Expr, tuple[int, int]] = _NO_FACTS
+    ) -> None:
+        self.ranges = ranges
+        self.facts = facts
+        # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
+        self._forms: dict[int, tuple[Expr, Linear]] = {}
+        self._bounds: dict[Expr, tuple[int, int]] = {}
+
+    def linear(self, expr: Expr) -> Linear:
+        """The canonical linear form of an index expression."""
+        known = self._forms.get(id(expr))
+        if known is None:
+            known = (expr, self._join(self._form(expr)))
+            self._forms[id(expr)] = known
+        return known[1]
+
+    def bounds(self, expr: Expr) -> tuple[int, int]:
+        """Least and greatest value of an index expression, both inclusive."""
+        return self.bounds_of(self.linear(expr))
+
+    def bounds_of(self, form: Linear) -> tuple[int, int]:
+        """Least and greatest value of a linear form, both inclusive."""
+        low = high = form.const
+        for atom, factor in form.terms.items():
+            least, most = self._atom_bounds(atom)
+            if factor > 0:
+                low += factor * least
+                high += factor * most
+            else:
+                low += factor * most
+                high += factor * least
+        return max(low, -UNBOUNDED), min(high, UNBOUNDED)
+
+    def simplify(self, expr: Expr) -> Expr:
+        """`expr` with every index and condition below it in canonical form."""
+        kind = type(expr)
+        if kind is Const:
+            return expr
+        if kind is Var:
+            return to_expr(self.linear(expr))
+        if isinstance(expr, Binary):
+            if expr.op.is_comparison:
+                return self._comparison(expr)
+            if expr.op is BinaryOp.AND or expr.op is BinaryOp.OR:
+                return self._connective(expr)
+            if expr.op in _ARITHMETIC and dtype_of(expr) is DType.I64:
+                return to_expr(self.linear(expr))
+        if isinstance(expr, Select):
+            condition = self.simplify(expr.condition)
+            if isinstance(condition, Const):
+                return self.simplify(expr.then if condition.value else expr.otherwise)
+            then, otherwise = self.simplify(expr.then), self.simplify(expr.otherwise)
+            if condition is expr.condition and then is expr.then and otherwise is expr.otherwise:
+                return expr
+            return Select(condition, then, otherwise)
+        return self._descend(expr)
+
+    def truth(self, condition: Expr) -> bool | None:
+        """Whether a condition always or never holds; None where that depends."""
+        result = self.simplify(condition)
+        return bool(result.value) if isinstance(result, Const) else None
+
+    def _descend(self, expr: Expr) -> Expr:
+        """`expr` rebuilt from simplified children; the same object where none changed."""
+        if isinstance(expr, Load):
+            indices = tuple(map(self.simplify, expr.indices))
+            if all(a is b for a, b in zip(indices, expr.indices, strict=True)):
+                return expr
+            return Load(expr.buffer, indices)
+        if isinstance(expr, Binary):
+            left, right = self.simplify(expr.left), self.simplify(expr.right)
+            return (
+                expr if left is expr.left and right is expr.right else Binary(expr.op, left, right)
+            )
+        if isinstance(expr, Unary):
+            operand = self.simplify(expr.operand)
+            if expr.op is UnaryOp.NOT:
+                return _negate(operand)
+            return expr if operand is expr.operand else Unary(expr.op, operand)
+        if isinstance(expr, Cast):
+            operand = self.simplify(expr.operand)
+            return expr if operand is expr.operand else Cast(expr.dtype, operand)
+        if isinstance(expr, Reduce):
+            inner = {**self.ranges, **{axis.name: axis.extent for axis in expr.axes}}
+            return Reduce(expr.op, expr.axes, Simplifier(inner, self.facts).simplify(expr.body))
+        return expr
+
+    def _form(self, expr: Expr) -> Linear:
+        if isinstance(expr, Const):
+            return Linear({}, int(expr.value))
+        if isinstance(expr, Binary):
+            op = expr.op
+            if op in _ARITHMETIC:
+                left, right = self.linear(expr.left), self.linear(expr.right)
+                if op is BinaryOp.ADD:
+                    return combine(left, right, 1)
+                if op is BinaryOp.SUB:
+                    return combine(left, right, -1)
+                if op is BinaryOp.MUL:
+                    if not right.terms:
+                        return _scale(left, right.const)
+                    if not left.terms:
+                        return _scale(right, left.const)
+                elif op is BinaryOp.DIV or op is BinaryOp.MOD:
+                    if not right.terms and right.const > 0:
+                        divide = self.divide if op is BinaryOp.DIV else self.remainder
+                        return divide(left, right.const)
+                else:
+                    low, high = self.bounds_of(combine(left, right, -1))
+                    if high <= 0:
+                        return left if op is BinaryOp.MIN else right
+                    if low >= 0:
+                        return right if op is BinaryOp.MIN else left
+                return self._atom(Binary(op, to_expr(left), to_expr(right)))
+        if isinstance(expr, Var):
+            return Linear({}, 0) if self.ranges.get(expr.name) == 1 else self._atom(expr)
+        if isinstance(expr, Select):
+            truth = self.truth(expr.condition)
+            if truth is not None:
+                return self.linear(expr.then if truth else expr.otherwise)
+            return self._atom(
+                Select(
+                    self.simplify(expr.condition),
+                    to_expr(self.linear(expr.then)),
+                    to_expr(self.linear(expr.otherwise)),
+                )
+            )
+        return self._atom(self._descend(expr))
+
+    def _atom(self, atom: Expr) -> Linear:
+        if self.facts:
+            fact = self.facts.get(atom)
+            if fact is not None and fact[0] == fact[1]:
+                return Linear({}, fact[0])
+        return Linear({atom: 1}, 0)
+
+    def divide(self, form: Linear, divisor: int) -> Linear:
+        """`form // divisor` for a positive divisor."""
+        whole, rest, quotient, const = _part(form, divisor)
+        if not rest:
+            return Linear(whole, quotient)
+        low, high = self.bounds_of(Linear(rest, const))
+        if low // divisor == high // divisor:
+            return Linear(whole, quotient + low // divisor)
+        if low <= -UNBOUNDED or high >= UNBOUNDED:  # may wrap around: do not take it apart
+            return self._atom(Binary(BinaryOp.DIV, to_expr(form), index(divisor)))
+        factored = self._factor(rest, const, divisor)
+        if factored is not None:
+            factor, inner, _ = factored
+            inside = self.divide(inner, divisor // factor)
+        elif (nested := _only_atom(rest, const, BinaryOp.DIV)) is not None:
+            inside = self.divide(self.linear(nested[0]), nested[1] * divisor)
+        else:
+            inside = self._atom(Binary(BinaryOp.DIV, to_expr(Linear(rest, const)), index(divisor)))
+        return combine(Linear(whole, quotient), inside, 1)
+
+    def remainder(self, form: Linear, divisor: int) -> Linear:
+        """`form % divisor` for a positive divisor."""
+        _, rest, _, const = _part(form, divisor)
+        if not rest:
+            return Linear({}, const)
+        low, high = self.bounds_of(Linear(rest, const))
+        if low // divisor == high // divisor:
+            return Linear(rest, const - low // divisor * divisor)
+        if low <= -UNBOUNDED or high >= UNBOUNDED:
+            return self._atom(Binary(BinaryOp.MOD, to_expr(form), index(divisor)))
+        factored = self._factor(rest, const, divisor)
+        if factored is not None:
+            factor, inner, small = factored
+            return combine(small, self.remainder(inner, divisor // factor), factor)
+        nested = _only_atom(rest, const, BinaryOp.MOD)
+        if nested is not None and nested[1] % divisor == 0:
+            return self.remainder(self.linear(nested[0]), divisor)
+        return self._atom(Binary(BinaryOp.MOD, to_expr(Linear(rest, const)), index(divisor)))
+
+    def _factor(
+        self, rest: dict[Expr, int], const: int, divisor: int
+    ) -> tuple[int, Linear, Linear] | None:
+        """`rest + const` as `factor * inner + small` with 0 <= small < factor, factor | divisor."""
+        for factor in sorted({gcd(k, divisor) for k in rest.values()}, reverse=True):
+            if factor == 1:
+                return None
+            small = Linear({a: k for a, k in rest.items() if k % factor}, const % factor)
+            low, high = self.bounds_of(small)
+            if low >= 0 and high < factor:
+                inner = {a: k // factor for a, k in rest.items() if k % factor == 0}
+                return factor, Linear(inner, const // factor), small
+        return None
+
+    def _join(self, form: Linear) -> Linear:
+        """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`."""
+        for atom, factor in form.terms.items():
+            if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
+                continue
+            assert isinstance(atom.right, Const)
+            divisor = int(atom.right.value)
+            inner = self.linear(atom.left)
+            quotient = self.divide(inner, divisor)
+            if len(quotient.terms) != 1 or quotient.const:
+                continue
+            (partner, one), *_ = quotient.terms.items()
+            if one == 1 and form.terms.get(partner) == factor * divisor:
+                rest = {a: k for a, k in form.terms.items() if a != atom and a != partner}
+                return self._join(combine(Linear(rest, form.const), inner, factor))
+        return form
+
+    def _atom_bounds(self, atom: Expr) -> tuple[int, int]:
+        if isinstance(atom, Var):
+            extent = self.ranges.get(atom.name)
+            known = (-UNBOUNDED, UNBOUNDED) if extent is None else (0, extent - 1)
+            return self.facts.get(atom, known) if self.facts else known
+        known_atom = self._bounds.get(atom)
+        if known_atom is None:
+            known_atom = self._compute_bounds(atom)
+            if self.facts and (fact := self.facts.get(atom)) is not None:
+                known_atom = (max(fact[0], known_atom[0]), min(fact[1], known_atom[1]))
+            self._bounds[atom] = known_atom
+        return known_atom
+
+    def _compute_bounds(self, atom: Expr) -> tuple[int, int]:
+        if isinstance(atom, Select):
+            then, otherwise = self.bounds(atom.then), self.bounds(atom.otherwise)
+            return min(then[0], otherwise[0]), max(then[1], otherwise[1])
+        if not isinstance(atom, Binary):
+            return -UNBOUNDED, UNBOUNDED
+        left, right = self.bounds(atom.left), self.bounds(atom.right)
+        match atom.op:
+            case BinaryOp.MIN:
+                return min(left[0], right[0]), min(left[1], right[1])
+            case BinaryOp.MAX:
+                return max(left[0], right[0]), max(left[1], right[1])
+            case BinaryOp.MOD if right[0] == right[1] > 0:
+                return 0, right[0] - 1
+            case BinaryOp.DIV if right[0] == right[1] > 0:
+                # An infinite end stays infinite.
+                low = left[0] if left[0] <= -UNBOUNDED else left[0] // right[0]
+                high = left[1] if left[1] >= UNBOUNDED else left[1] // right[0]
+                return low, high
+            case BinaryOp.MUL:
+                corners = [a * b for a in left for b in right]
+                return max(min(corners), -UNBOUNDED), min(max(corners), UNBOUNDED)
+            case _:
+                return -UNBOUNDED, UNBOUNDED
+
+    def _comparison(self, expr: Binary) -> Expr:
+        if dtype_of(expr.left) is not DType.I64:
+            return self._descend(expr)
+        left, right = self.linear(expr.left), self.linear(expr.right)
+        difference = self._join(combine(left, right, -1))
+        if expr.op is BinaryOp.LE:
+            difference = Linear(difference.terms, difference.const - 1)
+        low, high = self.bounds_of(difference)
+        if expr.op is BinaryOp.EQ or expr.op is BinaryOp.NE:
+            holds = expr.op is BinaryOp.EQ
+            if low == high == 0:
+                return TRUE if holds else FALSE
+            if low > 0 or high < 0:
+                return FALSE if holds else TRUE
+            return Binary(expr.op, *_sides(difference))
+        if high < 0:
+            return TRUE
+        if low >= 0:
+            return FALSE
+        return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
+
+    def _coarsen(self, form: Linear) -> Linear:
+        """`form < 0` holds exactly where `form // g < 0`: the largest g that leaves no division."""
+        for divisor in sorted({abs(k) for k in form.terms.values()}, reverse=True):
+            if divisor == 1:
+                break
+            quotient = self.divide(form, divisor)
+            if len(quotient.terms) <= len(form.terms) and all(
+                a in form.terms for a in quotient.terms
+            ):
+                return quotient
+        return form
+
+    def _connective(self, expr: Binary) -> Expr:
+        left, right = self.simplify(expr.left), self.simplify(expr.right)
+        neutral = expr.op is BinaryOp.AND
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Const):
+                return other if bool(one.value) is neutral else one
+        if left is expr.left and right is expr.right:
+            return expr
+        return Binary(expr.op, left, right)
+
+
+def to_expr(form: Linear) -> Expr:
+    """The expression of a linear form: positive terms, the constant, negative terms."""
+    total: Expr | None = None
+    for atom, factor in form.terms.items():
+        if factor > 0:
+            term = atom if factor == 1 else Binary(BinaryOp.MUL, atom, index(factor))
+            total = term if total is None else Binary(BinaryOp.ADD, total, term)
+    if total is None:
+        total = index(form.const)
+    elif form.const:
+        op = BinaryOp.ADD if form.const > 0 else BinaryOp.SUB
+        total = Binary(op, total, index(abs(form.const)))
+    for atom, factor in form.terms.items():
+        if factor < 0:
+            term = atom if factor == -1 else Binary(BinaryOp.MUL, atom, index(-factor))
+            total = Binary(BinaryOp.SUB, total, term)
+    return total
+
+
+def combine(left: Linear, right: Linear, factor: int) -> Linear:
+    """`left + factor * right`."""
+    if not right.terms:
+        return Linear(left.terms, left.const + factor * right.const)
+    terms = dict(left.terms)
+    for atom, k in right.terms.items():
+        total = terms.get(atom, 0) + factor * k
+        if total:
+            terms[atom] = total
+        else:
+            del terms[atom]
+    return Linear(terms, left.const + factor * right.const)
+
+
+def _scale(form: Linear, factor: int) -> Linear:
+    if factor == 1:
+        return form
+    if factor == 0:
+        return Linear({}, 0)
+    return Linear({a: k * factor for a, k in form.terms.items()}, form.const * factor)
+
+
+def _part(form: Linear, divisor: int) -> tuple[dict[Expr, int], dict[Expr, int], int, int]:
+    """`form` as divisor * (whole + quotient) + rest + const, 0 <= const < divisor."""
+    whole: dict[Expr, int] = {}
+    rest: dict[Expr, int] = {}
+    for atom, k in form.terms.items():
+        if k % divisor:
+            rest[atom] = k
+        else:
+            whole[atom] = k // divisor
+    return whole, rest, *divmod(form.const, divisor)
+
+
+def _only_atom(rest: dict[Expr, int], const: int, op: BinaryOp) -> tuple[Expr, int] | None:
+    """(e, d) where the form is exactly `e op d`."""
+    if const or len(rest) != 1:
+        return None
+    ((atom, factor),) = rest.items()
+    if factor != 1 or not isinstance(atom, Binary) or atom.op is not op:
+        return None
+    return (atom.left, int(atom.right.value)) if isinstance(atom.right, Const) else None
+
+
+def _sides(form: Linear) -> tuple[Expr, Expr]:
+    """`form` compared with zero, as left and right side without negative factors."""
+    left = Linear({a: k for a, k in form.terms.items() if k > 0}, 0)
+    right = Linear({a: -k for a, k in form.terms.items() if k < 0}, 0)
+    if form.const < 0:
+        right = Linear(right.terms, -form.const)
+    else:
+        left = Linear(left.terms, form.const)
+    return to_expr(left), to_expr(right)
+
+
+def _negate(condition: Expr) -> Expr:
+    match condition:
+        case Const(value, _):
+            return FALSE if value else TRUE
+        case Binary(BinaryOp.LT, left, right) if dtype_of(left) is DType.I64:
+            return Binary(BinaryOp.LE, right, left)
+        case _:
+            return Unary(UnaryOp.NOT, condition)

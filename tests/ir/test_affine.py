@@ -1,0 +1,133 @@
+"""The canonical form has the value of what it stands for, and the forms that schedules rely on."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from farrier.ir.affine import Simplifier, affine, bounds, simplify
+from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, index
+from farrier.ir.types import DType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+A, B, C = Var("a"), Var("b"), Var("c")
+OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod", "<": "lt", "<=": "le"}
+
+
+def _e(left: Expr | int, op: str, right: Expr | int) -> Expr:
+    return Binary(BinaryOp(OPS[op]), index(left), index(right))
+
+
+def _value(expr: Expr, env: dict[str, int]) -> int:
+    match expr:
+        case Const(value, _):
+            return int(value)
+        case Var(name):
+            return env[name]
+        case Select(condition, then, otherwise):
+            return _value(then if _value(condition, env) else otherwise, env)
+        case Binary(op, left, right):
+            a, b = _value(left, env), _value(right, env)
+            return int(
+                {
+                    BinaryOp.ADD: lambda: a + b,
+                    BinaryOp.SUB: lambda: a - b,
+                    BinaryOp.MUL: lambda: a * b,
+                    BinaryOp.DIV: lambda: a // b,
+                    BinaryOp.MOD: lambda: a % b,
+                    BinaryOp.MIN: lambda: min(a, b),
+                    BinaryOp.MAX: lambda: max(a, b),
+                    BinaryOp.LT: lambda: a < b,
+                    BinaryOp.LE: lambda: a <= b,
+                    BinaryOp.EQ: lambda: a == b,
+                    BinaryOp.NE: lambda: a != b,
+                    BinaryOp.AND: lambda: a and b,
+                    BinaryOp.OR: lambda: a or b,
+                }[op]()
+            )
+        case _:
+            raise AssertionError(expr)
+
+
+def _indices() -> st.SearchStrategy[Expr]:
+    leaves = st.one_of(st.sampled_from([A, B, C]), st.integers(-9, 40).map(index))
+
+    def extend(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+        linear = st.builds(
+            Binary,
+            st.sampled_from([BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MIN, BinaryOp.MAX]),
+            inner,
+            inner,
+        )
+        constant = st.integers(1, 24).map(index)
+        scaled = st.builds(
+            Binary, st.sampled_from([BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MOD]), inner, constant
+        )
+        comparison = st.builds(
+            Binary,
+            st.sampled_from([BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ, BinaryOp.NE]),
+            inner,
+            inner,
+        )
+        return st.one_of(linear, scaled, scaled, st.builds(Select, comparison, inner, inner))
+
+    return st.recursive(leaves, extend, max_leaves=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_indices(), st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.data())
+def test_the_canonical_form_has_the_same_value_within_the_bounds(expr, a, b, c, data):
+    ranges = {"a": a, "b": b, "c": c}
+    compared = Binary(
+        data.draw(st.sampled_from([BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ])), expr, index(3)
+    )
+    canonical, condition = simplify(expr, ranges), simplify(compared, ranges)
+    low, high = bounds(expr, ranges)
+    for point in itertools.product(range(a), range(b), range(c)):
+        env = dict(zip("abc", point, strict=True))
+        value = _value(expr, env)
+        assert _value(canonical, env) == value
+        assert _value(condition, env) == _value(compared, env)
+        assert low <= value <= high
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (_e(_e(_e(A, "*", 16), "+", B), "//", 16), A),
+        (_e(_e(_e(A, "*", 16), "+", B), "%", 16), B),
+        (_e(_e(_e(A, "//", 7), "*", 7), "+", _e(A, "%", 7)), A),
+        (_e(_e(_e(A, "//", 7), "*", 112), "+", _e(_e(A, "%", 7), "*", 16)), _e(A, "*", 16)),
+        (_e(_e(_e(A, "//", 2), "//", 5), "%", 100), _e(A, "//", 10)),
+        (_e(_e(_e(_e(A, "*", 32), "+", _e(C, "*", 16)), "+", B), "<", 48),
+         _e(_e(_e(A, "*", 2), "+", C), "<", 3)),
+        (_e(B, "<", 16), Const(True, DType.BOOL)),
+        (_e(_e(B, "+", 1), "<=", 0), Const(False, DType.BOOL)),
+    ],
+)  # fmt: skip
+def test_forms_that_schedules_rely_on(expr, expected):
+    assert simplify(expr, {"a": 40, "b": 16, "c": 2}) == expected
+
+
+def test_flattened_pixels_of_a_line_number_are_the_line_number():
+    line = Binary(BinaryOp.ADD, _e(A, "*", 3), B)
+    q = _e(line, "//", 2)
+    channel = _e(q, "//", 9)
+    row, column = _e(_e(q, "//", 3), "%", 3), _e(q, "%", 3)
+    address = _e(_e(channel, "*", 9 * 32), "+", _e(row, "*", 3 * 32))
+    address = _e(_e(address, "+", _e(column, "*", 32)), "+", _e(_e(line, "%", 2), "*", 16))
+    assert simplify(address, {"a": 100, "b": 3}) == _e(_e(A, "*", 48), "+", _e(B, "*", 16))
+
+
+def test_affine_names_coefficients_and_refuses_what_is_not():
+    expr = _e(_e(A, "*", 3), "-", _e(B, "-", 5))
+    assert affine(expr, {"a": 4, "b": 4}) == ({"a": 3, "b": -1}, 5)
+    assert affine(_e(A, "//", 3), {"a": 7}) is None
+
+
+def test_facts_bound_an_atom_within_a_branch():
+    digit = _e(A, "%", 5)
+    tight = Simplifier({"a": 20}, {digit: (4, 4)})
+    assert tight.simplify(_e(_e(digit, "*", 8), "+", B)) == _e(B, "+", 32)
+    assert Simplifier({"a": 20}, {digit: (0, 3)}).truth(_e(digit, "<", 4)) is True
