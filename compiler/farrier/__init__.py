@@ -1,1 +1,75 @@
-"""Farrier fits deep-learning models to the hardware they run on."""
+"""Farrier fits deep-learning models to the hardware they run on.
+
+    artifact = farrier.compile("model.onnx", shapes={"x": (1, 3, 224, 224)})
+    outputs = artifact.run({"x": image})
+    artifact.save("model.farrier")
+    artifact = farrier.load("model.farrier")
+
+`farrier.Client` is the same over a server. Everything heavy is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from farrier.artifact.artifact import Artifact, load
+from farrier.errors import FarrierError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from farrier.client import Client as Client
+    from farrier.progress import Listener
+
+__all__ = ["Artifact", "Client", "FarrierError", "compile", "load"]
+__version__ = "0.1.0"
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    target: str = "host",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    threads: int = 0,
+    seed: int = 0,
+    verify: bool = True,
+    listener: Listener | None = None,
+) -> Artifact:
+    """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
+
+    `shapes` fixes dimensions by input name. With `trials` or `budget_s` the kernels are tuned by
+    measuring here; with neither, the analytic ranking decides. Raises FarrierError.
+    """
+    from pathlib import Path
+
+    from farrier import pipeline, progress
+    from farrier.model_file import read_model
+    from farrier.options import CompileOptions
+
+    if isinstance(model, bytes):
+        data, name = model, "model"
+    elif isinstance(model, str | os.PathLike):
+        data, name = read_model(Path(model)), Path(model).stem
+    else:
+        data, name = model.SerializeToString(), model.graph.name or "model"
+    options = CompileOptions(
+        target=target,
+        shapes=dict(shapes or {}),
+        trials=trials,
+        budget_s=budget_s,
+        threads=threads,
+        seed=seed,
+        verify=verify,
+    )
+    return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from farrier.client import Client
+
+        return Client
+    raise AttributeError(f"module 'farrier' has no attribute {name!r}")

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from farrier.cli.show import ProgressView
-from farrier.errors import InputMismatchError, InvalidModelError, UsageError
+from farrier.errors import InputMismatchError, UsageError
+from farrier.model_file import read_model
 from farrier.options import CompileOptions, parse_budget, parse_shapes
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def compile_(
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
-    from farrier.records import FileRecordStore
+    from farrier.records import FileRecords
 
     options = CompileOptions(
         target=target,
@@ -77,7 +78,7 @@ def compile_(
                 read_model(model),
                 options,
                 name=model.stem,
-                records=None if records is None else FileRecordStore(records),
+                records=None if records is None else FileRecords(records),
                 listener=view,
                 dump=pipeline.Dump(dump, until),
             )
@@ -216,20 +217,6 @@ def figures_table(figures: list[Figures]) -> Table:
             f"{one.max_error:.1e}",
         )
     return table
-
-
-def read_model(path: Path) -> bytes:
-    """The file's bytes; raises InvalidModelError where it is too large, UsageError where missing."""
-    limit = 2 << 30
-    try:
-        if _existing(path).stat().st_size > limit:
-            raise InvalidModelError(
-                f"{path} has more than 2 GiB, which no self-contained ONNX file can",
-                hint="export it in parts, or with smaller weights",
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _existing(path: Path) -> Path:

@@ -1,0 +1,25 @@
+"""Reading a model's bytes from a file, with the errors that a user can act on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from farrier.errors import InvalidModelError, UsageError
+
+MAX_BYTES = 2 << 30  # protobuf's own limit on one message
+
+
+def read_model(path: Path) -> bytes:
+    """The file's bytes. Raises InvalidModelError where it is too large for an ONNX file, UsageError
+    where it cannot be read."""
+    try:
+        if not path.is_file():
+            raise UsageError(f"no such file: {path}")
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidModelError(
+                f"{path} has more than 2 GiB, which no self-contained ONNX file can",
+                hint="export it in parts, or with smaller weights",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error

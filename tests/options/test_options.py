@@ -1,0 +1,66 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farrier.errors import UsageError
+from farrier.options import CompileOptions, parse_budget, parse_shapes
+
+shapes = st.dictionaries(
+    st.text("abcx.:/=", min_size=1, max_size=6), st.lists(st.integers(0, 9000), max_size=5).map(tuple)
+)
+
+
+@given(
+    st.builds(
+        CompileOptions,
+        shapes=shapes,
+        trials=st.none() | st.integers(0, 10**6),
+        budget_s=st.none() | st.floats(0, 1e6),
+        threads=st.integers(0, 512),
+        verify=st.booleans(),
+    )
+)
+def test_options_survive_json(options):
+    assert CompileOptions.from_dict(options.to_dict()) == options
+
+
+@given(shapes.filter(lambda s: all(s.values())))
+def test_shapes_read_back_as_they_are_written(wanted):
+    texts = [f"{name}={','.join(map(str, dims))}" for name, dims in wanted.items()]
+    assert parse_shapes(texts) == wanted
+
+
+@pytest.mark.parametrize("text", ["x", "=1,2", "x=a", "x=1,,2", "x=-1,3", "x=1.5"])
+def test_a_malformed_shape_is_named(text):
+    with pytest.raises(UsageError) as caught:
+        parse_shapes([text])
+    assert repr(text) in caught.value.message
+    assert "--shape" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("2m", 120), ("1h", 3600), ("0.5m", 30), ("0", 0)]
+)
+def test_budgets(text, seconds):
+    assert math.isclose(parse_budget(text), seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "fast", "-1s", "inf", "nan", "1d"])
+def test_a_malformed_budget_is_named(text):
+    with pytest.raises(UsageError, match="budget"):
+        parse_budget(text)
+
+
+def test_an_unknown_option_is_named_and_the_known_ones_are_listed():
+    with pytest.raises(UsageError) as caught:
+        CompileOptions.from_dict({"trails": 3})
+    assert "trails" in caught.value.message
+    assert "trials" in caught.value.hint
+
+
+@pytest.mark.parametrize("bad", [{"trials": -1}, {"budget_s": -0.1}, {"threads": -2}])
+def test_negative_numbers_are_refused(bad):
+    with pytest.raises(UsageError):
+        CompileOptions(**bad)
