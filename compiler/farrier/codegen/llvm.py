@@ -2,8 +2,8 @@
 
 Two hidden flags decide both the speed of the code and the time to make it: the scheduler before
 register allocation hoists broadcasts until they spill (`-enable-misched=false`), and loop strength
-reduction takes nine tenths of code generation for nothing, since the emitter has already placed every
-address (`-disable-lsr`). LLVM ignores a flag it does not know, so a test watches for spills.
+reduction takes nine tenths of code generation for nothing, since the emitter has already placed
+every address (`-disable-lsr`). LLVM ignores a flag it does not know, so a test watches for spills.
 """
 
 from __future__ import annotations

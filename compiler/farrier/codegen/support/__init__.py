@@ -2,9 +2,9 @@
 
 LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and aarch64:
 
-    int64_t  farrier_pool_size(int64_t threads)             bytes the host allocates, 64-byte aligned
+    int64_t  farrier_pool_size(int64_t threads)         bytes the host allocates, 64-byte aligned
     void     farrier_pool_init(void *pool, int64_t threads)
-    void     farrier_pool_work(void *pool, int64_t worker)  a helper thread's life, worker 1..threads-1
+    void     farrier_pool_work(void *pool, int64_t worker)   life of helper thread 1..threads-1
     void     farrier_pool_shutdown(void *pool)              makes the helpers return
     uint64_t farrier_ticks(void)
     int32_t  farrier_time(entry, args, pool, const int64_t *flush, int64_t n_flush,
@@ -36,9 +36,6 @@ SYMBOLS = (
     "farrier_time",
     "farrier_max_error",
 )
-
-# Codes of `farrier_max_error`, by the dtype names of `Argument.dtype`.
-DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5}
 
 _PARTS = ("pool.ll", "timing.ll", "compare.ll")
 

@@ -1,0 +1,214 @@
+"""The thread pool of the support library: every iteration once, whatever the threads and the load."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import time
+
+import numpy as np
+import pytest
+
+from farrier_device.native import pointers
+
+# A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and
+# then works for ctx[2] turns; `regions` runs ctx[4] regions of extent ctx[3].
+BODY = """
+define void @count(ptr %ctx, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %counts = load ptr, ptr %ctx
+  %largest.at = getelementptr i8, ptr %ctx, i64 8
+  %before = atomicrmw max ptr %largest.at, i64 %worker monotonic
+  %turns.at = getelementptr i8, ptr %ctx, i64 16
+  %turns = load i64, ptr %turns.at
+  br label %test
+test:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %worked ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %step, label %done
+step:
+  %at = getelementptr i32, ptr %counts, i64 %i
+  %was = atomicrmw add ptr %at, i32 1 monotonic
+  br label %turn
+turn:
+  %t = phi i64 [ 0, %step ], [ %t.next, %turn ]
+  %t.next = add i64 %t, 1
+  %again = icmp slt i64 %t.next, %turns
+  br i1 %again, label %turn, label %worked
+worked:
+  %i.next = add i64 %i, 1
+  br label %test
+done:
+  ret void
+}
+define i32 @regions(ptr %args, ptr %pool) {
+entry:
+  %ctx = load ptr, ptr %args
+  %extent.at = getelementptr i8, ptr %ctx, i64 24
+  %extent = load i64, ptr %extent.at
+  %regions.at = getelementptr i8, ptr %ctx, i64 32
+  %regions = load i64, ptr %regions.at
+  %parallel_for = load ptr, ptr %pool
+  br label %region
+region:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %region ]
+  call void %parallel_for(ptr %pool, ptr @count, ptr %ctx, i64 %extent)
+  %r.next = add i64 %r, 1
+  %more = icmp slt i64 %r.next, %regions
+  br i1 %more, label %region, label %done
+done:
+  ret i32 0
+}
+; Each of 6 iterations starts a nested region over its own row of `extent` counts, where a nested body
+; that runs as another worker than the outer one counts nothing.
+define void @inner(ptr %ctx, i64 %begin, i64 %end, i64 %worker) {
+  %expected.at = getelementptr i8, ptr %ctx, i64 40
+  %expected = load i64, ptr %expected.at
+  %same = icmp eq i64 %expected, %worker
+  br i1 %same, label %go, label %stop
+go:
+  call void @count(ptr %ctx, i64 %begin, i64 %end, i64 %worker)
+  ret void
+stop:
+  ret void
+}
+define void @outer(ptr %ctx, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %row = alloca [6 x i64]
+  %counts = load ptr, ptr %ctx
+  %pool.at = getelementptr i8, ptr %ctx, i64 40
+  %pool = load ptr, ptr %pool.at
+  %extent.at = getelementptr i8, ptr %ctx, i64 24
+  %extent = load i64, ptr %extent.at
+  %turns.at = getelementptr i8, ptr %ctx, i64 16
+  %turns = load i64, ptr %turns.at
+  br label %test
+test:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %step ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %step, label %done
+step:
+  %first = mul i64 %i, %extent
+  %row.counts = getelementptr i32, ptr %counts, i64 %first
+  store ptr %row.counts, ptr %row
+  %row.largest = getelementptr i8, ptr %row, i64 8
+  store i64 0, ptr %row.largest
+  %row.turns = getelementptr i8, ptr %row, i64 16
+  store i64 %turns, ptr %row.turns
+  %row.worker = getelementptr i8, ptr %row, i64 40
+  store i64 %worker, ptr %row.worker
+  %parallel_for = load ptr, ptr %pool
+  call void %parallel_for(ptr %pool, ptr @inner, ptr %row, i64 %extent)
+  %i.next = add i64 %i, 1
+  br label %test
+done:
+  ret void
+}
+define i32 @nested(ptr %args, ptr %pool) {
+  %ctx = load ptr, ptr %args
+  %pool.at = getelementptr i8, ptr %ctx, i64 40
+  store ptr %pool, ptr %pool.at
+  %parallel_for = load ptr, ptr %pool
+  call void %parallel_for(ptr %pool, ptr @outer, ptr %ctx, i64 6)
+  ret i32 0
+}
+"""
+
+
+def run(library, pool, extent, regions, turns=0, symbol="regions", rows=1):
+    """The counts after `regions` regions of `extent` iterations, and the largest worker met."""
+    counts = np.zeros(max(rows * extent, 1), np.int32)
+    context = np.array([counts.ctypes.data, 0, turns, extent, regions, 0], np.int64)
+    assert library.entry(symbol)(pointers([context.ctypes.data]), pool.address) == 0
+    return counts[: rows * extent], int(context[1])
+
+
+def load_neighbour(stop) -> None:
+    while not stop.is_set():
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("extent", [0, 1, 2, 3, 7, 31, 127, 1009])
+def test_every_iteration_runs_once_a_region(load, pool_of, threads, extent):
+    library = load(BODY)
+    counts, worker = run(library, pool_of(library, threads), extent, 500)
+    np.testing.assert_array_equal(counts, 500)
+    assert 0 <= worker < threads
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_thousands_of_tiny_regions(load, pool_of, threads):
+    library = load(BODY)
+    counts, _ = run(library, pool_of(library, threads), 5, 20_000)
+    np.testing.assert_array_equal(counts, 20_000)
+
+
+def test_chunks_are_spread_over_threads(load, pool_of):
+    library = load(BODY)
+    pool = pool_of(library, 2)
+    workers = [run(library, pool, 64, 5, turns=20_000)[1] for _ in range(5)]
+    assert max(workers) == 1
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_sleeping_helpers_wake_up(load, pool_of, threads):
+    library = load(BODY)
+    pool = pool_of(library, threads)
+    for _ in range(30):
+        time.sleep(0.002)  # longer than the spin: every helper sleeps in the kernel
+        counts, _ = run(library, pool, 13, 3, turns=1000)
+        np.testing.assert_array_equal(counts, 3)
+
+
+def test_shutdown_while_sleeping_and_while_spinning(load, pool_of):
+    library = load(BODY)
+    for pause in (0.0, 0.0, 0.003, 0.003):
+        pool = pool_of(library, 3)
+        run(library, pool, 10, 10)
+        time.sleep(pause)
+        pool.close()
+        assert not any(helper.is_alive() for helper in pool._helpers)
+
+
+def test_a_loaded_neighbour_on_every_core(load, pool_of):
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    neighbours = [context.Process(target=load_neighbour, args=(stop,)) for _ in range(2)]
+    for neighbour in neighbours:
+        neighbour.start()
+    try:
+        library = load(BODY)
+        pool = pool_of(library, os.cpu_count() or 2)
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            counts, _ = run(library, pool, 97, 20, turns=500)
+            np.testing.assert_array_equal(counts, 20)
+    finally:
+        stop.set()
+        for neighbour in neighbours:
+            neighbour.join()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_nested_regions_run_inline_as_the_same_worker(load, pool_of, threads):
+    library = load(BODY)
+    pool = pool_of(library, threads)
+    for _ in range(200):
+        counts, _ = run(library, pool, 11, 1, turns=50, symbol="nested", rows=6)
+        np.testing.assert_array_equal(counts, 1)
+
+
+def test_helpers_that_never_start_are_replaced(load):
+    """The caller finishes shares of workers that never came."""
+    library = load(BODY)
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    size = library.function("farrier_pool_size", number, number)(4)
+    memory = np.zeros(size + 64, np.uint8)
+    address = memory.ctypes.data + -memory.ctypes.data % 64
+    library.function("farrier_pool_init", None, pointer, number)(address, 4)
+    counts = np.zeros(101, np.int32)
+    context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
+    assert library.entry("regions")(pointers([context.ctypes.data]), address) == 0
+    np.testing.assert_array_equal(counts, 50)
