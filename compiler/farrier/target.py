@@ -31,6 +31,16 @@ class Target:
         return self.vector_bits // 32
 
     @property
+    def arch(self) -> str:
+        """As `uname -m` names it."""
+        return self.triple.partition("-")[0]
+
+    @property
+    def required_features(self) -> frozenset[str]:
+        """The kernel's names of every ISA extension that code may use."""
+        return _REQUIRED.get(self.cpu, frozenset()) | set(self.features)
+
+    @property
     def fingerprint(self) -> str:
         """What a tuning record's timing depends on: 16 hex digits over ISA, cores and caches."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
