@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
 from farrier.target import Target, host
-from farrier_device.native import Library, Pool, aligned_buffer
+from farrier_device.native import Library, Pool
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The thread pool of the support library: every iteration once, whatever the threads and the load."""
+"""The thread pool of the support library: every iteration once, whatever the load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-
 from farrier_device.native import pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and
@@ -60,8 +59,8 @@ region:
 done:
   ret i32 0
 }
-; Each of 6 iterations starts a nested region over its own row of `extent` counts, where a nested body
-; that runs as another worker than the outer one counts nothing.
+; Each of 6 iterations starts a nested region over its own row of `extent` counts, where a nested
+; body that runs as another worker than the outer one counts nothing.
 define void @inner(ptr %ctx, i64 %begin, i64 %end, i64 %worker) {
   %expected.at = getelementptr i8, ptr %ctx, i64 40
   %expected = load i64, ptr %expected.at

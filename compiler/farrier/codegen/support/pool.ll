@@ -10,7 +10,7 @@
 ;    64  i32 region number, the futex that idle workers sleep on         68  i32 shutdown
 ;        72  ptr body       80  ptr context     88  i64 extent           96  i64 chunks
 ;   128  i32 workers asleep
-;   192  i32 chunks not finished, the futex that the caller sleeps on    196  i32 caller asleep
+;   192  i32 chunks not reported, the futex that the caller sleeps on    196  i32 caller asleep
 ;   256  i32 a region is running
 ;   320 + 64 * worker:  i64 claim word = region << 32 | next chunk << 16 | end;  +8  i64 its thread
 
@@ -167,7 +167,8 @@ done:
   ret void
 }
 
-; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed.
+; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed; then reports
+; how many it ran, once, since the count of chunks is the one word that all write.
 define internal void @take_part(ptr %pool, i32 %region, i64 %worker) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -175,11 +176,13 @@ entry:
   br label %share
 share:
   %visited = phi i64 [ 0, %entry ], [ %visited.next, %next ]
+  %before = phi i32 [ 0, %entry ], [ %ran, %next ]
   %ahead = add i64 %worker, %visited
   %owner = urem i64 %ahead, %threads
   %slot = call ptr @slot(ptr %pool, i64 %owner)
   br label %look
 look:
+  %ran = phi i32 [ %before, %share ], [ %ran, %try ], [ %ran.next, %run ]
   %claim = load atomic i64, ptr %slot acquire, align 8
   %claim.shifted = lshr i64 %claim, 32
   %claim.region = trunc i64 %claim.shifted to i32
@@ -197,11 +200,18 @@ try:
   br i1 %won, label %run, label %look
 run:
   call void @run_chunk(ptr %pool, i64 %chunk, i64 %worker)
+  %ran.next = add i32 %ran, 1
   br label %look
 next:
   %visited.next = add i64 %visited, 1
   %more = icmp ult i64 %visited.next, %threads
-  br i1 %more, label %share, label %done
+  br i1 %more, label %share, label %report
+report:
+  %idle = icmp eq i32 %ran, 0
+  br i1 %idle, label %done, label %finish
+finish:
+  call void @finish_chunks(ptr %pool, i32 %ran)
+  br label %done
 done:
   ret void
 }
@@ -223,9 +233,15 @@ entry:
   %end.scaled = mul i64 %extent, %chunk.next
   %end = udiv i64 %end.scaled, %chunks
   call void %body(ptr %context, i64 %begin, i64 %end, i64 %worker)
+  ret void
+}
+
+; Reports `ran` chunks as finished; whoever reports the last wakes the caller.
+define internal void @finish_chunks(ptr %pool, i32 %ran) nounwind {
+entry:
   %left.at = getelementptr i8, ptr %pool, i64 192
-  %left = atomicrmw sub ptr %left.at, i32 1 seq_cst
-  %last = icmp eq i32 %left, 1
+  %left = atomicrmw sub ptr %left.at, i32 %ran seq_cst
+  %last = icmp eq i32 %left, %ran
   br i1 %last, label %finish, label %done
 finish:
   %waiting.at = getelementptr i8, ptr %pool, i64 196
