@@ -10,6 +10,7 @@ from typing import Annotated
 
 from farrier.errors import ServiceError
 from farrier_farm.events import StoredEvent
+from farrier_farm.farm import Farm
 from fastapi import APIRouter, Header
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
@@ -48,11 +49,25 @@ async def watch_job(
     end before the job does, when the server restarts: connect again with `Last-Event-ID`.
     """
     # The first look decides between a stream and a problem: unknown job, malformed id, no Redis.
-    first = await run_in_threadpool(context.farm.events.read, job_id, last_event_id)
+    first = await run_in_threadpool(_first_look, context.farm, job_id, last_event_id)
     return EventStream(
         _stream(context, job_id, last_event_id, first),
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
+    """What there is to say at once. Events are forgotten some time after a job's end, and a watcher
+    may have seen the last: the final state is said again then, so that every stream has its end."""
+    events = farm.events.read(job_id, after)
+    if not events:
+        job = farm.jobs.get(job_id)
+        if job.state.final:
+            data = {"kind": "state", "state": job.state, "attempt": job.attempts}
+            if job.error is not None:
+                data["error"] = job.error
+            return [StoredEvent(after or "0-1", data)]
+    return events
 
 
 async def _stream(

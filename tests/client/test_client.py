@@ -1,0 +1,395 @@
+"""The SDK against a real server: transfers that break, jobs that end every way, servers that die."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pathlib
+import random
+import socket
+import threading
+import time
+import urllib.parse
+
+import pytest
+
+from farrier import progress
+from farrier.client import Client, StateChanged
+from farrier.errors import (
+    AuthenticationError,
+    CancelledError,
+    ConflictError,
+    InvalidModelError,
+    NoDeviceError,
+    NotFoundError,
+    ServiceError,
+    StorageError,
+    UnsupportedOperatorError,
+    UsageError,
+)
+
+
+@pytest.fixture
+def model(tmp_path) -> pathlib.Path:
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(random.Random(11).randbytes(20_000_003))
+    return path
+
+
+def sha256(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class CuttingProxy:
+    """Forwards TCP to a server; each connection is cut after so many bytes in each direction."""
+
+    def __init__(self, url: str, budgets: list[int]) -> None:
+        where = urllib.parse.urlsplit(url)
+        self._target = (where.hostname, where.port)
+        self._budgets = budgets  # of the next connections; those after them are not cut
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.connections += 1
+                budget = self._budgets.pop(0) if self._budgets else 1 << 60
+                far = socket.create_connection(self._target)
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(
+                        target=self._forward, args=(source, sink, budget), daemon=True
+                    ).start()
+
+    @staticmethod
+    def _forward(source: socket.socket, sink: socket.socket, budget: int) -> None:
+        with contextlib.suppress(OSError):
+            while budget > 0 and (data := source.recv(min(budget, 1 << 16))):
+                sink.sendall(data)
+                budget -= len(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cut(service):
+    proxies = []
+
+    def start(*budgets: int) -> CuttingProxy:
+        proxies.append(CuttingProxy(service.url, list(budgets)))
+        return proxies[-1]
+
+    yield start
+    for proxy in proxies:
+        proxy.close()
+
+
+def test_upload_of_path_and_bytes(service, model):
+    with service.client() as client:
+        assert client.upload(model) == sha256(model)
+        assert client.upload(str(model)) == sha256(model)
+        assert client.upload(b"other bytes") == hashlib.sha256(b"other bytes").hexdigest()
+    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+
+
+def test_upload_goes_on_where_the_connection_broke(service, model, cut):
+    proxy = cut(5_000_000, 12_000_000)
+    with Client(proxy.url, service.token) as client:
+        assert client.upload(model) == sha256(model)
+    assert proxy.connections >= 3
+    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+
+
+def test_refused_models(service, farm_settings, start_service, tmp_path):
+    import dataclasses
+
+    with service.client() as client:
+        with pytest.raises(InvalidModelError, match="empty"):
+            client.upload(b"")
+        with pytest.raises(UsageError, match="cannot read the model"):
+            client.upload(tmp_path / "missing.onnx")
+        with pytest.raises(UsageError, match="cannot read the model"):
+            client.upload(tmp_path)
+    small = start_service(dataclasses.replace(farm_settings, max_upload_bytes=1000))
+    with small.client() as client:
+        with pytest.raises(InvalidModelError, match="1001 bytes"):
+            client.upload(bytes(1001))
+    full = start_service(dataclasses.replace(farm_settings, min_free_bytes=1 << 60))
+    with full.client() as client:
+        with pytest.raises(StorageError):
+            client.upload(b"some model")
+
+
+def test_file_that_changes_while_it_is_sent_is_refused(service, model, monkeypatch):
+    with service.client() as client:
+        begin = client._begin
+
+        def change(size: int, digest: str):
+            with model.open("r+b") as file:
+                file.write(b"changed")
+            return begin(size, digest)
+
+        monkeypatch.setattr(client, "_begin", change)
+        with pytest.raises(InvalidModelError, match="damaged"):
+            client.upload(model)
+
+
+def test_submit_and_look(service, model):
+    with service.client() as client:
+        job = client.submit(model, shapes={"x": (1, 3)}, threads=2, name="a <b> ../c")
+        assert job.state == "queued"
+        assert job.name == "a <b> ../c"
+        assert job.model == sha256(model)
+        assert job.options["shapes"] == {"x": [1, 3]}
+        assert job.options["threads"] == 2
+        assert not job.final
+        assert client.job(job.id) == job
+        assert client.submit(model).name == "tiny"
+        with pytest.raises(NotFoundError, match="nothing"):
+            client.job("nothing")
+        with pytest.raises(NotFoundError):
+            list(client.watch("nothing"))
+        with pytest.raises(UsageError, match="target"):
+            client.submit(model, target="z80")
+
+
+def test_jobs_are_paged(service):
+    with service.client() as client:
+        ids = [client.submit(b"model", seed=seed).id for seed in range(7)]
+        assert [job.id for job in client.jobs()] == ids[::-1]
+        assert [job.id for job in client.jobs(limit=3)] == ids[:3:-1]
+        client.cancel(ids[2])
+        assert [job.id for job in client.jobs(state="cancelled")] == [ids[2]]
+        with pytest.raises(UsageError, match="state"):
+            list(client.jobs(state="happy"))
+
+
+def test_idempotency(service):
+    with service.client() as client:
+        first = client.submit(b"model", idempotency_key="k")
+        assert client.submit(b"model", idempotency_key="k") == first
+        with pytest.raises(ConflictError, match="'k'"):
+            client.submit(b"model", idempotency_key="k", seed=1)
+        assert len(list(client.jobs())) == 1
+
+
+def test_tuning_needs_a_device_or_patience(service):
+    with service.client() as client:
+        with pytest.raises(NoDeviceError, match="no device"):
+            client.submit(b"model", trials=10)
+        assert list(client.jobs()) == []
+        assert client.submit(b"model", trials=10, wait_for_device=True).state == "queued"
+        description = {"arch": "x86_64", "features": HOST_FEATURES}
+        service.farm.devices.connect("board", description)
+        assert client.submit(b"model", trials=11).state == "queued"
+        (device,) = client.devices()
+        assert (device.id, device.state) == ("board", "idle")
+        assert device.description["arch"] == "x86_64"
+
+
+def _host_features() -> list[str]:
+    from farrier_device import describe
+
+    return list(describe.describe().features)
+
+
+HOST_FEATURES = _host_features()
+
+
+def test_watch_tells_everything_once_in_order(service, cut):
+    events = [progress.StageStarted("import"), progress.TasksFound(3, 5)] + [
+        progress.TrialsMeasured(n, 90, 10.0 / n, None, f"task {n}") for n in range(1, 60)
+    ]
+    proxy = cut(4_000, 9_000, 3_000)
+    with Client(proxy.url, service.token, patience_s=20) as client:
+        job = client.submit(b"model")
+        lease = service.farm.jobs.lease("worker", 1)
+
+        def work() -> None:
+            for number, event in enumerate(events, 1):
+                service.farm.jobs.say(lease, number, event)
+                time.sleep(0.02)
+            artifact = service.farm.blobs.put(b"artifact")
+            service.farm.jobs.succeed(lease, artifact, {"latency_ms": 1.5})
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        updates = list(client.watch(job.id))
+        worker.join()
+        assert [u for u in updates if not isinstance(u, StateChanged)] == events
+        states = [u.state for u in updates if isinstance(u, StateChanged)]
+        assert states == ["queued", "running", "succeeded"]
+        assert proxy.connections >= 4
+        done = client.wait(job.id)
+        assert done.state == "succeeded"
+        assert done.report == {"latency_ms": 1.5}
+        assert (done.trials, done.planned) == (59, 90)
+
+
+def test_failed_job_raises_its_own_error(service):
+    with service.client() as client:
+        job = client.submit(b"model")
+        lease = service.farm.jobs.lease("worker", 1)
+        error = UnsupportedOperatorError("unknown operator Foo", hint="remove Foo")
+        service.farm.jobs.fail(lease, error)
+        with pytest.raises(UnsupportedOperatorError, match="Foo") as raised:
+            client.wait(job.id)
+        assert raised.value.hint == "remove Foo"
+        assert client.job(job.id).error["status"] == 422
+        *_, last = client.watch(job.id)
+        assert last.error["code"] == "unsupported-operator"
+        with pytest.raises(ConflictError, match="failed"):
+            client.fetch(job.id, "never.farrier")
+
+
+def test_cancel_of_a_queued_job(service):
+    with service.client() as client:
+        job = client.submit(b"model")
+        assert client.cancel(job.id).state == "cancelled"
+        assert client.cancel(job.id).state == "cancelled"
+        assert service.farm.jobs.lease("worker", 0.1) is None
+        with pytest.raises(CancelledError):
+            client.wait(job.id)
+        with pytest.raises(NotFoundError):
+            client.cancel("nothing")
+
+
+def test_cancel_of_a_finished_job_is_a_conflict(service):
+    with service.client() as client:
+        job = client.submit(b"model")
+        finish(service, b"artifact")
+        with pytest.raises(ConflictError):
+            client.cancel(job.id)
+
+
+def finish(service, artifact: bytes) -> None:
+    lease = service.farm.jobs.lease("worker", 1)
+    service.farm.jobs.succeed(lease, service.farm.blobs.put(artifact), {})
+
+
+def test_fetch_resumes_and_verifies(service, cut, tmp_path):
+    artifact = random.Random(3).randbytes(6_000_101)
+    with service.client() as client:
+        job = client.submit(b"model")
+        with pytest.raises(ConflictError, match="queued"):
+            client.fetch(job.id, tmp_path / "early.farrier")
+    finish(service, artifact)
+    # The first connection serves the look at the job and a part of the artifact.
+    proxy = cut(2_000_000, 3_000_000)
+    with Client(proxy.url, service.token) as client:
+        path = client.fetch(job.id, tmp_path / "model.farrier")
+    assert path.read_bytes() == artifact
+    assert proxy.connections == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["model.farrier"]
+
+
+def test_fetch_continues_a_part_of_an_earlier_call(service, tmp_path):
+    artifact = random.Random(4).randbytes(3_000_000)
+    digest = hashlib.sha256(artifact).hexdigest()
+    with service.client() as client:
+        job = client.submit(b"model")
+        finish(service, artifact)
+        part = tmp_path / f".model.farrier.{digest[:16]}.part"
+        for begun in (artifact[:1_234_567], artifact):
+            part.write_bytes(begun)
+            assert client.fetch(job.id, tmp_path / "model.farrier").read_bytes() == artifact
+        part.write_bytes(bytes(1000))
+        from farrier.errors import ArtifactError
+
+        with pytest.raises(ArtifactError, match="damaged"):
+            client.fetch(job.id, tmp_path / "model.farrier")
+        assert not part.exists()
+        with pytest.raises(StorageError, match="cannot write"):
+            client.fetch(job.id, tmp_path / "no such folder" / "model.farrier")
+
+
+def test_dead_server_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", "token") as client:
+        begun = time.monotonic()
+        for call in (client.devices, lambda: client.upload(b"x"), lambda: [*client.watch("j")]):
+            with pytest.raises(ServiceError, match=str(port)) as raised:
+                call()
+            assert "farrier up" in raised.value.hint
+        assert time.monotonic() - begun < 5
+
+
+def test_wrong_token(service):
+    with Client(service.url, "wrong") as client, pytest.raises(AuthenticationError, match="wrong"):
+        client.devices()
+
+
+def test_something_else_answers():
+    def answer_nonsense(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = listener.accept()
+                link.recv(65536)
+                body = b"<html>hello</html>"
+                link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                link.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer_nonsense, args=(listener,), daemon=True).start()
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "token") as client:
+            with pytest.raises(ServiceError, match="not Farrier's"):
+                client.devices()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_watch_outlives_a_server_restart(farm_settings, start_service):
+    service = start_service(farm_settings)
+    port = urllib.parse.urlsplit(service.url).port
+    with service.client(patience_s=20) as client:
+        job = client.submit(b"model")
+        lease = service.farm.jobs.lease("worker", 1)
+        updates = client.watch(job.id)
+        assert next(updates) == StateChanged("queued")
+        service.server.should_exit = True
+        deadline = time.monotonic() + 10
+        while _listens(port):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        service.farm.jobs.say(lease, 1, progress.Warned("while nobody served"))
+        start_service(farm_settings, port=port)
+        service.farm.jobs.give_back(lease, crashed=False, reason="")
+        assert StateChanged("running") == next(updates)
+        assert progress.Warned("while nobody served") == next(updates)
+        updates.close()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def test_defaults_come_from_the_environment(service, monkeypatch):
+    for variable in ("FARRIER_TOKEN", "FARRIER_TOKEN_FILE", "FARRIER_CA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("FARRIER_SERVER", service.url)
+    monkeypatch.setenv("FARRIER_HOME", str(service.settings.home))
+    with Client() as client:
+        assert client.devices() == []
+    monkeypatch.setenv("FARRIER_TOKEN", "wrong")
+    with Client() as client, pytest.raises(AuthenticationError):
+        client.devices()
+    monkeypatch.delenv("FARRIER_TOKEN")
+    monkeypatch.setenv("FARRIER_TOKEN_FILE", str(service.settings.home))
+    with pytest.raises(StorageError, match="token file"):
+        Client()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "localhost:8440", "http://"])
+def test_urls_that_are_none(url):
+    with pytest.raises(UsageError, match="URL"):
+        Client(url, "token")

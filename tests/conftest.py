@@ -1,0 +1,90 @@
+"""What the tests of several roles share: a farm on its own Valkey, and a server in front of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def farm_settings() -> Iterator[Any]:
+    """Settings of an installation of its own, with a running Valkey.
+
+    Its home is not `tmp_path`: the path of a unix socket has 107 bytes at most.
+    """
+    from farrier_farm import embedded
+    from farrier_farm.settings import Settings
+
+    home = pathlib.Path(tempfile.mkdtemp(prefix="farrier-"))
+    settings = Settings(home=home, min_free_bytes=0, device_expiry_s=2.0)
+    valkey = embedded.start(settings)
+    try:
+        yield settings
+    finally:
+        valkey.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A REST server of this process on a free port, and the farm behind it."""
+
+    url: str
+    token: str
+    settings: Any
+    farm: Any
+    server: Any
+
+    def client(self, **options: Any) -> Any:
+        """The SDK, connected."""
+        from farrier.client import Client
+
+        return Client(self.url, self.token, **options)
+
+    def http(self) -> Any:
+        """Plain HTTP with the token."""
+        import httpx
+
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+
+@pytest.fixture
+def start_service() -> Iterator[Callable[..., Service]]:
+    """Starts servers, `start_service(settings, port=0)`, and stops them when the test ends."""
+    from farrier_farm.farm import Farm
+    from farrier_farm.tokens import TokenRole, load_token
+    from farrier_server.serve import api_server
+
+    running: list[tuple[Service, threading.Thread]] = []
+
+    def start(settings: Any, port: int = 0) -> Service:
+        ready = threading.Event()
+        server = api_server(settings, port=port, ready=lambda _: ready.set())
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        assert ready.wait(20)
+        token = load_token(settings, TokenRole.USER)
+        service = Service(server.url, token or "", settings, Farm.open(settings), server)
+        running.append((service, thread))
+        return service
+
+    yield start
+    for service, thread in running:
+        service.server.should_exit = True
+        thread.join(20)
+        service.farm.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def service(farm_settings: Any, start_service: Callable[..., Service]) -> Service:
+    """A running server on a farm of its own."""
+    return start_service(farm_settings)

@@ -1,0 +1,100 @@
+"""Tokens, body sizes, error shapes, and the documentation page."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from farrier_server.problems import MEDIA_TYPE
+
+ROUTES = [
+    ("POST", "/v1/uploads"),
+    ("PATCH", "/v1/uploads/{upload_id}"),
+    ("GET", "/v1/uploads/{upload_id}"),
+    ("HEAD", "/v1/uploads/{upload_id}"),
+    ("POST", "/v1/jobs"),
+    ("GET", "/v1/jobs"),
+    ("GET", "/v1/jobs/{job_id}"),
+    ("POST", "/v1/jobs/{job_id}/cancel"),
+    ("GET", "/v1/jobs/{job_id}/events"),
+    ("GET", "/v1/jobs/{job_id}/artifact"),
+    ("HEAD", "/v1/jobs/{job_id}/artifact"),
+    ("GET", "/v1/devices"),
+]
+
+
+@pytest.mark.parametrize("token", [None, "wrong", "ünïcode", ""])
+def test_every_route_wants_the_token(service, token):
+    headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+    with httpx.Client(base_url=service.url, headers=headers) as http:
+        for method, path in [*ROUTES, ("GET", "/v1/nothing"), ("GET", "/")]:
+            answer = http.request(method, path.format(upload_id="u", job_id="j"))
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+            assert answer.headers["content-type"] == MEDIA_TYPE
+            if method != "HEAD":
+                assert answer.json()["code"] == "authentication"
+
+
+def test_the_token_is_judged_before_the_body(service):
+    answer = httpx.post(f"{service.url}/v1/jobs", content=b"{")
+    assert answer.status_code == 401
+
+
+def test_health_needs_no_token(service):
+    for path in ("/healthz", "/readyz"):
+        assert httpx.get(service.url + path).json() == {"status": "ok"}
+
+
+def test_large_bodies_are_refused(service):
+    http = service.http()
+    big = b" " * ((1 << 20) + 1)
+    for content in (big, iter([big[:1000], big])):
+        answer = http.post("/v1/jobs", content=content)
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == MEDIA_TYPE
+
+
+def test_large_headers_are_refused(service):
+    answer = service.http().get("/v1/jobs", headers={"X-Large": "x" * (1 << 20)})
+    assert answer.status_code in (400, 431)
+
+
+def test_unknown_routes_and_methods_are_problems(service):
+    http = service.http()
+    assert http.get("/v1/nothing").json()["code"] == "not-found"
+    assert http.get("/v1/nothing").status_code == 404
+    answer = http.delete("/v1/jobs")
+    assert answer.status_code == 405
+    assert answer.headers["content-type"] == MEDIA_TYPE
+
+
+def test_defects_leak_no_traceback(service, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(type(service.farm.devices), "list", fail)
+    answer = service.http().get("/v1/devices")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    assert "secret" not in answer.text
+    assert answer.json()["code"] == "internal"
+
+
+def test_documentation_lists_every_route_with_its_token(service):
+    document = httpx.get(f"{service.url}/openapi.json").json()
+    listed = {
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    assert listed == {*ROUTES, ("GET", "/healthz"), ("GET", "/readyz")}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["description"]
+            assert bool(operation.get("security")) == path.startswith("/v1/")
+            assert ("401" in operation["responses"]) == path.startswith("/v1/")
+    assert "Problem" in document["components"]["schemas"]
+    page = httpx.get(f"{service.url}/docs")
+    assert page.status_code == 200
+    assert "openapi.json" in page.text
