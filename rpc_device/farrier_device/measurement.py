@@ -1,9 +1,9 @@
 """What a measurement is: plain data that crosses every boundary between compiler, farm and device.
 
 A request names one linked library and the entry points in it; a result says, for each of them, how
-long it ran or how it failed. Failure is a field, never an exception: a candidate that crashes, hangs
-or answers wrong is a fact about the candidate (it trains the cost model), while `DeviceFault` is a
-fact about the device (the batch is measured again elsewhere).
+long it ran or how it failed. Failure is a field, never an exception: a candidate that crashes,
+hangs or answers wrong is a fact about the candidate (it trains the cost model), while `DeviceFault`
+is a fact about the device (the batch is measured again elsewhere).
 
 Every entry point has one C signature, for a single kernel and for a whole model alike:
 
@@ -157,7 +157,7 @@ class MeasureResult:
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
-    """The canonical JSON text of a request or result: the bytes that a manifest signature covers."""
+    """The canonical JSON text of a request or result: what a manifest's signature covers."""
     return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -176,12 +176,17 @@ def request_from_json(text: str) -> MeasureRequest:
 def result_from_json(text: str) -> MeasureResult:
     """The inverse of `to_json`; raises ValueError or KeyError on any other text."""
     raw = json.loads(text)
-    results = tuple(
-        CandidateResult(Status(r["status"]), tuple(r["samples_ns"]), r["max_error"], r["message"])
-        for r in raw.pop("results")
-    )
+    results = tuple(candidate_result(r) for r in raw.pop("results"))
     fault = raw.pop("fault")
     return MeasureResult(results, None if fault is None else DeviceFault(fault), **raw)
+
+
+def candidate_result(raw: dict[str, Any]) -> CandidateResult:
+    """A result from its decoded JSON object; raises ValueError or KeyError on any other."""
+    samples = tuple(raw["samples_ns"])
+    if not all(isinstance(sample, int) for sample in samples):
+        raise ValueError("a sample that is no number of nanoseconds")
+    return CandidateResult(Status(raw["status"]), samples, raw["max_error"], raw["message"])
 
 
 def _candidate(raw: dict[str, Any]) -> Candidate:

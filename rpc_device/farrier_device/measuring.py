@@ -1,0 +1,113 @@
+"""Measuring one candidate: call it, compare what it wrote, time it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from farrier_device.arguments import ArgumentError, Arguments, Blob
+from farrier_device.measurement import Candidate, CandidateResult, Status, TimingPolicy
+from farrier_device.native import Entry, Library, NativeError, Pointers, Pool
+
+# The part of `timeout_s` that calls are planned for, so that a slow candidate ends with few samples
+# and is not killed with none.
+_PLANNED = 0.9
+
+
+class Candidates:
+    """Measures the candidates of one library, one after another, in this process.
+
+    `started` is called when a candidate's own code is about to run: whatever happens to the process
+    from then on is the candidate's doing.
+    """
+
+    def __init__(
+        self, library: Library, pool: Pool, policy: TimingPolicy, blobs: Mapping[str, Blob]
+    ) -> None:
+        self._library = library
+        self._pool = pool
+        self._policy = policy
+        self._blobs = blobs
+
+    def measure(
+        self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
+    ) -> CandidateResult:
+        """How the candidate did; does not return if it hangs."""
+        try:
+            entry = self._library.entry(candidate.symbol)
+            prepare = self._library.entry(candidate.prepare) if candidate.prepare else None
+            args = arguments.fill(candidate, self._blobs)
+        except (NativeError, ArgumentError, MemoryError) as unfit:
+            return CandidateResult(Status.REJECTED, message=str(unfit))
+        started()
+        begin = time.monotonic()
+        if prepare is not None and (code := prepare(args, self._pool.address)) != 0:
+            return CandidateResult(Status.CRASHED, message=f"{candidate.prepare} returned {code}")
+        first = time.monotonic()
+        if (code := entry(args, self._pool.address)) != 0:
+            return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} returned {code}")
+        call_s = time.monotonic() - first
+        error = arguments.max_error(candidate, self._blobs, self._library)
+        if (wrong := self._compared(error)) is not None:
+            return wrong
+        return self._timed(candidate, arguments, (entry, args), begin, call_s)
+
+    def _timed(
+        self,
+        candidate: Candidate,
+        arguments: Arguments,
+        bound: tuple[Entry, Pointers],
+        begin: float,
+        call_s: float,
+    ) -> CandidateResult:
+        flush = arguments.cold_ranges(candidate)
+        try:
+            samples = self._sample(bound, flush, begin + _PLANNED * self._policy.timeout_s, call_s)
+        except NativeError as failure:
+            return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} {failure}")
+        # Once more: a kernel that counts on its outputs being zero is right the first time only.
+        error = arguments.max_error(candidate, self._blobs, self._library)
+        wrong = self._compared(error, "right on the first call, but on a later one ")
+        return wrong or CandidateResult(Status.OK, tuple(samples), error)
+
+    def _sample(
+        self,
+        bound: tuple[Entry, Pointers],
+        flush: list[tuple[int, int]],
+        deadline: float,
+        call_s: float,
+    ) -> list[int]:
+        """Nanoseconds of each timed call, until the policy is content or the next call would pass
+        the deadline. `min_time_s` counts the flushes between the calls too."""
+        entry, args = bound
+        policy = self._policy
+        warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
+        if warmup > 0:
+            self._library.time(entry, args, self._pool, warmup)
+        samples: list[int] = []
+        begin = time.monotonic()
+        repeats = min(policy.min_repeats, policy.max_repeats, max(_affordable(deadline, call_s), 1))
+        while repeats > 0:
+            samples += self._library.time(entry, args, self._pool, repeats, flush)
+            elapsed = time.monotonic() - begin
+            call_s = elapsed / len(samples)
+            wanted = max(
+                policy.min_repeats - len(samples),
+                math.ceil((policy.min_time_s - elapsed) / call_s),
+            )
+            left = policy.max_repeats - len(samples)
+            repeats = min(wanted, left, _affordable(deadline, call_s))
+        return samples
+
+    def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:
+        """The verdict on outputs that are off by `error`: None where they are right."""
+        if error is None or error <= self._policy.tolerance:
+            return None
+        off = f"off by {error:.3g} of the largest value, tolerance {self._policy.tolerance:g}"
+        return CandidateResult(Status.WRONG, max_error=error, message=prefix + off)
+
+
+def _affordable(deadline: float, call_s: float) -> int:
+    """Calls of `call_s` that still end before the deadline."""
+    return int((deadline - time.monotonic()) / max(call_s, 1e-9))

@@ -1,0 +1,61 @@
+"""Aligned memory that native code reads and writes: anonymous pages, huge where they can be."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+_HUGE_PAGE = 2 << 20
+
+
+class Buffer:
+    """`nbytes` of zeroed memory at `address`.
+
+    From 2 MiB on the memory starts on a huge page and asks the kernel for huge pages, because a
+    kernel that streams weights through 4 KiB pages waits for the TLB. The memory is freed with the
+    last reference to the buffer or to a view of it.
+    """
+
+    __slots__ = ("_pages", "address", "nbytes", "view")
+
+    address: int
+    nbytes: int
+    view: memoryview  # writable, one byte an item
+
+    def __init__(self, nbytes: int, skew: int = 0) -> None:
+        huge = nbytes >= _HUGE_PAGE
+        boundary = _HUGE_PAGE if huge else ALIGNMENT
+        self._pages = _anonymous(nbytes + skew + (boundary if huge else 0))
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+        self.address = -(-base // boundary) * boundary + skew
+        self.nbytes = nbytes
+        start = self.address - base
+        self.view = memoryview(self._pages)[start : start + nbytes]
+        if huge and hasattr(mmap, "MADV_HUGEPAGE"):
+            self._pages.madvise(mmap.MADV_HUGEPAGE)
+
+    def zero(self, nbytes: int | None = None) -> None:
+        """Clears the first `nbytes`, or all."""
+        ctypes.memset(self.address, 0, self.nbytes if nbytes is None else nbytes)
+
+
+def aligned_buffer(nbytes: int, *, skew: int = 0) -> Buffer:
+    """Zeroed memory of `nbytes`, its address a multiple of 64 (and `skew` bytes, a multiple of 64
+    below 2 MiB, past a page boundary). Raises MemoryError where there is no room."""
+    if nbytes < 0 or skew % ALIGNMENT or not 0 <= skew < _HUGE_PAGE:
+        raise ValueError(f"no buffer of {nbytes} bytes with a skew of {skew}")
+    return Buffer(nbytes, skew)
+
+
+def pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+    """The `void *const *args` of an entry point."""
+    return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+def _anonymous(nbytes: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no room for {nbytes} bytes") from error

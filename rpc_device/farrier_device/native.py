@@ -1,0 +1,244 @@
+"""Native code in this process: load a linked library, give it threads, call it, time it.
+
+A library that Farrier links holds its entry points (`measurement.py` has their C signature) and the
+support library (`farrier_pool_*`, `farrier_time`, …) that they need. Nothing here isolates: for
+code that may crash or hang there is `runners.local.ChildRunner`, which uses this module in a child.
+
+    with Library(path) as library, Pool(library, threads=2) as pool:
+        call(library.entry("model"), pointers([x.address, y.address]), pool)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from farrier_device.memory import Buffer, aligned_buffer, pointers
+
+__all__ = [
+    "Buffer",
+    "Entry",
+    "Library",
+    "NativeError",
+    "Pool",
+    "aligned_buffer",
+    "call",
+    "pointers",
+]
+
+Pointers = ctypes.Array[ctypes.c_void_p]
+
+# Codes of `farrier_max_error`; bool is compared as the bytes it is.
+DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5}
+DTYPE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
+
+_CALIBRATION_S = 0.02  # the clocks are read to about 100 ns: an error of 1e-5
+
+
+class NativeError(Exception):
+    """A library cannot be loaded, lacks a symbol, or an entry point returned a failure."""
+
+
+class Entry(Protocol):
+    """A bound entry point: takes `args` and the pool's address, returns its code."""
+
+    def __call__(self, args: Pointers, pool: int, /) -> int: ...
+
+
+class Library:
+    """A loaded library. Unloaded by `close`, after which nothing bound from it may be called."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises NativeError where the file is no library for this machine, or not of Farrier."""
+        try:
+            self._dll = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise NativeError(f"cannot load the library: {error}") from None
+        self._file: int | None = None
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        try:
+            self._max_error = self.function(
+                "farrier_max_error", ctypes.c_double, pointer, pointer, number, number
+            )
+            self._time = self.function(
+                "farrier_time",
+                ctypes.c_int32,
+                *(pointer, pointer, pointer, pointer, number, number, pointer),
+            )
+            self._ticks = self.function("farrier_ticks", ctypes.c_uint64)
+        except NativeError:
+            self.close()
+            raise
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Loads a library that is in no file of its own, such as a member of an artifact."""
+        file = os.memfd_create("farrier-library", os.MFD_CLOEXEC)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(file, data[written:])
+            library = cls(f"/proc/self/fd/{file}")
+        except BaseException:
+            os.close(file)
+            raise
+        # The loader tells libraries apart by path: as long as this one is loaded, its descriptor
+        # stays open, so that no other gets the same number.
+        library._file = file
+        return library
+
+    def function(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+        """Binds a symbol with ctypes types. Raises NativeError where the library lacks it."""
+        try:
+            bound = self._dll[symbol]
+        except AttributeError:
+            raise NativeError(f"the library has no symbol {symbol!r}") from None
+        bound.restype = result
+        bound.argtypes = arguments
+        return bound
+
+    def entry(self, symbol: str) -> Entry:
+        """Binds an entry point. Raises NativeError where the library lacks it."""
+        return self.function(symbol, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+    def max_error(self, out: int, expected: int, nbytes: int, dtype: str) -> float:
+        """max |out - expected| over max |expected| of two arrays, by their addresses."""
+        count = nbytes // DTYPE_BYTES[dtype]
+        return float(self._max_error(out, expected, count, DTYPE_CODES[dtype]))
+
+    def time(
+        self,
+        entry: Entry,
+        args: Pointers,
+        pool: Pool,
+        repeats: int,
+        flush: Sequence[tuple[int, int]] = (),
+    ) -> list[int]:
+        """Nanoseconds of each of `repeats` calls; before each, the ranges in `flush` (address,
+        bytes) leave every cache. Raises NativeError where a call returns a failure."""
+        ticks = (ctypes.c_uint64 * repeats)()
+        ranges = (ctypes.c_int64 * (2 * len(flush)))(*(word for pair in flush for word in pair))
+        function = ctypes.cast(entry, ctypes.c_void_p)  # type: ignore[arg-type]
+        code = self._time(function, args, pool.address, ranges, len(flush), repeats, ticks)
+        if code != 0:
+            raise NativeError(f"returned code {code}")
+        scale = self.ns_per_tick()
+        return [round(count * scale) for count in ticks]
+
+    def ns_per_tick(self) -> float:
+        """The period of the counter that `farrier_time` reads, measured once a process."""
+        global _ns_per_tick
+        if _ns_per_tick is None:
+            _ns_per_tick = calibrate(self._ticks)
+        return _ns_per_tick
+
+    def close(self) -> None:
+        """Unloads the library; a second call does nothing."""
+        if self._dll._handle:
+            _dlclose(self._dll._handle)
+            self._dll._handle = 0
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Pool:
+    """The threads that a library's entry points share work among; the caller is one of them.
+
+    With `threads=1` there is no other thread. `pin` names one CPU a worker, worker 0 (the calling
+    thread, which is left where it is) included; the helpers are bound to theirs.
+    """
+
+    address: int
+
+    def __init__(self, library: Library, threads: int = 1, pin: Sequence[int] = ()) -> None:
+        if threads < 1:
+            raise ValueError(f"a pool of {threads} threads")
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        size = library.function("farrier_pool_size", number, number)(threads)
+        init = library.function("farrier_pool_init", None, pointer, number)
+        self._work = library.function("farrier_pool_work", None, pointer, number)
+        self._shutdown = library.function("farrier_pool_shutdown", None, pointer)
+        self._memory = aligned_buffer(size)
+        self.threads = threads
+        self.address = self._memory.address
+        init(self.address, threads)
+        self._helpers = [
+            threading.Thread(
+                target=self._help,
+                args=(worker, pin[worker % len(pin)] if pin else None),
+                name=f"farrier-pool-{worker}",
+                daemon=True,
+            )
+            for worker in range(1, threads)
+        ]
+        for helper in self._helpers:
+            helper.start()
+
+    def _help(self, worker: int, cpu: int | None) -> None:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})  # 0: this thread alone
+        self._work(self.address, worker)
+
+    def close(self) -> None:
+        """Ends the helper threads; a second call does nothing. No call may be running."""
+        if not self.address:
+            return
+        self._shutdown(self.address)
+        for helper in self._helpers:
+            helper.join()
+        self.address = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def call(entry: Entry, args: Pointers, pool: Pool) -> None:
+    """Runs an entry point. Raises NativeError where it returns a failure.
+
+    `args` is what `pointers` made, kept by the caller from call to call: that is what makes a call
+    cost a microsecond and not twenty.
+    """
+    code = entry(args, pool.address)
+    if code != 0:
+        raise NativeError(f"the entry point returned code {code}")
+
+
+def calibrate(read_ticks: Callable[[], int]) -> float:
+    """Nanoseconds a tick of a counter, against the monotonic clock."""
+    start_ticks, start = read_ticks(), time.perf_counter_ns()
+    time.sleep(_CALIBRATION_S)
+    ticks, end = read_ticks(), time.perf_counter_ns()
+    return (end - start) / (ticks - start_ticks)
+
+
+_ns_per_tick: float | None = None  # one hardware counter, whichever library reads it
+
+_dlclose = ctypes.CDLL(None).dlclose
+_dlclose.argtypes = (ctypes.c_void_p,)
+_dlclose.restype = ctypes.c_int

@@ -1,0 +1,1 @@
+"""Who measures: one module a kind of runner."""
