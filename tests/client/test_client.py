@@ -1,4 +1,4 @@
-"""The SDK against a real server: transfers that break, jobs that end every way, servers that die."""
+"""The SDK against a real server: transfers that break, jobs that fail, servers that die."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 import urllib.parse
 
 import pytest
-
 from farrier import progress
 from farrier.client import Client, StateChanged
 from farrier.errors import (
@@ -119,13 +118,11 @@ def test_refused_models(service, farm_settings, start_service, tmp_path):
         with pytest.raises(UsageError, match="cannot read the model"):
             client.upload(tmp_path)
     small = start_service(dataclasses.replace(farm_settings, max_upload_bytes=1000))
-    with small.client() as client:
-        with pytest.raises(InvalidModelError, match="1001 bytes"):
-            client.upload(bytes(1001))
+    with small.client() as client, pytest.raises(InvalidModelError, match="1001 bytes"):
+        client.upload(bytes(1001))
     full = start_service(dataclasses.replace(farm_settings, min_free_bytes=1 << 60))
-    with full.client() as client:
-        with pytest.raises(StorageError):
-            client.upload(b"some model")
+    with full.client() as client, pytest.raises(StorageError):
+        client.upload(b"some model")
 
 
 def test_file_that_changes_while_it_is_sent_is_refused(service, model, monkeypatch):
@@ -340,9 +337,9 @@ def test_something_else_answers():
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=answer_nonsense, args=(listener,), daemon=True).start()
-        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "token") as client:
-            with pytest.raises(ServiceError, match="not Farrier's"):
-                client.devices()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, "token") as client, pytest.raises(ServiceError, match="not Farrier's"):
+            client.devices()
         listener.shutdown(socket.SHUT_RDWR)
 
 

@@ -14,9 +14,9 @@ def certificate(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-        + ["-keyout", str(key), "-out", str(cert)],
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+        f"-addext subjectAltName=IP:127.0.0.1,DNS:localhost -keyout {key} -out {cert}",
+        shell=True,
         check=True,
         capture_output=True,
     )

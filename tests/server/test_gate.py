@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import httpx
 import pytest
-
 from farrier_server.problems import MEDIA_TYPE
 
 ROUTES = [

@@ -13,7 +13,6 @@ import time
 
 import httpx
 import pytest
-
 from farrier.errors import ServiceError, StorageError, UsageError
 from farrier_farm.settings import Settings
 from farrier_server import exposure
@@ -57,8 +56,9 @@ def test_missing_certificate_is_named(tmp_path):
 
 def test_taken_port_is_a_usage_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
         with pytest.raises(UsageError, match="cannot listen"):
-            exposure.listen("127.0.0.1", taken.getsockname()[1])
+            exposure.listen("127.0.0.1", port)
 
 
 def test_no_redis_is_a_service_error(tmp_path):
@@ -77,9 +77,9 @@ def test_tls_serves_https(farm_settings, start_service, certificate):
     assert service.url.startswith("https://127.0.0.1:")
     with Client(service.url, service.token, ca=cert) as client:
         assert client.devices() == []
-    with Client(service.url, service.token) as distrusting:
-        with pytest.raises(ServiceError, match="certificate"):
-            distrusting.devices()
+    distrusting = Client(service.url, service.token)
+    with distrusting, pytest.raises(ServiceError, match="certificate"):
+        distrusting.devices()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
