@@ -1,0 +1,119 @@
+"""Which candidates of one task to measure next: evolution under a learned cost model."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from farrier.cost_model import CostModel
+from farrier.search.trial import Trial
+from farrier.space import Decisions, Population, Space
+from farrier.space.space import Floats
+
+POOL = 2048  # candidates kept alive between generations
+GENERATIONS = 4
+EPSILON = 0.1  # share of a batch that is drawn at random
+LOCAL = 0.25  # share of a batch that is one knob away from the best measured
+
+
+class EvolutionarySearch:
+    """Proposes candidates of one task and learns from their results.
+
+    A space that can be enumerated is ranked whole; a larger one is searched by mutation and
+    crossover of what is predicted, and what was measured, to be fast. Nothing is proposed twice.
+    Equal seeds and equal results give equal proposals, also after a resume from records.
+    """
+
+    def __init__(self, task: str, space: Space, model: CostModel, seed: int = 0) -> None:
+        self.task = task
+        self.space = space
+        self.trials: list[Trial] = []
+        self._model = model
+        self._seed = seed
+        self._seen: set[bytes] = set()
+        self._pool = space.candidates(seed=seed)
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest that ran and was right; the first among equals."""
+        ran = [trial for trial in self.trials if np.isfinite(trial.seconds)]
+        return min(ran, key=lambda trial: trial.seconds, default=None)
+
+    def propose(self, count: int) -> list[dict[str, int]]:
+        """Up to `count` distinct candidates that were never proposed or measured, the most
+        promising first; fewer, or none, once the space is exhausted."""
+        rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
+        pool = self._unseen(self._candidates(rng))
+        ranked = pool[np.argsort(self.predict(pool), kind="stable")]
+        explored = int(np.ceil(EPSILON * count)) if self._seen else 0
+        nearby = int(LOCAL * count) if self.best is not None else 0
+        sources = (
+            ranked[: max(0, count - explored - nearby)],
+            self._near_best()[:nearby],
+            pool[rng.permutation(len(pool))[:explored]],
+            ranked,  # fills up what the others left, or gave twice
+        )
+        chosen: list[dict[str, int]] = []
+        for rows in sources:
+            for row in rows:
+                if len(chosen) == count:
+                    return chosen
+                if row.tobytes() not in self._seen:
+                    self._seen.add(row.tobytes())
+                    chosen.append(self.space.decisions(row))
+        return chosen
+
+    def update(self, trials: Iterable[Trial]) -> None:
+        """Takes in results, new or from records. The model learns them with its next `fit`."""
+        known = [trial for trial in trials if self._belongs(trial.decisions)]
+        if not known:
+            return
+        rows = np.stack([self.space.row(trial.decisions) for trial in known])
+        self._seen.update(row.tobytes() for row in rows)
+        self.trials.extend(known)
+        seconds = np.array([trial.seconds for trial in known])
+        self._model.add(self.task, self.space.features(rows), self.space.cost(rows), seconds)
+
+    def predict(self, population: Population) -> Floats:
+        """Seconds, by the model as it stands."""
+        if not self._model.trained:
+            return self.space.cost(population)
+        return self._model.predict(
+            self.task, self.space.features(population), self.space.cost(population)
+        )
+
+    def _belongs(self, decisions: Decisions) -> bool:
+        """Whether a record's decisions are a candidate of this space, as it is now."""
+        if set(decisions) != {knob.name for knob in self.space.knobs}:
+            return False
+        return bool(self.space.valid(self.space.row(decisions)[None])[0])
+
+    def _candidates(self, rng: np.random.Generator) -> Population:
+        """The whole space, or the survivors of a few generations."""
+        pool = self._pool
+        if len(pool) <= POOL or self.space.is_whole:
+            return pool
+        fastest = sorted(self.trials, key=lambda trial: trial.seconds)[:64]
+        if fastest:
+            parents = np.stack([self.space.row(trial.decisions) for trial in fastest])
+            pool = np.concatenate([pool, parents])
+        for _ in range(GENERATIONS):
+            pool = pool[np.argsort(self.predict(pool), kind="stable")[: POOL // 2]]
+            mates = pool[rng.integers(len(pool), size=len(pool))]
+            children = self.space.crossover(pool, mates, rng)
+            pool = np.unique(np.concatenate([pool, children, self.space.mutate(pool, rng)]), axis=0)
+        return pool
+
+    def _near_best(self) -> Population:
+        """The neighbours of the best trial, the most promising first."""
+        if self.best is None:
+            return np.empty((0, len(self.space.knobs)), np.int64)
+        near = self._unseen(self.space.neighbours(self.space.row(self.best.decisions)))
+        return near[np.argsort(self.predict(near), kind="stable")]
+
+    def _unseen(self, population: Population) -> Population:
+        fresh = np.array([row.tobytes() not in self._seen for row in population], bool)
+        unseen: Population = population[fresh]
+        return unseen

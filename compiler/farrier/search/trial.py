@@ -1,0 +1,42 @@
+"""A measured candidate, and who measures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from farrier_device.measurement import CandidateResult, DeviceFault
+
+from farrier.space import Decisions, Space
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate of one task and how it did."""
+
+    decisions: dict[str, int]
+    result: CandidateResult
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of a call; infinity where the candidate failed."""
+        return self.result.median_ns * 1e-9
+
+
+class DeviceFaultError(Exception):
+    """The device could not measure a batch: a fact about the device, not about its candidates."""
+
+    def __init__(self, fault: DeviceFault, message: str) -> None:
+        super().__init__(f"{fault.value}: {message}" if message else fault.value)
+        self.fault = fault
+
+
+class Measurer(Protocol):
+    """Measures candidates of a task on the device."""
+
+    def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
+        """One result a candidate, in order; a candidate that does not build, crashes, hangs or
+        answers wrong has a result that says so. A candidate listed several times is measured as
+        often, interleaved with the others. Raises DeviceFaultError."""
+        ...

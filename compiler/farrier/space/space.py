@@ -1,0 +1,222 @@
+"""A schedule space: knobs, the constraint between them, an analytic cost, the way to a schedule.
+
+Everything that search asks of a space works on a whole population at once: a matrix of knob values,
+one row a candidate, one column a knob. No loop nest is built until a candidate is measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError
+
+if TYPE_CHECKING:
+    from farrier.ir import loop
+
+Population: TypeAlias = npt.NDArray[np.int64]  # [candidates, knobs], values of the knobs
+Columns: TypeAlias = dict[
+    str, npt.NDArray[np.int64]
+]  # the same by the knob's name, each [candidates]
+Decisions: TypeAlias = Mapping[str, int]  # one candidate: the value of every knob
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+WHOLE = 1 << 17  # a product of knobs up to this size is enumerated, a larger one sampled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Knob:
+    """One choice, and what may be chosen; the values are distinct."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the analytic model says of a population, each array [candidates].
+
+    `terms` are what the seconds were made of, under the names of `TERMS`; the learned model sees
+    them as features, so they mean the same in every rule.
+    """
+
+    seconds: Floats
+    terms: Mapping[str, Floats]
+
+
+# What rules may report, in the order of the feature vector. Times are seconds on one thread.
+TERMS = (
+    "compute",  # arithmetic at peak throughput
+    "latency",  # what dependent operations add to it
+    "load",  # load and store ports, data in the first-level cache
+    "l2",  # traffic beyond the first-level cache
+    "memory",  # traffic beyond the second-level cache, cold weights included
+    "overhead",  # loops, tile prologues and epilogues, fork and join
+    "tiles",  # register tiles, or rows, in all
+    "balance",  # work of the busiest thread over the mean
+    "registers",  # of the target's, live in the innermost loop
+    "waste",  # lanes and points computed over those asked for
+    "code",  # instructions of the unrolled innermost body
+)
+KNOB_SLOTS = 12
+
+
+class Space:
+    """All schedules of one task that one rule knows.
+
+    `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
+    row into the scheduled function. A space is never empty.
+    """
+
+    def __init__(
+        self,
+        rule_name: str,
+        knobs: tuple[Knob, ...],
+        constraint: Callable[[Columns], npt.NDArray[np.bool_]],
+        estimate: Callable[[Columns], Estimate],
+        recipe: Callable[[Decisions], loop.Function],
+    ) -> None:
+        if len(knobs) > KNOB_SLOTS:
+            raise CompilerError(f"{rule_name} has {len(knobs)} knobs, features hold {KNOB_SLOTS}")
+        self.rule_name = rule_name
+        self.knobs = knobs
+        self._constraint = constraint
+        self._estimate = estimate
+        self._recipe = recipe
+        self._whole: Population | None = None
+
+    @property
+    def size(self) -> int:
+        """Rows before the constraint."""
+        return math.prod(len(knob.values) for knob in self.knobs)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `candidates` gives every allowed row."""
+        return self.size <= WHOLE
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """Seconds on one thread that no candidate can beat: its arithmetic or traffic alone."""
+        terms = self._estimate(self.columns(self.candidates())).terms
+        known = [terms[term].min() for term in ("compute", "memory") if term in terms]
+        return float(max(known, default=0.0))
+
+    def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
+        """Every allowed row, or those of a sample of `limit` rows where the space is larger.
+
+        Deterministic. Raises CompilerError where nothing is allowed: a defect of the rule.
+        """
+        if self.is_whole:
+            if self._whole is None:
+                self._whole = self._allowed(self._enumerate())
+            rows = self._whole
+        else:
+            rows = self._allowed(self.sample(limit, np.random.default_rng(seed)))
+        if not len(rows):
+            raise CompilerError(f"the space of {self.rule_name} is empty: {self.knobs}")
+        return rows
+
+    def valid(self, population: Population) -> npt.NDArray[np.bool_]:
+        """Which rows consist of the knobs' values and meet the constraint: bool [candidates]."""
+        listed = np.ones(len(population), bool)
+        for column, knob in enumerate(self.knobs):
+            listed &= np.isin(population[:, column], knob.values)
+        return listed & self._constraint(self.columns(population))
+
+    def cost(self, population: Population) -> Floats:
+        """Predicted seconds of one call, [candidates]."""
+        return self._estimate(self.columns(population)).seconds
+
+    def features(self, population: Population) -> npt.NDArray[np.float32]:
+        """What the learned model sees, [candidates, features]: logarithms of the analytic model's
+        terms and of the knobs, in the same places for every rule and task."""
+        estimate = self._estimate(self.columns(population))
+        table = np.zeros((len(population), 1 + len(TERMS) + KNOB_SLOTS), np.float32)
+        table[:, 0] = np.log2(estimate.seconds)
+        for place, term in enumerate(TERMS, start=1):
+            if term in estimate.terms:
+                table[:, place] = np.log2(np.maximum(estimate.terms[term], 1e-12))
+        first = 1 + len(TERMS)
+        table[:, first : first + len(self.knobs)] = np.log2(1 + np.maximum(population, 0))
+        return table
+
+    def default(self) -> dict[str, int]:
+        """The candidate that the analytic model ranks first: what is used with no measurement."""
+        rows = self.candidates()
+        return self.decisions(rows[int(np.argmin(self.cost(rows)))])
+
+    def build(self, decisions: Decisions) -> loop.Function:
+        """The scheduled and finalized function. Raises CompilerError for decisions that are not
+        allowed, and whatever a schedule primitive raises where the recipe does not apply."""
+        row = self.row(decisions)
+        if not self.valid(row[None])[0]:
+            raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
+        return self._recipe(self.decisions(row))
+
+    def trace(self, decisions: Decisions) -> str:
+        """The schedule of `decisions` as text, which replays without the rule."""
+        return self._recipe(self.decisions(self.row(decisions)))[1]
+
+    def columns(self, population: Population) -> Columns:
+        """The population by the knobs' names."""
+        return {knob.name: population[:, i] for i, knob in enumerate(self.knobs)}
+
+    def decisions(self, row: npt.NDArray[np.int64]) -> dict[str, int]:
+        """One row of a population as decisions."""
+        return {knob.name: int(value) for knob, value in zip(self.knobs, row, strict=True)}
+
+    def row(self, decisions: Decisions) -> npt.NDArray[np.int64]:
+        """The inverse of `decisions`: int64 [knobs]. Raises CompilerError for other knobs."""
+        if set(decisions) != {knob.name for knob in self.knobs}:
+            raise CompilerError(f"{self.rule_name} has no knobs {sorted(decisions)}")
+        return np.array([decisions[knob.name] for knob in self.knobs], np.int64)
+
+    def sample(self, count: int, rng: np.random.Generator) -> Population:
+        """`count` rows of random values, whether allowed or not."""
+        picks = [rng.choice(np.array(knob.values), count) for knob in self.knobs]
+        return np.stack(picks, axis=1).astype(np.int64)
+
+    def neighbours(self, row: npt.NDArray[np.int64]) -> Population:
+        """Every allowed row that differs from `row` in exactly one knob."""
+        rows = []
+        for column, knob in enumerate(self.knobs):
+            for value in knob.values:
+                if value != row[column]:
+                    other = row.copy()
+                    other[column] = value
+                    rows.append(other)
+        return self._allowed(np.array(rows, np.int64).reshape(-1, len(self.knobs)))
+
+    def mutate(self, population: Population, rng: np.random.Generator) -> Population:
+        """Each row with one random knob set to a random value; rows not allowed are dropped."""
+        changed = population.copy()
+        columns = rng.integers(len(self.knobs), size=len(population))
+        for column, knob in enumerate(self.knobs):
+            rows = np.flatnonzero(columns == column)
+            changed[rows, column] = rng.choice(np.array(knob.values), len(rows))
+        return self._allowed(changed)
+
+    def crossover(
+        self, mothers: Population, fathers: Population, rng: np.random.Generator
+    ) -> Population:
+        """Row by row, each knob from one of the two parents; rows not allowed are dropped."""
+        return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
+
+    def _allowed(self, population: Population) -> Population:
+        return population[self._constraint(self.columns(population))]
+
+    def _enumerate(self) -> Population:
+        shape = [len(knob.values) for knob in self.knobs]
+        places = np.indices(shape).reshape(len(shape), -1)
+        columns: list[Any] = [
+            np.array(knob.values, np.int64)[place]
+            for knob, place in zip(self.knobs, places, strict=True)
+        ]
+        return np.stack(columns, axis=1)

@@ -1,0 +1,175 @@
+"""The tuning loop: limits, resume, events, records, and claims that were measured twice."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from farrier.progress import TrialsMeasured, Warned
+from farrier.records import MemoryRecords
+from farrier.search import tune
+from farrier.search.trial import DeviceFaultError
+from farrier_device.measurement import CandidateResult, DeviceFault, Status
+from toy_space import ToyMeasurer
+
+
+def test_tuning_beats_the_default_and_says_so(toy_task):
+    events, records = [], MemoryRecords()
+    measurer = ToyMeasurer({"t": (22, 8)})
+    task = toy_task()
+    best = tune([task], "host", measurer, records, trials=128, listener=events.append)
+    assert set(best) == {"t"}
+    assert measurer.seconds("t", best["t"]) < 0.7 * measurer.seconds("t", task.space.default())
+    assert len(records) == 128
+    trials = [event for event in events if isinstance(event, TrialsMeasured)]
+    assert [event.trials for event in trials] == list(range(16, 129, 16))
+    assert {event.planned for event in trials} == {128}
+    assert trials[-1].best_ms <= trials[0].best_ms
+
+
+def test_the_number_of_trials_is_exact(toy_task):
+    records = MemoryRecords()
+    tune([toy_task()], "host", ToyMeasurer({"t": (22, 8)}), records, trials=21)
+    assert len(records) == 21
+
+
+def test_no_trials_means_the_defaults(toy_task):
+    task, measurer = toy_task(), ToyMeasurer({})
+    assert tune([task], "host", measurer, MemoryRecords(), trials=0) == {"t": task.space.default()}
+    assert measurer.measured == []
+
+
+def test_equal_seeds_give_equal_records_and_winners(toy_task):
+    def run():
+        records = MemoryRecords()
+        tasks = [toy_task("a"), toy_task("b", weight=4)]
+        measurer = ToyMeasurer({"a": (22, 8), "b": (5, 30)})
+        best = tune(tasks, "host", measurer, records, trials=96, seed=7)
+        return best, [(r.task, r.decisions) for r in records]
+
+    assert run() == run()
+
+
+def test_a_second_run_resumes_where_the_first_ended(toy_task):
+    records = MemoryRecords()
+    floors = {"t": (22, 8)}
+    tune([toy_task()], "host", ToyMeasurer(floors), records, trials=64)
+    known = {r.decisions for r in records}
+    measurer = ToyMeasurer(floors)
+    tune([toy_task()], "host", measurer, records, trials=96)
+    assert len(records) == 96
+    new = [tuple(sorted(d.items())) for _, d in measurer.measured[:32]]
+    assert not known & set(new)
+
+
+def test_a_finished_run_measures_nothing_but_its_finals(toy_task):
+    records = MemoryRecords()
+    floors = {"t": (22, 8)}
+    first = tune([toy_task()], "host", ToyMeasurer(floors), records, trials=64)
+    measurer = ToyMeasurer(floors)
+    assert tune([toy_task()], "host", measurer, records, trials=64) == first
+    assert len(measurer.measured) <= 4 * 3
+
+
+@pytest.mark.parametrize("change", [{"fingerprint": "board"}, {"threads": 2}])
+def test_records_of_another_machine_are_not_used(toy_task, change):
+    floors, records = {"t": (22, 8)}, MemoryRecords()
+    tune([toy_task()], "host", ToyMeasurer(floors), records, trials=32)
+    options = {"fingerprint": "host", "threads": 1, **change}
+    tune([toy_task()], measurer=ToyMeasurer(floors), records=records, trials=32, **options)
+    assert len(records) == 64
+
+
+def test_a_budget_ends_the_run(toy_task):
+    class Slow(ToyMeasurer):
+        def measure(self, task, space, batch):
+            time.sleep(0.05)
+            return super().measure(task, space, batch)
+
+    records = MemoryRecords()
+    begin = time.monotonic()
+    tune([toy_task()], "host", Slow({"t": (22, 8)}), records, budget_s=0.5)
+    assert time.monotonic() - begin < 3
+    assert len(records) >= 16
+
+
+def test_the_default_stays_where_nothing_beats_it(toy_task):
+    task = toy_task()
+    best = tune([task], "host", ToyMeasurer({"t": (9, 20)}), MemoryRecords(), trials=64)
+    assert best == {"t": task.space.default()}
+
+
+def test_a_lucky_measurement_does_not_win_the_final(toy_task):
+    task = toy_task()
+    default = task.space.default()
+
+    class Lucky(ToyMeasurer):
+        """The first time any candidate but the default is measured, it seems twice as fast."""
+
+        def measure(self, key, space, batch):
+            seen = {tuple(sorted(d.items())) for _, d in self.measured}
+            results = super().measure(key, space, batch)
+            lucky = CandidateResult(Status.OK, (50_000,) * 5)
+            first = [tuple(sorted(d.items())) not in seen for d in batch]
+            return [
+                lucky if f and d != default else r
+                for f, d, r in zip(first, batch, results, strict=True)
+            ]
+
+    best = tune([task], "host", Lucky({"t": (9, 20)}), MemoryRecords(), trials=32)
+    assert best == {"t": default}
+
+
+def test_failures_are_recorded_and_reported(toy_task):
+    events, records = [], MemoryRecords()
+    measurer = ToyMeasurer({"t": (9, 20)}, failing=lambda d: d["x"] % 2 == 0)
+    tune([toy_task()], "host", measurer, records, trials=48, listener=events.append)
+    failed = sum(r.status is Status.CRASHED for r in records)
+    assert failed == sum(not r.samples_ns for r in records) > 0
+    assert sum(e.failed for e in events) == failed
+
+
+def test_all_candidates_failing_leaves_the_default(toy_task):
+    task = toy_task()
+    measurer = ToyMeasurer({"t": (9, 20)}, failing=lambda d: True)
+    assert tune([task], "host", measurer, MemoryRecords()) == {"t": task.space.default()}
+
+
+class Faulty(ToyMeasurer):
+    """A device that fails on the calls numbered in `faults`."""
+
+    def __init__(self, floors, faults):
+        super().__init__(floors)
+        self.calls = itertools.count()
+        self.faults = faults
+
+    def measure(self, task, space, batch):
+        if next(self.calls) in self.faults:
+            raise DeviceFaultError(DeviceFault.DRIFTED, "by 40%")
+        return super().measure(task, space, batch)
+
+
+def test_a_batch_that_the_device_spoilt_is_measured_again(toy_task):
+    records = MemoryRecords()
+    tune([toy_task()], "host", Faulty({"t": (22, 8)}, {0, 2, 3}), records, trials=32)
+    assert len(records) == 32
+
+
+def test_a_dead_device_ends_in_a_warning_and_the_defaults(toy_task):
+    events, records = [], MemoryRecords()
+    tasks = [toy_task("a"), toy_task("b")]
+    measurer = Faulty({"a": (22, 8), "b": (22, 8)}, set(range(1000)))
+    best = tune(tasks, "host", measurer, records, trials=64, listener=events.append)
+    assert best == {task.key: task.space.default() for task in tasks}
+    assert len(records) == 0
+    assert [type(e) for e in events] == [Warned, Warned]
+
+
+def test_time_goes_where_the_model_spends_it(toy_task):
+    records = MemoryRecords()
+    tasks = [toy_task("heavy", weight=20), toy_task("light")]
+    measurer = ToyMeasurer({"heavy": (22, 8), "light": (22, 8)})
+    tune(tasks, "host", measurer, records, trials=128)
+    counts = {key: sum(r.task == key for r in records) for key in ("heavy", "light")}
+    assert counts["heavy"] > counts["light"]
