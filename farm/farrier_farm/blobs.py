@@ -1,10 +1,29 @@
-"""The blob store: immutable files named by the sha256 of their bytes, and resumable uploads to it."""
+"""The blob store: files by their sha256 (`content.ContentStore`), and resumable uploads to it.
+
+An upload is a file that grows, chunk by acknowledged chunk, until it becomes a blob. Its state is
+its two files: `<home>/uploads/<id>.json` (size and digest promised) and `<id>.part`, whose length
+is the offset. So it survives whatever the disk survives."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Container, Iterable
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Container, Iterator
 from pathlib import Path
+
+from farrier.errors import ConflictError, NotFoundError, UsageError
+
+from farrier_farm import disk
+from farrier_farm.content import ContentStore
+from farrier_farm.settings import Settings
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,57 +36,121 @@ class Upload:
     sha256: str | None  # the digest promised at creation, where one was
 
 
-class BlobStore:
-    """A path is `blobs/<2 hex>/<64 hex>`; what is acknowledged is on the disk (fsync of file and
-    directory). Full disk, quota, I/O errors: StorageError."""
+class BlobStore(ContentStore):
+    """Full disk, quota, I/O errors raise StorageError."""
 
-    def put(self, data: bytes) -> str:
-        """Returns the sha256 hex digest."""
-        raise NotImplementedError
-
-    def put_stream(self, chunks: Iterable[bytes], *, expected: str | None = None) -> str:
-        """Raises UsageError above `max_upload_bytes` and ConflictError where the digest differs."""
-        raise NotImplementedError
-
-    def get(self, sha256: str) -> bytes:
-        """Verified against the name. Raises NotFoundError, StorageError for damaged bytes."""
-        raise NotImplementedError
-
-    def path(self, sha256: str) -> Path:
-        """The file, for streaming. Raises NotFoundError (also for what is no sha256)."""
-        raise NotImplementedError
-
-    def has(self, sha256: str) -> bool:
-        raise NotImplementedError
-
-    def size(self, sha256: str) -> int:
-        raise NotImplementedError
-
-    def delete(self, sha256: str) -> None:
-        """No error where there is none."""
-        raise NotImplementedError
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._uploads = settings.home / "uploads"
+        with disk.storage_errors(f"cannot create {self._uploads}"):
+            self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, size: int, sha256: str | None = None) -> Upload:
-        """Starts a resumable upload. UsageError above `max_upload_bytes`, StorageError where there is
-        no room."""
-        raise NotImplementedError
+        """Starts an upload. UsageError above `max_upload_bytes`, StorageError where there is no
+        room for it."""
+        if size < 0:
+            raise UsageError(f"the size is {size}")
+        self.check_size(size)
+        self.check_room(size)
+        upload = Upload(secrets.token_hex(16), size, 0, sha256)
+        promise = json.dumps({"size": size, "sha256": sha256}).encode()
+        with disk.storage_errors("cannot start an upload"):
+            # The promise last: an upload exists when it does.
+            for suffix, data in ((".part", b""), (".json", promise)):
+                descriptor = os.open(
+                    self._file(upload.id, suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+                )
+                try:
+                    disk.write_all(descriptor, data)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            disk.sync_directory(self._uploads)
+        return upload
 
     def upload(self, upload_id: str) -> Upload:
         """Raises NotFoundError."""
-        raise NotImplementedError
+        if not _ID.fullmatch(upload_id):
+            raise NotFoundError(f"no upload {upload_id!r}")
+        try:
+            promise = json.loads(self._file(upload_id, ".json").read_text())
+            offset = self._file(upload_id, ".part").stat().st_size
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"no upload {upload_id!r}", hint="it ended or was idle for too long: start again"
+            ) from None
+        return Upload(upload_id, promise["size"], offset, promise["sha256"])
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
-        """Durable on return. ConflictError where `offset` is not the upload's, UsageError past size."""
-        raise NotImplementedError
+        """Durable on return. ConflictError where `offset` is not the upload's, UsageError past the
+        promised size."""
+        with self._locked(upload_id) as (upload, descriptor):
+            if offset != upload.offset:
+                raise ConflictError(
+                    f"upload {upload_id} is at offset {upload.offset}, the chunk at {offset}",
+                    hint="ask for the offset and go on from there",
+                )
+            end = offset + len(chunk)
+            if end > upload.size:
+                raise UsageError(f"upload {upload_id} promised {upload.size} bytes, this is {end}")
+            try:
+                disk.write_all(descriptor, chunk)
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, offset)
+                raise
+            return dataclasses.replace(upload, offset=end)
 
     def finish(self, upload_id: str) -> str:
-        """The sha256 of the complete blob; ConflictError where bytes miss or the digest differs."""
-        raise NotImplementedError
+        """The sha256 of the complete blob; ConflictError where bytes miss or the digest differs
+        (the upload is gone then, for its bytes are of no use)."""
+        with self._locked(upload_id) as (upload, _):
+            if upload.offset != upload.size:
+                raise ConflictError(
+                    f"upload {upload_id} has {upload.offset} of {upload.size} bytes",
+                    hint="send the rest first",
+                )
+            try:
+                digest = self.adopt(self._file(upload_id, ".part"), upload.sha256)
+            except ConflictError:
+                self._remove(upload_id)
+                raise
+            self._remove(upload_id)
+            return digest
 
     def abort(self, upload_id: str) -> None:
         """No error where there is none."""
-        raise NotImplementedError
+        if _ID.fullmatch(upload_id):
+            self._remove(upload_id)
 
     def sweep(self, keep: Container[str], older_than_s: float) -> int:
-        """Removes temporary files, idle uploads and blobs not in `keep` of that age; returns bytes."""
-        raise NotImplementedError
+        """Removes uploads, drafts, and blobs not in `keep`, that nobody wrote for so long; returns
+        bytes."""
+        limit = time.time() - older_than_s
+        removed = 0
+        for part in self._uploads.glob("*.part"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = part.stat()
+                if stat.st_mtime < limit:
+                    self._remove(part.stem)
+                    removed += stat.st_size
+        return removed + super().sweep(keep, older_than_s)
+
+    def _file(self, upload_id: str, suffix: str) -> Path:
+        return self._uploads / f"{upload_id}{suffix}"
+
+    def _remove(self, upload_id: str) -> None:
+        self._file(upload_id, ".json").unlink(missing_ok=True)
+        self._file(upload_id, ".part").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _locked(self, upload_id: str) -> Iterator[tuple[Upload, int]]:
+        """The upload, and its part open for appending; two requests at once take turns."""
+        self.upload(upload_id)
+        with disk.storage_errors(f"cannot go on with upload {upload_id}"):
+            descriptor = os.open(self._file(upload_id, ".part"), os.O_WRONLY | os.O_APPEND)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield self.upload(upload_id), descriptor
+            finally:
+                os.close(descriptor)

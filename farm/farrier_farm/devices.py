@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any
+
+from farrier.errors import ConflictError, NoDeviceError, NotFoundError
+from farrier.target import parse_target
+
+from farrier_farm.connection import Client
+from farrier_farm.errors import StaleSessionError
+from farrier_farm.settings import Settings
 
 
 class DeviceState(enum.StrEnum):
@@ -12,57 +23,165 @@ class DeviceState(enum.StrEnum):
     BUSY = "busy"
     DRAINING = "draining"  # finishes its lease, takes no other
     QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
-    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
+    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`, or said goodbye
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A snapshot. `description` is what the agent said of itself: `arch`, `cpu`, `features`, …"""
+    """A snapshot. `description` is what the agent said of itself: the fields of
+    `farrier_device.describe.MachineDescription`, perhaps more."""
 
     id: str
     state: DeviceState
     description: dict[str, Any]
     session: str
-    seen: float  # Unix seconds of the last heartbeat
+    seen: float  # Unix seconds of the last sign of life
     lease: str | None  # id of the batch being measured
     measured: int  # batches
     faults: int
     faults_in_a_row: int
+    resting: bool  # after a fault, for a while
+
+    @property
+    def connected(self) -> bool:
+        return self.state is not DeviceState.OFFLINE
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether it may lease a batch now."""
+        return self.state in (DeviceState.IDLE, DeviceState.BUSY) and not self.resting
 
 
 class Devices:
-    def connect(self, device_id: str, description: dict[str, Any]) -> str:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        text = resources.files(__package__).joinpath("devices.lua").read_text()
+        self._script = client.script(text)
+
+    def connect(self, device_id: str, description: Mapping[str, Any]) -> str:
         """Opens a session and returns its id; the device's earlier session is fenced out."""
-        raise NotImplementedError
+        session = secrets.token_hex(8)
+        self._call("connect", device_id, session, json.dumps(dict(description)))
+        return session
 
     def heartbeat(self, device_id: str, session: str, *, draining: bool = False) -> Device:
         """Raises StaleSessionError."""
-        raise NotImplementedError
+        self._call("heartbeat", device_id, session, "01"[draining])
+        return self.get(device_id)
+
+    def hold(self, device_id: str, session: str, batch_id: str) -> None:
+        """Notes what the device measures. Raises StaleSessionError."""
+        self._call("hold", device_id, session, batch_id)
+
+    def settle(self, device_id: str, session: str, batch_id: str, *, fault: bool) -> None:
+        """Counts a batch that is over. Raises StaleSessionError."""
+        self._call("settle", device_id, session, batch_id, "01"[fault])
+
+    def let_go(self, device_id: str, batch_id: str) -> None:
+        """Notes that the device measures the batch no more, and counts nothing."""
+        self._call("let_go", device_id, "", batch_id)
 
     def disconnect(self, device_id: str, session: str) -> None:
         """Says goodbye; a stale session is ignored."""
-        raise NotImplementedError
+        self._script(["farrier:device"], ["disconnect", device_id, session])
 
     def get(self, device_id: str) -> Device:
         """Raises NotFoundError."""
-        raise NotImplementedError
+        fields: dict[str, str] = self._client.command("HGETALL", f"farrier:device:{device_id}")
+        if not fields:
+            raise NotFoundError(f"no device {device_id!r}")
+        return self._device(device_id, fields)
 
     def list(self) -> list[Device]:
-        raise NotImplementedError
+        """All that ever connected and are not forgotten, by id."""
+        ids: set[str] = self._client.command("SMEMBERS", "farrier:device")
+        found = [(i, self._client.command("HGETALL", f"farrier:device:{i}")) for i in sorted(ids)]
+        return [self._device(device_id, fields) for device_id, fields in found if fields]
 
-    def require(self, target: str) -> list[Device]:
-        """Connected devices that can run code for `target`; raises NoDeviceError where there is none."""
-        raise NotImplementedError
+    def require(self, target: str) -> Sequence[Device]:
+        """Connected devices that can run code for `target`; raises NoDeviceError where there is
+        none."""
+        need = requirement(target)
+        devices = self.list()
+        able = [d for d in devices if d.connected and runs(need, d.description)]
+        usable = [d for d in able if d.state is not DeviceState.QUARANTINED]
+        if usable:
+            return usable
+        if able:
+            names = ", ".join(device.id for device in able)
+            raise NoDeviceError(
+                f"every device for {target} is in quarantine: {names}",
+                hint="see what is wrong with them, then `farrier devices release ID`",
+            )
+        others = ", ".join(d.id for d in devices if d.connected) or "none"
+        raise NoDeviceError(
+            f"no device for {target} is connected (connected: {others})",
+            hint="start `farrier device` on a machine of that kind",
+        )
 
     def release(self, device_id: str) -> Device:
-        """Ends a quarantine."""
-        raise NotImplementedError
+        """Ends a quarantine. Raises NotFoundError."""
+        self.get(device_id)
+        self._call("release", device_id)
+        return self.get(device_id)
 
     def forget(self, device_id: str) -> None:
         """Removes a device that is offline; ConflictError for one that is connected."""
-        raise NotImplementedError
+        if self.get(device_id).connected:
+            raise ConflictError(f"device {device_id} is connected", hint="stop its agent first")
+        self._call("forget", device_id)
+
+    def _call(self, operation: str, device_id: str, *args: str) -> None:
+        if self._script(["farrier:device"], [operation, device_id, *args]) == "stale":
+            raise StaleSessionError(
+                f"device {device_id} has a newer session, or none", hint="connect again"
+            )
+
+    def _device(self, device_id: str, fields: Mapping[str, str]) -> Device:
+        seconds, microseconds = self._client.command("TIME")
+        now = seconds + microseconds / 1e6
+        seen = int(fields["seen"]) / 1000
+        faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
+        if not fields["session"] or now - seen > self._settings.device_expiry_s:
+            state = DeviceState.OFFLINE
+        elif faults_in_a_row >= self._settings.quarantine_faults:
+            state = DeviceState.QUARANTINED
+        elif fields["draining"] == "1":
+            state = DeviceState.DRAINING
+        else:
+            state = DeviceState.BUSY if fields["lease"] else DeviceState.IDLE
+        return Device(
+            id=device_id,
+            state=state,
+            description=json.loads(fields["description"]),
+            session=fields["session"],
+            seen=seen,
+            lease=fields["lease"] or None,
+            measured=int(fields.get("measured", "0")),
+            faults=int(fields.get("faults", "0")),
+            faults_in_a_row=faults_in_a_row,
+            resting=int(fields.get("rest_until", "0")) / 1000 > now,
+        )
 
 
-def compatible(target: str, description: dict[str, Any]) -> bool:
+def requirement(target: str) -> str:
+    """What a device must have to run code for a target, as the name of a queue:
+    `x86_64+avx2+fma`, an architecture and ISA extensions. `host` is the machine of the caller.
+
+    Raises UsageError for an unknown target."""
+    parsed = parse_target(target)
+    return "+".join([parsed.arch, *sorted(parsed.required_features)])
+
+
+def runs(need: str, description: Mapping[str, Any]) -> bool:
+    """Whether a device of this description meets a requirement."""
+    arch, *features = need.split("+")
+    return description.get("arch") == arch and set(features) <= set(description.get("features", ()))
+
+
+def compatible(target: str, description: Mapping[str, Any]) -> bool:
     """Whether code for `target` runs on a device of this description."""
-    raise NotImplementedError
+    return runs(requirement(target), description)

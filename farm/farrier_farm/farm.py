@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 
+from farrier.errors import ServiceError
+
+from farrier_farm import embedded
 from farrier_farm.blobs import BlobStore
+from farrier_farm.connection import Client, connect
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
+from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
 from farrier_farm.records import Records
+from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Farm:
+    """Safe to share between threads."""
+
     settings: Settings
+    client: Client
     jobs: Jobs
     events: Events
     devices: Devices
@@ -26,16 +35,53 @@ class Farm:
     @classmethod
     def open(cls, settings: Settings) -> Farm:
         """Connects to `settings.redis_url`, or to the embedded Valkey of `settings.home` that
-        `embedded.start` has started. Raises ServiceError."""
-        raise NotImplementedError
+        `embedded.start` has started. Raises ServiceError, StorageError."""
+        path = embedded.socket_path(settings.home)
+        if settings.redis_url is None and not path.exists():
+            raise ServiceError(
+                f"no farm runs in {settings.home}",
+                hint="start `farrier serve` there, or set REDIS_URL to the Redis of the farm",
+            )
+        blobs = BlobStore(settings)
+        client = connect(settings.redis_url or f"unix://{path}")
+        jobs, devices = Jobs(client, settings), Devices(client, settings)
+        return cls(
+            settings=settings,
+            client=client,
+            jobs=jobs,
+            events=Events(jobs),
+            devices=devices,
+            measurements=Measurements(client, settings, jobs, devices),
+            records=Records(client, blobs),
+            blobs=blobs,
+        )
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job and drops its measurement batches; see `Jobs.cancel`."""
-        raise NotImplementedError
+        job = self.jobs.cancel(job_id)
+        self.measurements.drop(job_id)
+        return job
+
+    def runner(self, target: str, job: Lease | None = None) -> FarmRunner:
+        """What measures for one attempt of a job."""
+        return FarmRunner(self.settings, self.measurements, self.devices, self.blobs, target, job)
 
     def check(self) -> None:
-        """Raises ServiceError or StorageError where Redis or the disk does not answer: readiness."""
-        raise NotImplementedError
+        """Raises ServiceError or StorageError where Redis or the disk does not answer:
+        readiness."""
+        self.client.command("PING")
+        self.blobs.check_room(0)
+
+    def collect_garbage(self) -> int:
+        """Removes blobs that no job, batch or archive names and that are `blob_age_s` old, with
+        abandoned uploads; returns bytes."""
+        keep = set(self.records.archives()) | self.measurements.blobs()
+        after = ""
+        while True:
+            page, after = self.jobs.list(limit=500, after=after)
+            keep.update(blob for job in page for blob in (job.model, job.artifact) if blob)
+            if not after:
+                return self.blobs.sweep(keep, self.settings.blob_age_s)
 
     def close(self) -> None:
-        raise NotImplementedError
+        self.client.close()

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+import math
 from typing import Any
 
+from farrier import progress
+from farrier.errors import ConflictError, FarrierError
 from farrier.options import CompileOptions
-from farrier_farm.leases import Lease
+
+from farrier_farm.connection import Client
+from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
+from farrier_farm.settings import Settings
 from farrier_farm.states import State
+
+_QUEUE = "compile"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,35 +55,131 @@ class Job:
 
 
 class Jobs:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        policy = LeasePolicy(
+            lease_s=settings.lease_s,
+            crashes=settings.job_crashes,
+            hint="compile the model alone with `farrier compile` to see the crash",
+            events=settings.events_kept,
+        )
+        self.leases = Leases(client, "job", policy)
+
     def submit(
         self, model: str, options: CompileOptions, *, name: str = "", idempotency_key: str = ""
     ) -> Job:
         """Queues a job; durable when this returns. With a key seen before, returns the job of that
         key, or raises ConflictError where model, options or name differ from that job's."""
-        raise NotImplementedError
+        fields = {"model": model, "options": _to_json(options.to_dict()), "name": name}
+        digest = hashlib.sha256(_to_json(fields).encode()).hexdigest()
+        job_id = self.leases.put(new_id(), _QUEUE, fields, once=idempotency_key, digest=digest)
+        return self.get(job_id)
 
     def get(self, job_id: str) -> Job:
         """Raises NotFoundError."""
-        raise NotImplementedError
+        return _job(job_id, self.leases.fields(job_id))
 
     def list(
         self, *, limit: int = 50, after: str = "", state: State | None = None
     ) -> tuple[list[Job], str]:
         """Newest first; the second value is the `after` of the next page, "" on the last one."""
-        raise NotImplementedError
+        ids = self.leases.members(state=state, after=after, limit=limit + 1)
+        page, more = ids[:limit], len(ids) > limit
+        return [self.get(job_id) for job_id in page], page[-1] if more else ""
 
     def cancel(self, job_id: str) -> Job:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).
-        Cancelling twice is no error; ConflictError for a job that ended otherwise."""
-        raise NotImplementedError
+        Cancelling twice is no error; ConflictError for a job that ended otherwise,
+        NotFoundError."""
+        state = self.leases.cancel(job_id)
+        if state is not State.CANCELLED:
+            raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
+        return self.get(job_id)
 
     def counts(self) -> dict[State, int]:
         """How many jobs are in each state."""
-        raise NotImplementedError
+        return self.leases.counts()
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        raise NotImplementedError
+        """The oldest queued job, waiting up to `timeout_s` for one."""
+        return self.leases.take(worker, [_QUEUE], timeout_s)
 
     def renew(self, lease: Lease) -> None:
         """Raises StaleLeaseError."""
-        raise NotImplementedError
+        self.leases.renew(lease)
+
+    def say(self, lease: Lease, number: int, event: progress.Event) -> None:
+        """Stores an event of the running attempt, numbered from 1. Raises StaleLeaseError."""
+        raw = {name: _finite(value) for name, value in progress.to_dict(event).items()}
+        news = _news(event)
+        fields = {name: _to_json(_finite(value)) for name, value in news.items()}
+        self.leases.write(lease, number, _to_json(raw), fields)
+
+    def succeed(self, lease: Lease, artifact: str, report: dict[str, Any]) -> None:
+        """Ends the job with the digest of its artifact. Raises StaleLeaseError."""
+        fields = {"artifact": artifact, "report": _to_json(report)}
+        self.leases.finish(lease, State.SUCCEEDED, fields)
+
+    def fail(self, lease: Lease, error: FarrierError) -> None:
+        """Ends the job with a problem that no further attempt would solve. Raises
+        StaleLeaseError."""
+        problem = {"code": error.code, "message": error.message, "hint": error.hint}
+        self.leases.finish(lease, State.FAILED, {"error": _to_json(problem)})
+
+    def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
+        """Ends the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
+        return self.leases.give_back(lease, crashed=crashed, reason=reason)
+
+    def reap(self) -> int:
+        """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
+        return self.leases.reap([_QUEUE])
+
+
+def _news(event: progress.Event) -> dict[str, Any]:
+    """The fields of `Progress` that an event changes."""
+    match event:
+        case progress.StageStarted(stage=stage):
+            return {"stage": stage}
+        case progress.TasksFound(tasks=tasks):
+            return {"tasks": tasks}
+        case progress.TrialsMeasured():
+            names = ("trials", "planned", "best_ms", "seconds_left")
+            return {name: getattr(event, name) for name in names}
+        case _:
+            return {}
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity: a time that is not known yet is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _job(job_id: str, fields: dict[str, str]) -> Job:
+    names = [field.name for field in dataclasses.fields(Progress)]
+    known = {name: json.loads(fields[name]) for name in names if name in fields}
+    return Job(
+        id=job_id,
+        state=State(fields["state"]),
+        name=fields["name"],
+        model=fields["model"],
+        options=CompileOptions.from_dict(json.loads(fields["options"])),
+        created=int(fields["created"]) / 1000,
+        started=_seconds(fields.get("started")),
+        finished=_seconds(fields.get("finished")),
+        attempts=int(fields["attempts"]),
+        crashes=int(fields["crashes"]),
+        worker=fields.get("owner"),
+        progress=Progress(**known),
+        artifact=fields.get("artifact"),
+        report=json.loads(fields["report"]) if "report" in fields else None,
+        error=json.loads(fields["error"]) if "error" in fields else None,
+    )
+
+
+def _seconds(milliseconds: str | None) -> float | None:
+    return None if milliseconds is None else int(milliseconds) / 1000

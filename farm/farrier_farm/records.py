@@ -1,20 +1,117 @@
-"""Tuning records in the farm: the `RecordStore` that every worker shares."""
+"""Tuning records in the farm: the `RecordStore` that every worker shares.
+
+farrier:records:lines               hash: digest of a line → the JSON line
+farrier:records:order               list of all digests, in the order of addition
+farrier:records:of:<task>:<target>  the same for one task on one target fingerprint
+farrier:records:archived            how many of `order` are in the archives
+farrier:records:archives            list of sha256: blobs of JSON lines, in order
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
+
+from farrier.errors import UsageError
+from farrier.records import TuningRecord
+
+from farrier_farm.connection import Client
+from farrier_farm.content import ContentStore
+
+_PREFIX = "farrier:records:"
+_PAGE = 500
+ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
+
+_ADD = """
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
+redis.call('RPUSH', KEYS[2], ARGV[1])
+redis.call('RPUSH', KEYS[3], ARGV[1])
+return 1
+"""
+
+_NOTE_ARCHIVE = """
+if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('RPUSH', KEYS[2], ARGV[3])
+return 1
+"""
 
 
 class Records:
-    """`add(record)` and `find(task_key, target_fingerprint)` are the compiler's `RecordStore`."""
+    """Implements `farrier.records.RecordStore`: what `add` returned from survives `kill -9`. Raises
+    ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, blobs: ContentStore) -> None:
+        self._client = client
+        self._blobs = blobs
+        self._add_script = client.script(_ADD)
+        self._note_archive = client.script(_NOTE_ARCHIVE)
+
+    def add(self, record: TuningRecord) -> None:
+        """Once, however often it is added. Every `ARCHIVED_AT_ONCE` records become a blob."""
+        self._add_line(record.task, record.fingerprint, record.to_line())
+        if self._waiting() >= ARCHIVED_AT_ONCE:
+            self.archive()
+
+    def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
+        """All records of a task on a target, in the order of addition."""
+        lines = self._lines(f"of:{task}:{fingerprint}", 0)
+        return [TuningRecord.from_line(line) for line in lines]
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        return map(TuningRecord.from_line, self.export())
 
     def count(self) -> int:
-        raise NotImplementedError
+        return int(self._client.command("LLEN", _PREFIX + "order"))
 
     def export(self) -> Iterator[str]:
-        """Every record as one JSON line (without the newline)."""
-        raise NotImplementedError
+        """Every record as one JSON line (without the newline), in the order of addition."""
+        return self._lines("order", 0)
 
     def load(self, lines: Iterable[str]) -> int:
-        """Adds exported records; returns how many were new. UsageError names a malformed line."""
-        raise NotImplementedError
+        """Adds exported records; returns how many were new. UsageError names a malformed line
+        (those before it are added)."""
+        new = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = TuningRecord.from_line(line)
+            except ValueError as error:
+                raise UsageError(f"line {number} is no tuning record: {error}") from None
+            new += self._add_line(record.task, record.fingerprint, record.to_line())
+        self.archive()
+        return new
+
+    def archive(self) -> str | None:
+        """Writes the records since the last archive into one blob and returns its sha256; None
+        where there are none. Two callers at once make one archive."""
+        start = int(self._client.command("GET", _PREFIX + "archived") or 0)
+        lines = list(self._lines("order", start))
+        if not lines:
+            return None
+        digest = self._blobs.put("".join(f"{line}\n" for line in lines).encode())
+        keys = [_PREFIX + "archived", _PREFIX + "archives"]
+        noted = self._note_archive(keys, [start, start + len(lines), digest])
+        return digest if noted else None
+
+    def archives(self) -> list[str]:
+        """The sha256 of every archive, in order; together they hold every archived record once."""
+        digests: list[str] = self._client.command("LRANGE", _PREFIX + "archives", 0, -1)
+        return digests
+
+    def _add_line(self, task: str, fingerprint: str, line: str) -> int:
+        digest = hashlib.sha256(line.encode()).hexdigest()[:32]
+        keys = [_PREFIX + "lines", _PREFIX + "order", f"{_PREFIX}of:{task}:{fingerprint}"]
+        return int(self._add_script(keys, [digest, line]))
+
+    def _waiting(self) -> int:
+        return self.count() - int(self._client.command("GET", _PREFIX + "archived") or 0)
+
+    def _lines(self, name: str, start: int) -> Iterator[str]:
+        while True:
+            digests = self._client.command("LRANGE", _PREFIX + name, start, start + _PAGE - 1)
+            if not digests:
+                return
+            yield from self._client.command("HMGET", _PREFIX + "lines", *digests)
+            start += len(digests)

@@ -3,6 +3,8 @@
 Each field names its variable; `docs/settings.md` describes them one by one, and a test compares.
 """
 
+# ruff: noqa: RUF009 (`_setting` is `dataclasses.field` with metadata)
+
 from __future__ import annotations
 
 import dataclasses

@@ -9,6 +9,7 @@ import secrets
 from pathlib import Path
 
 from farrier.errors import StorageError
+
 from farrier_farm.settings import Settings
 
 

@@ -1,0 +1,165 @@
+"""Immutable files named by the sha256 of their bytes; `blobs.BlobStore` adds uploads."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+
+from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
+
+from farrier_farm import disk
+from farrier_farm.settings import Settings
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PIECE = 1 << 20
+
+
+class ContentStore:
+    """A path is `<home>/blobs/<2 hex>/<64 hex>`, a draft `<home>/blobs/drafts/…`. What is
+    acknowledged is on the disk (fsync of file and directory). Full disk, quota, I/O errors raise
+    StorageError, and leave no draft behind."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.root = settings.home / "blobs"
+        self.max_bytes = settings.max_upload_bytes
+        self._quota = settings.blob_quota_bytes
+        self._min_free = settings.min_free_bytes
+        with disk.storage_errors(f"cannot create {self.drafts}"):
+            self.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def drafts(self) -> Path:
+        return self.root / "drafts"
+
+    def put(self, data: bytes) -> str:
+        """Returns the sha256 hex digest."""
+        return self.put_stream([data])
+
+    def put_stream(self, chunks: Iterable[bytes], *, expected: str | None = None) -> str:
+        """Raises UsageError above `max_upload_bytes` and ConflictError where the digest differs."""
+        self.check_room(0)
+        hasher = hashlib.sha256()
+        size = 0
+        with self._draft() as (draft, descriptor), disk.storage_errors("cannot store the blob"):
+            for chunk in chunks:
+                size += len(chunk)
+                self.check_size(size)
+                hasher.update(chunk)
+                disk.write_all(descriptor, chunk)
+            self.check_room(0)
+            check_digest(hasher.hexdigest(), expected)
+            os.fsync(descriptor)
+            return self._publish(draft, hasher.hexdigest())
+
+    def adopt(self, draft: Path, expected: str | None) -> str:
+        """Makes a complete file on the same disk a blob; the file is gone then. ConflictError where
+        its digest is not the expected one."""
+        with disk.storage_errors("cannot store the blob"), draft.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            check_digest(digest, expected)
+            os.fsync(file.fileno())
+            return self._publish(draft, digest)
+
+    def get(self, sha256: str) -> bytes:
+        """Verified against the name. Raises NotFoundError, StorageError for damaged bytes."""
+        with disk.storage_errors(f"cannot read blob {sha256}"):
+            data = self.path(sha256).read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StorageError(f"blob {sha256} is damaged on the disk", hint="upload it again")
+        return data
+
+    def path(self, sha256: str) -> Path:
+        """The file, for streaming. Raises NotFoundError (also for what is no sha256)."""
+        if not self.has(sha256):
+            raise NotFoundError(f"no blob {sha256!r}")
+        return self._path(sha256)
+
+    def has(self, sha256: str) -> bool:
+        return _DIGEST.fullmatch(sha256) is not None and self._path(sha256).is_file()
+
+    def size(self, sha256: str) -> int:
+        """Bytes. Raises NotFoundError."""
+        return self.path(sha256).stat().st_size
+
+    def delete(self, sha256: str) -> None:
+        """No error where there is none."""
+        if self.has(sha256):
+            self._path(sha256).unlink(missing_ok=True)
+
+    def check_size(self, size: int) -> None:
+        """Raises UsageError above `max_upload_bytes`."""
+        if self.max_bytes and size > self.max_bytes:
+            raise UsageError(
+                f"{size} bytes are more than the limit of {self.max_bytes}",
+                hint="raise FARRIER_MAX_UPLOAD_BYTES, or store weights in a smaller dtype",
+            )
+
+    def check_room(self, size: int) -> None:
+        """Raises StorageError where `size` more bytes would exceed the quota or fill the disk."""
+        with disk.storage_errors(f"cannot look at {self.root}"):
+            free = shutil.disk_usage(self.root).free
+        if free - size < self._min_free:
+            raise StorageError(
+                f"{free} bytes are free in {self.root}, and {self._min_free} must stay so",
+                hint="free some space, or lower FARRIER_MIN_FREE_BYTES",
+            )
+        if self._quota and self.used() + size > self._quota:
+            raise StorageError(
+                f"the blob store would exceed its quota of {self._quota} bytes",
+                hint="raise FARRIER_BLOB_QUOTA_BYTES, or delete jobs",
+            )
+
+    def used(self) -> int:
+        """Bytes of all blobs and drafts."""
+        return sum(size for _, size, _ in self._files())
+
+    def sweep(self, keep: Container[str], older_than_s: float) -> int:
+        """Removes drafts, and blobs not in `keep`, that nobody wrote for so long; returns bytes."""
+        limit = time.time() - older_than_s
+        removed = 0
+        for path, size, modified in self._files():
+            if modified < limit and path.name not in keep:
+                path.unlink(missing_ok=True)
+                removed += size
+        return removed
+
+    def _path(self, sha256: str) -> Path:
+        return self.root / sha256[:2] / sha256
+
+    def _publish(self, draft: Path, digest: str) -> str:
+        # Also over an equal blob: that renews its time, so that a sweep spares it.
+        disk.publish(draft, self._path(digest))
+        return digest
+
+    def _files(self) -> Iterator[tuple[Path, int, float]]:
+        """Every file with its size and time of modification; one that vanishes is left out."""
+        for path in self.root.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                yield path, stat.st_size, stat.st_mtime
+
+    @contextlib.contextmanager
+    def _draft(self) -> Iterator[tuple[Path, int]]:
+        path = self.drafts / secrets.token_hex(16)
+        with disk.storage_errors("cannot store the blob"):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            yield path, descriptor
+        finally:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)  # gone already where it was published
+
+
+def check_digest(found: str, expected: str | None) -> None:
+    """Raises ConflictError where they differ."""
+    if expected is not None and found != expected:
+        raise ConflictError(
+            f"the bytes have sha256 {found}, not {expected}", hint="send the file again"
+        )

@@ -1,0 +1,84 @@
+-- The registry of devices: every change is one call of this script, so it is atomic.
+--
+-- KEYS[1] is `farrier:device`; ARGV[1] names the operation, ARGV[2] the device.
+--   farrier:device:<id>  hash: description, session, seen, draining, lease, counters, rest_until
+--   farrier:device       set of all ids
+-- The answer is `ok`, or `stale` for a session that is not the device's newest.
+
+local key = KEYS[1] .. ':' .. ARGV[2]
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function stamp(ms) return string.format('%d', ms) end
+
+local function is_stale(session)
+  return session == '' or redis.call('HGET', key, 'session') ~= session
+end
+
+-- A faulty device rests twice as long after each fault in a row, so that others get the batch.
+local function count_fault()
+  redis.call('HINCRBY', key, 'faults', 1)
+  local row = redis.call('HINCRBY', key, 'faults_in_a_row', 1)
+  local rest_ms = math.min(1000 * 2 ^ (row - 1), 30000)
+  redis.call('HSET', key, 'rest_until', stamp(now_ms() + rest_ms))
+end
+
+local operations = {}
+
+-- session, description. A device that comes back in the middle of a batch has lost it: a fault.
+function operations.connect()
+  redis.call('SADD', KEYS[1], ARGV[2])
+  if (redis.call('HGET', key, 'lease') or '') ~= '' then count_fault() end
+  redis.call('HSET', key, 'session', ARGV[3], 'description', ARGV[4], 'seen', stamp(now_ms()),
+    'draining', '0', 'lease', '')
+end
+
+-- session, draining
+function operations.heartbeat()
+  if is_stale(ARGV[3]) then return 'stale' end
+  redis.call('HSET', key, 'seen', stamp(now_ms()), 'draining', ARGV[4])
+end
+
+-- session, batch
+function operations.hold()
+  if is_stale(ARGV[3]) then return 'stale' end
+  redis.call('HSET', key, 'seen', stamp(now_ms()), 'lease', ARGV[4])
+end
+
+-- session, batch, '1' for a fault
+function operations.settle()
+  if is_stale(ARGV[3]) then return 'stale' end
+  if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+  redis.call('HSET', key, 'seen', stamp(now_ms()))
+  if ARGV[5] == '1' then
+    count_fault()
+  else
+    redis.call('HINCRBY', key, 'measured', 1)
+    redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+  end
+end
+
+-- session, batch: the lease is gone, through no fault of the device
+function operations.let_go()
+  if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+end
+
+-- session
+function operations.disconnect()
+  if is_stale(ARGV[3]) then return 'stale' end
+  redis.call('HSET', key, 'session', '', 'lease', '')
+end
+
+function operations.release()
+  redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+end
+
+function operations.forget()
+  redis.call('SREM', KEYS[1], ARGV[2])
+  redis.call('DEL', key)
+end
+
+return operations[ARGV[1]]() or 'ok'

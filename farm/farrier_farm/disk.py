@@ -1,0 +1,46 @@
+"""Files that are complete and on the disk, or not there: the writing half of the blob store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from farrier.errors import StorageError
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turns OSError into a StorageError that says what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "free some space, or move FARRIER_HOME to a larger disk" if full else ""
+        raise StorageError(f"{what}: {error.strerror or error}", hint=hint) from error
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """A write may take less than it is given, at a full disk for one."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(draft: Path, path: Path) -> None:
+    """Gives a synced file its final name, durably. The same bytes may be published twice."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft.replace(path)
+    sync_directory(path.parent)
+    sync_directory(path.parent.parent)

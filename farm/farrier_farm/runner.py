@@ -1,0 +1,93 @@
+"""The compiler's runner on a farm: a batch is measured by whichever device fits the target."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Mapping
+
+from farrier.errors import NoDeviceError
+from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
+
+from farrier_farm.content import ContentStore
+from farrier_farm.devices import Devices
+from farrier_farm.leases import Lease
+from farrier_farm.measurements import Measurements
+from farrier_farm.settings import Settings
+
+_LOOK_S = 2.0  # between two looks at whether a device is still there
+
+
+class FarmRunner:
+    """Measures on behalf of one attempt of a job. Batches may be measured in parallel by several
+    threads, each on another device."""
+
+    kind = "farm"
+
+    def __init__(
+        self,
+        settings: Settings,
+        measurements: Measurements,
+        devices: Devices,
+        blobs: ContentStore,
+        target: str,
+        job: Lease | None = None,
+    ) -> None:
+        self._measurements = measurements
+        self._devices = devices
+        self._blobs = blobs
+        self._target = target
+        self._job = job
+        self._timeout_s = settings.batch_timeout_s
+        self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
+        self._stored: set[str] = set()  # that are in the blob store
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: Mapping[str, bytes],
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
+        """`blobs` holds what `request.blobs()` names, by sha256; what an earlier request brought
+        may be left out. A batch that no device can measure comes back with a fault.
+
+        Raises NoDeviceError where no device of the target's kind has been connected for a while,
+        CancelledError where the job has ended, StorageError.
+        """
+        begin = time.monotonic()
+        for sha256 in request.blobs() - self._stored:
+            self._blobs.put_stream([blobs[sha256]], expected=sha256)
+            self._stored.add(sha256)
+        transfer_s = time.monotonic() - begin
+        batch = self._measurements.submit(request, self._target, self._job)
+        try:
+            result = self._wait(batch, cancelled)
+        finally:
+            self._measurements.cancel(batch)
+            self._blobs.delete(request.library)  # a batch has a library of its own
+            self._stored.discard(request.library)
+        return _with_transfer(result, transfer_s)
+
+    def _wait(self, batch: str, cancelled: threading.Event | None) -> MeasureResult:
+        begin = device_seen = time.monotonic()
+        while True:
+            result = self._measurements.wait(batch, _LOOK_S)
+            if result is not None:
+                return result
+            now = time.monotonic()
+            if cancelled is not None and cancelled.is_set():
+                return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+            if now - begin > self._timeout_s:
+                message = f"no device measured it in {self._timeout_s:.0f} s"
+                return MeasureResult(fault=DeviceFault.LOST, message=message)
+            try:
+                self._devices.require(self._target)
+                device_seen = now
+            except NoDeviceError:
+                if now - device_seen > self._patience_s:
+                    raise
+
+
+def _with_transfer(result: MeasureResult, seconds: float) -> MeasureResult:
+    return dataclasses.replace(result, transfer_s=result.transfer_s + seconds)
