@@ -1,0 +1,203 @@
+; Entry points for the device's tests: y = 2x over f32[1009], args = {x, y, scratch}, done right and
+; wrong in the ways that candidates go wrong. x86-64 system calls, as the tests run on the host.
+
+; y[begin..end) = 2 * x[begin..end); `context` is args.
+define internal void @double_range(ptr %context, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %x = load ptr, ptr %context
+  %y.at = getelementptr ptr, ptr %context, i64 1
+  %y = load ptr, ptr %y.at
+  br label %check
+check:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %done
+body:
+  %from = getelementptr float, ptr %x, i64 %i
+  %value = load float, ptr %from
+  %twice = fadd float %value, %value
+  %to = getelementptr float, ptr %y, i64 %i
+  store float %twice, ptr %to
+  %i.next = add i64 %i, 1
+  br label %check
+done:
+  ret void
+}
+
+define i32 @right(ptr %args, ptr %pool) {
+  call void @double_range(ptr %args, i64 0, i64 1009, i64 0)
+  ret i32 0
+}
+
+define i32 @right_in_parallel(ptr %args, ptr %pool) {
+  %parallel_for = load ptr, ptr %pool
+  call void %parallel_for(ptr %pool, ptr @double_range, ptr %args, i64 1009)
+  ret i32 0
+}
+
+; Leaves the last element at zero.
+define i32 @wrong(ptr %args, ptr %pool) {
+  call void @double_range(ptr %args, i64 0, i64 1008, i64 0)
+  ret i32 0
+}
+
+; Adds to y instead of storing: right only where y was zero.
+define i32 @accumulating(ptr %args, ptr %pool) {
+entry:
+  %x = load ptr, ptr %args
+  %y.at = getelementptr ptr, ptr %args, i64 1
+  %y = load ptr, ptr %y.at
+  br label %body
+body:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
+  %from = getelementptr float, ptr %x, i64 %i
+  %value = load float, ptr %from
+  %twice = fadd float %value, %value
+  %to = getelementptr float, ptr %y, i64 %i
+  %old = load float, ptr %to
+  %sum = fadd float %old, %twice
+  store float %sum, ptr %to
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, 1009
+  br i1 %more, label %body, label %done
+done:
+  ret i32 0
+}
+
+; Writes a mark into the scratch; `needs_prepare` fails without it.
+define i32 @prepare(ptr %args, ptr %pool) {
+  %scratch.at = getelementptr ptr, ptr %args, i64 2
+  %scratch = load ptr, ptr %scratch.at
+  store i32 77, ptr %scratch
+  ret i32 0
+}
+
+define i32 @needs_prepare(ptr %args, ptr %pool) {
+  %scratch.at = getelementptr ptr, ptr %args, i64 2
+  %scratch = load ptr, ptr %scratch.at
+  %mark = load i32, ptr %scratch
+  call void @double_range(ptr %args, i64 0, i64 1009, i64 0)
+  %missing = sub i32 77, %mark
+  ret i32 %missing
+}
+
+define i32 @crash(ptr %args, ptr %pool) {
+  store volatile i32 1, ptr null
+  ret i32 0
+}
+
+define i32 @hang(ptr %args, ptr %pool) {
+  br label %forever
+forever:
+  call void asm sideeffect "", ""()
+  br label %forever
+}
+
+; About 0.3 s a call on any machine of this decade.
+define i32 @slow(ptr %args, ptr %pool) {
+entry:
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %spin ]
+  call void asm sideeffect "", ""()
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, 900000000
+  br i1 %more, label %spin, label %done
+done:
+  call void @double_range(ptr %args, i64 0, i64 1009, i64 0)
+  ret i32 0
+}
+
+define i32 @code_three(ptr %args, ptr %pool) {
+  ret i32 3
+}
+
+define internal i64 @call3(i64 %number, i64 %a, i64 %b, i64 %c) {
+  %answer = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"(i64 %number, i64 %a, i64 %b, i64 %c)
+  ret i64 %answer
+}
+
+; Each returns -errno of its system call as a positive code, or 200 where the call went through.
+define internal i32 @code_of(i64 %answer) {
+  %failed = icmp slt i64 %answer, 0
+  %errno = sub i64 0, %answer
+  %code = select i1 %failed, i64 %errno, i64 200
+  %short = trunc i64 %code to i32
+  ret i32 %short
+}
+
+; socket(AF_INET, SOCK_STREAM, 0)
+define i32 @open_socket(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 41, i64 2, i64 1, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+@file = private constant [24 x i8] c"/tmp/farrier-escapement\00"
+@passwd = private constant [12 x i8] c"/etc/passwd\00"
+
+; open("/tmp/farrier-escapement", O_WRONLY | O_CREAT, …)
+define i32 @write_file(ptr %args, ptr %pool) {
+  %path = ptrtoint ptr @file to i64
+  %answer = call i64 @call3(i64 2, i64 %path, i64 65, i64 420)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; openat(AT_FDCWD, "/tmp/farrier-escapement", O_WRONLY | O_CREAT)
+define i32 @write_file_at(ptr %args, ptr %pool) {
+  %path = ptrtoint ptr @file to i64
+  %answer = call i64 @call3(i64 257, i64 -100, i64 %path, i64 65)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; openat(AT_FDCWD, "/etc/passwd", O_RDONLY)
+define i32 @read_file(ptr %args, ptr %pool) {
+  %path = ptrtoint ptr @passwd to i64
+  %answer = call i64 @call3(i64 257, i64 -100, i64 %path, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; fork()
+define i32 @fork(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 57, i64 0, i64 0, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; clone(SIGCHLD, 0, 0): a process by another name
+define i32 @clone_process(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 56, i64 17, i64 0, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; execve("/etc/passwd", 0, 0)
+define i32 @exec(ptr %args, ptr %pool) {
+  %path = ptrtoint ptr @passwd to i64
+  %answer = call i64 @call3(i64 59, i64 %path, i64 0, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; ptrace(PTRACE_TRACEME)
+define i32 @trace(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 101, i64 0, i64 0, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; kill(1, 0)
+define i32 @signal_init(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 62, i64 1, i64 0, i64 0)
+  %code = call i32 @code_of(i64 %answer)
+  ret i32 %code
+}
+
+; exit_group(5): leaves without a word
+define i32 @leave(ptr %args, ptr %pool) {
+  %answer = call i64 @call3(i64 231, i64 5, i64 0, i64 0)
+  ret i32 0
+}

@@ -1,0 +1,308 @@
+"""ChildRunner: what every way for a candidate to go wrong looks like from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    DeviceFault,
+    MeasureRequest,
+    Role,
+    Status,
+    TimingPolicy,
+)
+from farrier_device.runners.local import ChildRunner
+
+QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
+
+
+def request_of(folder, library, *candidates, policy=QUICK, reference=None):
+    return MeasureRequest(folder.add(library), candidates, policy, reference)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes whose parent is `pid` and that run the measurement child."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            command = (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == pid and b"farrier_device.child" in command:
+            found.append(int(stat.parent.name))
+    return found
+
+
+class TestVerdicts:
+    def test_right_candidate_is_timed_by_the_policy(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=7, max_repeats=9)
+        request = request_of(folder, library, doubling.candidate("right"), policy=policy)
+        result = runner.measure(request, folder)
+        (only,) = result.results
+        assert only.status is Status.OK, only.message
+        assert 7 <= len(only.samples_ns) <= 9
+        assert all(50 < sample < 10_000_000 for sample in only.samples_ns)
+        assert only.max_error == 0.0
+        assert result.device == "local"
+        assert "rlimits" in result.sandbox
+        assert 0 < result.run_s < 5
+
+    def test_min_time_adds_samples(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_time_s=0.01, max_repeats=100_000)
+        request = request_of(folder, library, doubling.candidate("right"), policy=policy)
+        (only,) = runner.measure(request, folder).results
+        assert len(only.samples_ns) > 100  # a call takes well under 100 µs
+
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_parallel_candidate(self, runner, folder, library, doubling, threads):
+        policy = dataclasses.replace(QUICK, threads=threads)
+        candidate = doubling.candidate("right_in_parallel", cold=True)
+        request = request_of(folder, library, candidate, policy=policy)
+        (only,) = runner.measure(request, folder).results
+        assert only.status is Status.OK, only.message
+
+    def test_each_fault_is_its_own(self, runner, folder, library, doubling):
+        symbols = ["right", "wrong", "crash", "code_three", "no_such", "accumulating", "right"]
+        request = request_of(folder, library, *map(doubling.candidate, symbols))
+        results = runner.measure(request, folder).results
+        assert [result.status for result in results] == [
+            Status.OK,
+            Status.WRONG,
+            Status.CRASHED,
+            Status.CRASHED,
+            Status.REJECTED,
+            Status.WRONG,
+            Status.OK,
+        ]
+        assert results[1].max_error > 1e-4
+        assert "SIGSEGV" in results[2].message
+        assert "returned 3" in results[3].message
+        assert "no_such" in results[4].message
+        assert "later" in results[5].message
+        assert not any(result.samples_ns for result in results[1:6])
+
+    def test_prepare_runs_before_the_first_call(self, runner, folder, library, doubling):
+        with_it = doubling.candidate("needs_prepare", prepare="prepare")
+        without = doubling.candidate("needs_prepare")
+        bad = doubling.candidate("right", prepare="code_three")
+        results = runner.measure(request_of(folder, library, with_it, without, bad), folder).results
+        assert [result.status for result in results] == [
+            Status.OK,
+            Status.CRASHED,  # and so the scratch was zeroed in between
+            Status.CRASHED,
+        ]
+        assert "code_three returned 3" in results[2].message
+
+    def test_hanging_candidate_is_killed_in_time(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, timeout_s=0.4)
+        names = ["hang", "right"]
+        request = request_of(folder, library, *map(doubling.candidate, names), policy=policy)
+        begin = time.monotonic()
+        hung, after = runner.measure(request, folder).results
+        assert hung.status is Status.TIMEOUT
+        assert "0.4 s" in hung.message
+        assert after.status is Status.OK
+        assert time.monotonic() - begin < 4
+
+    def test_slow_candidate_ends_with_few_samples(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, min_repeats=50, timeout_s=2.5)
+        request = request_of(folder, library, doubling.candidate("slow"), policy=policy)
+        (only,) = runner.measure(request, folder).results
+        assert only.status is Status.OK, only.message
+        assert 1 <= len(only.samples_ns) < 50
+
+    def test_candidate_that_leaves(self, runner, folder, library, doubling):
+        names = ["leave", "right"]
+        left, after = runner.measure(
+            request_of(folder, library, *map(doubling.candidate, names)), folder
+        ).results
+        assert left.status is Status.CRASHED
+        assert "exited with 5" in left.message
+        assert after.status is Status.OK
+
+    def test_empty_batch_and_empty_argument(self, runner, folder, library):
+        assert runner.measure(request_of(folder, library), folder).results == ()
+        empty = folder.add(b"")
+        nothing = Candidate("code_three", (Argument(Role.INPUT, 0, blob=empty),))
+        (only,) = runner.measure(request_of(folder, library, nothing), folder).results
+        assert "returned 3" in only.message
+
+
+class TestArguments:
+    def test_blob_of_another_size_rejects_only_its_candidate(
+        self, runner, folder, library, doubling
+    ):
+        short = folder.add(doubling.x[:-4])
+        good = doubling.candidate("right")
+        first = dataclasses.replace(good.args[0], blob=short)
+        bad = dataclasses.replace(good, args=(first, *good.args[1:]))
+        rejected, ok = runner.measure(request_of(folder, library, bad, good), folder).results
+        assert rejected.status is Status.REJECTED
+        assert "4036 bytes" in rejected.message
+        assert "4032" in rejected.message
+        assert ok.status is Status.OK
+
+    def test_more_memory_than_there_is(self, runner, folder, library, doubling):
+        good = doubling.candidate("right")
+        vast = dataclasses.replace(good, args=(*good.args, Argument(Role.SCRATCH, 1 << 46)))
+        rejected, ok = runner.measure(request_of(folder, library, vast, good), folder).results
+        assert rejected.status is Status.REJECTED
+        assert "no room" in rejected.message
+        assert ok.status is Status.OK
+
+    def test_missing_blob_is_the_devices_fault(self, runner, folder, library, doubling):
+        (folder.root / doubling.output).unlink()
+        result = runner.measure(request_of(folder, library, doubling.candidate("right")), folder)
+        assert result.fault is DeviceFault.BROKEN
+        assert doubling.output in result.message
+
+    def test_many_blobs(self, runner, folder, library, doubling):
+        words = [folder.add(number.to_bytes(4, "little")) for number in range(300)]
+        args = tuple(Argument(Role.INPUT, 4, blob=word) for word in words)
+        candidate = Candidate("code_three", args)
+        (only,) = runner.measure(request_of(folder, library, candidate), folder).results
+        assert "returned 3" in only.message
+
+
+class TestLibrary:
+    def test_library_with_a_wrong_hash_is_not_run(self, runner, folder, library, doubling):
+        request = request_of(folder, library, doubling.candidate("right"))
+        (folder.root / request.library).write_bytes(library + b"\0")
+        result = runner.measure(request, folder)
+        assert result.fault is DeviceFault.BROKEN
+        assert request.library in result.message
+        assert result.results == ()
+
+    def test_bytes_that_are_no_library(self, runner, folder, doubling):
+        names = ["right", "wrong"]
+        request = request_of(folder, b"\x7fELF and no more", *map(doubling.candidate, names))
+        results = runner.measure(request, folder).results
+        assert [result.status for result in results] == [Status.REJECTED] * 2
+        assert "cannot load" in results[0].message
+
+    def test_impossible_policy_names_the_cause(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, threads=0)
+        request = request_of(folder, library, doubling.candidate("right"), policy=policy)
+        (only,) = runner.measure(request, folder).results
+        assert only.status is Status.REJECTED
+        assert "0 threads" in only.message
+
+
+class TestReference:
+    def test_steady_machine(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, max_drift=1e6)
+        good = doubling.candidate("right")
+        request = request_of(folder, library, good, policy=policy, reference=good)
+        result = runner.measure(request, folder)
+        assert result.fault is None, result.message
+        assert len(result.results) == 1
+
+    def test_drift_discards_the_batch(self, runner, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, max_drift=-1.0)  # more than any machine can hold
+        good = doubling.candidate("right")
+        result = runner.measure(
+            request_of(folder, library, good, policy=policy, reference=good), folder
+        )
+        assert result.fault is DeviceFault.DRIFTED
+        assert "%" in result.message
+        assert result.results == ()
+
+    def test_bad_reference(self, runner, folder, library, doubling):
+        good, bad = doubling.candidate("right"), doubling.candidate("wrong")
+        result = runner.measure(request_of(folder, library, good, reference=bad), folder)
+        assert result.fault is DeviceFault.BROKEN
+        assert "reference" in result.message
+
+
+class TestChild:
+    def test_child_is_kept_and_quick(self, runner, folder, library, doubling):
+        request = request_of(folder, library, doubling.candidate("right", cold=True))
+        runner.measure(request, folder)
+        before = children_of(os.getpid())
+        begin = time.monotonic()
+        for _ in range(10):
+            assert runner.measure(request, folder).results[0].status is Status.OK
+        assert (time.monotonic() - begin) / 10 < 0.06
+        assert children_of(os.getpid()) == before
+
+    def test_kill_from_outside_is_not_the_candidates_doing(self, folder, library, doubling):
+        with ChildRunner() as own:
+            self._shoot(own, folder, library, doubling, signal.SIGKILL)
+
+    def test_stopped_child_times_out(self, folder, library, doubling):
+        request = request_of(
+            folder,
+            library,
+            *map(doubling.candidate, ["slow", "right"]),
+            policy=dataclasses.replace(QUICK, min_repeats=4, timeout_s=3.0),
+        )
+        with ChildRunner() as own:
+            own.sandbox_level()
+            (pid,) = [p for p in children_of(os.getpid()) if p == own._supervisor.child().pid]
+            timer = threading.Timer(0.4, os.kill, (pid, signal.SIGSTOP))
+            timer.start()
+            stopped, after = own.measure(request, folder).results
+            timer.join()
+        assert stopped.status is Status.TIMEOUT
+        assert after.status is Status.OK
+        assert not Path(f"/proc/{pid}").exists()
+
+    def _shoot(self, own, folder, library, doubling, number):
+        policy = dataclasses.replace(QUICK, min_repeats=4)
+        request = request_of(
+            folder, library, *map(doubling.candidate, ["slow", "right"]), policy=policy
+        )
+        own.sandbox_level()
+        timer = threading.Timer(0.4, os.kill, (own._supervisor.child().pid, number))
+        timer.start()
+        results = own.measure(request, folder).results
+        timer.join()
+        assert [result.status for result in results] == [Status.OK, Status.OK]
+
+    def test_cancel_ends_the_batch(self, runner, folder, library, doubling):
+        cancelled = threading.Event()
+        request = request_of(folder, library, doubling.candidate("hang"))
+        timer = threading.Timer(0.3, cancelled.set)
+        timer.start()
+        begin = time.monotonic()
+        result = runner.measure(request, folder, cancelled)
+        timer.join()
+        assert result.fault is DeviceFault.LOST
+        assert time.monotonic() - begin < 2
+        assert (
+            runner.measure(request_of(folder, library, doubling.candidate("right")), folder)
+            .results[0]
+            .status
+            is Status.OK
+        )
+
+    def test_runner_outlives_the_thread_that_first_used_it(self, folder, library, doubling):
+        request = request_of(folder, library, doubling.candidate("right"))
+        with ChildRunner() as own:
+            thread = threading.Thread(target=own.sandbox_level)
+            thread.start()
+            thread.join()
+            before = own._supervisor.child().pid
+            time.sleep(0.1)
+            assert own.measure(request, folder).results[0].status is Status.OK
+            assert own._supervisor.child().pid == before
+
+    def test_close_leaves_nothing_behind(self, folder, library, doubling):
+        own = ChildRunner()
+        own.measure(request_of(folder, library, doubling.candidate("right")), folder)
+        child = own._supervisor.child()
+        own.close()
+        own.close()
+        assert not Path(f"/proc/{child.pid}").exists()
+        assert not Path(child._directory).exists()
+        with pytest.raises(ValueError, match="closed"):
+            own.measure(request_of(folder, library), folder)
