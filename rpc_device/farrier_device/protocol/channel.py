@@ -1,0 +1,37 @@
+"""How both ends of the protocol keep a connection: options of grpc, as name and value.
+
+The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` goes with
+it, or its default of 60 s would overrule the keepalive's timeout; and a server drops a client that
+pings more often than it allows ("too_many_pings"), so both sides are set here, together.
+"""
+
+from __future__ import annotations
+
+MAX_MESSAGE_BYTES = 64 << 20  # a manifest with thousands of candidates; grpc's default is 4 MiB
+CHUNK_BYTES = 1 << 20  # of a blob
+
+_PING_EVERY_MS = 20_000
+_PING_TIMEOUT_MS = 10_000
+
+_SHARED: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", _PING_EVERY_MS),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+)
+
+CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_SHARED,
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_SHARED,
+    ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
+    ("grpc.so_reuseport", 0),
+)
