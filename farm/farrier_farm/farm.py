@@ -17,6 +17,7 @@ from farrier_farm.measurements import Measurements
 from farrier_farm.records import Records
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
+from farrier_farm.workers import Workers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Farm:
     devices: Devices
     measurements: Measurements
     records: Records
+    workers: Workers
     blobs: BlobStore
 
     @classmethod
@@ -53,6 +55,7 @@ class Farm:
             devices=devices,
             measurements=Measurements(client, settings, jobs, devices),
             records=Records(client, blobs),
+            workers=Workers(client, settings),
             blobs=blobs,
         )
 

@@ -49,6 +49,12 @@ def _flag(text: str) -> bool:
     return text == "1"
 
 
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
 def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> Any:
     return dataclasses.field(default=default, metadata={"variable": variable, "parse": parse})
 
@@ -110,6 +116,11 @@ class Settings:
                     f"{variable} is {text!r}", hint=f"{variable}={field.default} is the default"
                 ) from None
         return cls(**given)
+
+    def to_environment(self) -> dict[str, str]:
+        """All variables, so that a child process reads just these settings; "" is the default."""
+        given = {f.metadata["variable"]: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {variable: _text(value) for variable, value in given.items()}
 
 
 def variables() -> dict[str, Any]:

@@ -1,0 +1,110 @@
+"""The job process: compiles one model for one attempt, then ends. `python -m farrier_worker.job`.
+
+Models are parsed here and nowhere else on the farm, in a process that has limits and that may
+crash: the supervisor sees it. It records its events and its end itself, under the fence of its
+lease."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from farrier import progress
+from farrier.errors import FarrierError, ServiceError, StorageError
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease
+from farrier_farm.settings import Settings
+
+from farrier_worker.attempt import RETRY_LATER
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def main(argv: Sequence[str]) -> int:
+    """`argv`: id of the job, fence, number of the attempt, holder. Returns 0 when the end is
+    recorded, or when this attempt has lost its lease and has no business recording anything."""
+    item, fence, attempt, owner = argv
+    settings = Settings.from_environment()
+    signal.signal(signal.SIGTERM, _leave)
+    _die_with_parent()
+    _limit(settings)
+    try:
+        farm = Farm.open(settings)
+        try:
+            run(farm, Lease(item, int(fence), int(attempt), owner))
+        finally:
+            farm.close()
+    except StaleLeaseError as error:
+        print(error, file=sys.stderr)
+    except ServiceError as error:
+        print(error, file=sys.stderr)
+        return RETRY_LATER
+    return 0
+
+
+def run(farm: Farm, lease: Lease) -> None:
+    """Compiles, and records how it went. Raises StaleLeaseError and ServiceError; a FarrierError of
+    the compilation fails the job, anything else is a crash."""
+    from farrier.pipeline import compile_model  # under the limits
+
+    job = farm.jobs.get(lease.item)
+    number = itertools.count(1)
+
+    def say(event: progress.Event) -> None:
+        farm.jobs.say(lease, next(number), event)
+
+    try:
+        artifact = compile_model(
+            farm.blobs.get(job.model),
+            job.options,
+            runner=farm.runner(job.options.target, lease),
+            records=farm.records,
+            listener=say,
+        )
+        farm.records.archive()
+        farm.jobs.succeed(lease, farm.blobs.put(artifact.to_bytes()), artifact.report)
+    except (StaleLeaseError, ServiceError):
+        raise
+    except MemoryError:
+        farm.jobs.fail(lease, _out_of_memory(farm.settings))
+    except FarrierError as error:
+        farm.jobs.fail(lease, error)
+
+
+def _out_of_memory(settings: Settings) -> StorageError:
+    return StorageError(
+        f"the compilation needs more than {settings.job_memory_bytes} bytes of memory",
+        hint="raise FARRIER_JOB_MEMORY_BYTES, or fix the model's dynamic shapes at smaller sizes",
+    )
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)  # so that batches in flight are dropped on the way out
+
+
+def _die_with_parent() -> None:
+    """A job whose supervisor was killed must not go on beside the attempt that replaces it."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _limit(settings: Settings) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if settings.job_memory_bytes:
+        resource.setrlimit(
+            resource.RLIMIT_AS, (settings.job_memory_bytes, settings.job_memory_bytes)
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

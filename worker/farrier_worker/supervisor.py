@@ -1,0 +1,122 @@
+"""Who runs jobs: leases them, gives each a process, and settles how it ended.
+
+One thread, one loop: look at the processes, renew the leases, lease another job. What a job's
+process records itself (its events, its end) is fenced like everything else, so the supervisor only
+has to act when a process ends without having recorded an end, or must be stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+
+from farrier.errors import FarrierError, ServiceError
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from farrier_farm.workers import Worker
+
+from farrier_worker.attempt import Attempt
+
+JOB_COMMAND = (sys.executable, "-m", "farrier_worker.job")
+
+_TICK_S = 0.05  # between two looks at the processes
+_RENEW_S = 1.0  # also how soon a cancelled job is noticed
+_IDLE_S = 0.5  # waiting for a job while there is nothing else to do
+_GARBAGE_S = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Runs up to `jobs_at_once` jobs with `command`, to which a job's id, fence, attempt number and
+    holder are appended."""
+
+    def __init__(
+        self, farm: Farm, *, command: Sequence[str] = JOB_COMMAND, name: str | None = None
+    ) -> None:
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._farm = farm
+        self._settings = farm.settings
+        self._command = list(command)
+        self._attempts: list[Attempt] = []
+        self._drain_by: float | None = None
+        self._renew_at = 0.0
+        self._garbage_at = time.monotonic() + _GARBAGE_S
+
+    def run(self) -> None:
+        """Until `drain` was called and no job is left."""
+        try:
+            while self._drain_by is None or self._attempts:
+                try:
+                    self._step()
+                except ServiceError as error:
+                    _log.warning("%s; going on when it answers", error.message)
+                    time.sleep(_IDLE_S)
+        finally:
+            for attempt in self._attempts:
+                attempt.kill()
+            with contextlib.suppress(FarrierError):
+                self._farm.workers.leave(self.name)
+
+    def drain(self) -> None:
+        """Leases no more; running jobs have `drain_s`, or no time at all at the second call. Safe
+        to call from a signal handler."""
+        now = time.monotonic()
+        self._drain_by = now + self._settings.drain_s if self._drain_by is None else now
+
+    def _step(self) -> None:
+        for attempt in list(self._attempts):
+            if attempt.ended():
+                self._settle(attempt)
+        now = time.monotonic()
+        if now >= self._renew_at:
+            self._renew_at = now + min(_RENEW_S, self._settings.lease_s / 3)
+            self._renew()
+        for attempt in self._attempts:
+            if self._drain_by is not None and now >= self._drain_by:
+                attempt.stop("the worker was told to stop")
+            attempt.press(self._settings.grace_s)
+        if self._drain_by is None and len(self._attempts) < self._settings.jobs_at_once:
+            self._lease(0.0 if self._attempts else _IDLE_S)
+        if self._attempts:
+            time.sleep(_TICK_S)
+        elif now >= self._garbage_at:
+            self._garbage_at = now + _GARBAGE_S
+            _log.info("removed %d bytes of unused blobs", self._farm.collect_garbage())
+
+    def _lease(self, wait_s: float) -> None:
+        lease = self._farm.jobs.lease(self.name, wait_s)
+        if lease is not None:
+            _log.info("job %s, attempt %d", lease.item, lease.attempt)
+            environment = {**os.environ, **self._settings.to_environment()}
+            self._attempts.append(Attempt(lease, self._command, environment))
+
+    def _renew(self) -> None:
+        jobs = tuple(attempt.lease.item for attempt in self._attempts)
+        slots, draining = self._settings.jobs_at_once, self._drain_by is not None
+        self._farm.workers.beat(Worker(self.name, jobs, slots, draining))
+        for attempt in self._attempts:
+            try:
+                self._farm.jobs.renew(attempt.lease)
+            except StaleLeaseError as stale:
+                # Cancelled, or taken over; or it has just recorded its end and is about to exit.
+                attempt.stop(stale.message, after_s=self._settings.grace_s)
+
+    def _settle(self, attempt: Attempt) -> None:
+        """Records the end of an attempt whose process is gone, where that did not do so itself."""
+        try:
+            state = self._farm.jobs.give_back(
+                attempt.lease, crashed=attempt.crashed, reason=attempt.reason
+            )
+            _log.warning("job %s is %s again: %s", attempt.lease.item, state, attempt.reason)
+        except StaleLeaseError:
+            state = self._farm.jobs.get(attempt.lease.item).state
+            _log.info("job %s is %s", attempt.lease.item, state)
+        self._attempts.remove(attempt)
+        if state is State.CANCELLED:
+            self._farm.measurements.drop(attempt.lease.item)
