@@ -53,7 +53,7 @@ class Attempt:
     def press(self, grace_s: float) -> None:
         """SIGTERM to the group when its time has come, SIGKILL after the grace."""
         now = time.monotonic()
-        if self._term_at is None or now < self._term_at:
+        if self._process.returncode is not None or self._term_at is None or now < self._term_at:
             return
         if self._kill_at is None:
             self._kill_at = now + grace_s
@@ -63,6 +63,8 @@ class Attempt:
 
     def ended(self) -> bool:
         """Whether the process is gone; then what it left behind in its group is gone too."""
+        if self._process.returncode is not None:
+            return True
         self._read()
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         if os.waitid(os.P_PID, self._process.pid, options) is None:
@@ -74,10 +76,11 @@ class Attempt:
 
     def kill(self) -> None:
         """Ends the whole group now. The zombie of its leader keeps the number from being reused."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._read()
-        self._stderr.close()
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._read()
+            self._stderr.close()
 
     def _read(self) -> None:
         while data := self._stderr.read(65536):

@@ -104,8 +104,9 @@ class Supervisor:
             try:
                 self._farm.jobs.renew(attempt.lease)
             except StaleLeaseError as stale:
-                # Cancelled, or taken over; or it has just recorded its end and is about to exit.
-                attempt.stop(stale.message, after_s=self._settings.grace_s)
+                state = self._farm.jobs.get(attempt.lease.item).state
+                recorded = state in (State.SUCCEEDED, State.FAILED)  # it is about to exit then
+                attempt.stop(stale.message, after_s=self._settings.grace_s if recorded else 0.0)
 
     def _settle(self, attempt: Attempt) -> None:
         """Records the end of an attempt whose process is gone, where that did not do so itself."""
