@@ -1,1 +1,24 @@
+"""The operators: each declared once, with its rules attached.
 
+`lookup(name)` finds an operator; its `infer` types a node, its `reference` says in numpy what the node
+means, its `compute` says the same as tensor stages that can be scheduled.
+"""
+
+from farrier.ops.builder import Builder, Operand
+from farrier.ops.operator import Kind, Mismatch, NotStatic, NotSupported, Operator
+from farrier.ops.registry import lookup, names
+from farrier.ops.run import run_graph, run_node
+
+__all__ = [
+    "Builder",
+    "Kind",
+    "Mismatch",
+    "NotStatic",
+    "NotSupported",
+    "Operand",
+    "Operator",
+    "lookup",
+    "names",
+    "run_graph",
+    "run_node",
+]

@@ -1,0 +1,46 @@
+"""Scalar semantics that numpy lacks: erf, and conversion between element types."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.types import DType
+
+_ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
+
+
+@functools.cache
+def _erf_series() -> np.polynomial.Chebyshev:
+    """erf on [0, 6] as a Chebyshev interpolant; its error is that of float64."""
+    exact = np.vectorize(math.erf, otypes=[np.float64])
+    return np.polynomial.Chebyshev.interpolate(exact, deg=60, domain=[0.0, _ERF_ONE])
+
+
+def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The error function, elementwise, in the dtype of `x`; computed in float64."""
+    magnitude = np.minimum(np.abs(x.astype(np.float64)), _ERF_ONE)
+    result: npt.NDArray[Any] = np.copysign(_erf_series()(magnitude), x).astype(x.dtype)
+    return result
+
+
+def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """`x` as `dtype`: like numpy's astype, but float to integer saturates and NaN becomes 0."""
+    target = dtype.numpy
+    if x.dtype.kind == "f" and target.kind in "iu":
+        limits = np.iinfo(target)
+        whole = np.nan_to_num(
+            np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf
+        )
+        inside = np.clip(whole, float(limits.min), float(limits.max))
+        # float(int64 max) rounds up to 2**63, which no longer fits: saturate by hand.
+        high, low = inside >= float(limits.max), inside <= float(limits.min)
+        bounded = np.where(high | low, 0.0, inside).astype(target)
+        saturated: npt.NDArray[Any] = np.where(high, limits.max, np.where(low, limits.min, bounded))
+        return saturated.astype(target)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(target)

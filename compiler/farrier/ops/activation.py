@@ -1,0 +1,174 @@
+"""Activation functions. Formulas are ONNX's; the numerically stable form where there are several."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from farrier.ir.special import erf as numpy_erf
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.pointwise import first_dtype, pointwise
+from farrier.ops.scalar import (
+    Scalar,
+    erf,
+    exp,
+    log,
+    magnitude,
+    maximum,
+    minimum,
+    tanh,
+    where,
+)
+
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_TANH_GELU = math.sqrt(2 / math.pi)  # Hendrycks and Gimpel, arXiv:1606.08415
+
+
+def _f(attrs: Attrs, name: str, default: float) -> float:
+    value = attrs.get(name, default)
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def sigmoid(x: Scalar) -> Scalar:
+    return 1 / (1 + exp(-x))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def softplus(x: Scalar) -> Scalar:
+    """log(1 + e^x), which does not overflow."""
+    return maximum(x, 0) + log(1 + exp(-magnitude(x)))
+
+
+def _hard_sigmoid(attrs: Attrs, x: Scalar) -> Scalar:
+    return minimum(maximum(x * _f(attrs, "alpha", 0.2) + _f(attrs, "beta", 0.5), 0), 1)
+
+
+def _np_hard_sigmoid(attrs: Attrs, x: Array) -> Array:
+    return np.clip(x * _f(attrs, "alpha", 0.2) + _f(attrs, "beta", 0.5), 0, 1)
+
+
+def _elu(attrs: Attrs, x: Scalar) -> Scalar:
+    return where(x < 0, (exp(x) - 1) * _f(attrs, "alpha", 1.0), x)
+
+
+def _np_elu(attrs: Attrs, x: Array) -> Array:
+    return np.where(x < 0, np.expm1(x) * x.dtype.type(_f(attrs, "alpha", 1.0)), x)
+
+
+def _celu(attrs: Attrs, x: Scalar) -> Scalar:
+    alpha = _f(attrs, "alpha", 1.0)
+    return maximum(x, 0) + minimum((exp(x / alpha) - 1) * alpha, 0)
+
+
+def _np_celu(attrs: Attrs, x: Array) -> Array:
+    alpha = _f(attrs, "alpha", 1.0)
+    return np.asarray(np.maximum(x, 0) + np.minimum(np.expm1(x / alpha) * alpha, 0))
+
+
+def _selu(attrs: Attrs, x: Scalar) -> Scalar:
+    alpha, gamma = _f(attrs, "alpha", _SELU_ALPHA), _f(attrs, "gamma", _SELU_GAMMA)
+    return where(x > 0, x, (exp(x) - 1) * alpha) * gamma
+
+
+def _np_selu(attrs: Attrs, x: Array) -> Array:
+    alpha, gamma = _f(attrs, "alpha", _SELU_ALPHA), _f(attrs, "gamma", _SELU_GAMMA)
+    return np.where(x > 0, x, np.expm1(x) * x.dtype.type(alpha)) * x.dtype.type(gamma)
+
+
+def _gelu(attrs: Attrs, x: Scalar) -> Scalar:
+    if attrs.get("approximate", "none") == "tanh":
+        return x * 0.5 * (1 + tanh((x + x * x * x * 0.044715) * _TANH_GELU))
+    return x * 0.5 * (1 + erf(x * math.sqrt(0.5)))
+
+
+def _np_gelu(attrs: Attrs, x: Array) -> Array:
+    if attrs.get("approximate", "none") == "tanh":
+        return np.asarray(x * 0.5 * (1 + np.tanh((x + x**3 * 0.044715) * _TANH_GELU)))
+    return np.asarray(x * 0.5 * (1 + numpy_erf(x * x.dtype.type(math.sqrt(0.5)))))
+
+
+def _shrink(attrs: Attrs, x: Scalar) -> Scalar:
+    bias, edge = _f(attrs, "bias", 0.0), _f(attrs, "lambd", 0.5)
+    return where(x < -edge, x + bias, where(x > edge, x - bias, 0))
+
+
+def _np_shrink(attrs: Attrs, x: Array) -> Array:
+    bias, edge = _f(attrs, "bias", 0.0), _f(attrs, "lambd", 0.5)
+    return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, x.dtype.type(0)))
+
+
+def _clip(attrs: Attrs, x: Scalar, low: Scalar | None = None, high: Scalar | None = None) -> Scalar:
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def _np_clip(attrs: Attrs, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    x = x if low is None else np.maximum(x, low.reshape(()))
+    return x if high is None else np.minimum(x, high.reshape(()))
+
+
+def _clip_dtype(types: Types, attrs: Attrs) -> DType:
+    for position, bound in enumerate(types[1:], 1):
+        if bound is not None and bound.size != 1:
+            raise Mismatch(f"bound {position} has shape {bound.shape}, and must be a scalar")
+    return first_dtype(types, attrs)
+
+
+def _prelu_dtype(types: Types, attrs: Attrs) -> DType:
+    if len(types) == 2 and types[0] and types[1] and types[1].rank > types[0].rank:
+        raise Mismatch(f"slope {types[1].shape} has a higher rank than its input {types[0].shape}")
+    return first_dtype(types, attrs)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    pointwise("Relu", lambda attrs, x: maximum(x, 0), lambda attrs, x: np.maximum(x, 0)),
+    pointwise(
+        "LeakyRelu",
+        lambda attrs, x: where(x < 0, x * _f(attrs, "alpha", 0.01), x),
+        lambda attrs, x: np.where(x < 0, x * x.dtype.type(_f(attrs, "alpha", 0.01)), x),
+    ),
+    pointwise(
+        "PRelu",
+        lambda attrs, x, slope: where(x < 0, x * slope, x),
+        lambda attrs, x, slope: np.where(x < 0, x * slope, x),
+        result=_prelu_dtype,
+    ),
+    pointwise(
+        "ThresholdedRelu",
+        lambda attrs, x: where(x > _f(attrs, "alpha", 1.0), x, 0),
+        lambda attrs, x: np.where(x > _f(attrs, "alpha", 1.0), x, x.dtype.type(0)),
+    ),
+    pointwise("Sigmoid", lambda attrs, x: sigmoid(x), lambda attrs, x: _sigmoid(x)),
+    pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid),
+    pointwise(
+        "HardSwish",
+        lambda attrs, x: x * _hard_sigmoid({"alpha": 1 / 6}, x),
+        lambda attrs, x: x * _np_hard_sigmoid({"alpha": 1 / 6}, x),
+    ),
+    pointwise(
+        "Swish",
+        lambda attrs, x: x * sigmoid(x * _f(attrs, "alpha", 1.0)),
+        lambda attrs, x: x * _sigmoid(x * x.dtype.type(_f(attrs, "alpha", 1.0))),
+    ),
+    pointwise("Softplus", lambda attrs, x: softplus(x), lambda attrs, x: np.logaddexp(x, 0 * x)),
+    pointwise(
+        "Softsign", lambda attrs, x: x / (1 + magnitude(x)), lambda attrs, x: x / (1 + np.abs(x))
+    ),
+    pointwise(
+        "Mish",
+        lambda attrs, x: x * tanh(softplus(x)),
+        lambda attrs, x: x * np.tanh(np.logaddexp(x, 0 * x)),
+    ),
+    pointwise("Elu", _elu, _np_elu),
+    pointwise("Celu", _celu, _np_celu),
+    pointwise("Selu", _selu, _np_selu),
+    pointwise("Gelu", _gelu, _np_gelu),
+    pointwise("Shrink", _shrink, _np_shrink),
+    pointwise("Clip", _clip, _np_clip, result=_clip_dtype),
+)

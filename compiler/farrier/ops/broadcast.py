@@ -1,0 +1,158 @@
+"""Arithmetic of two or more operands under numpy's broadcasting, and Where."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from farrier.ir.expr import Const
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
+from farrier.ops.pointwise import first_dtype, pointwise
+from farrier.ops.scalar import (
+    Scalar,
+    both,
+    cast,
+    either,
+    equal,
+    maximum,
+    minimum,
+    number,
+    power,
+    remainder,
+    sqrt,
+    truncate,
+    unequal,
+    where,
+)
+
+
+def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar | None]:
+    """An integer divisor that cannot trap, and when it stands in for 0 and for -1 (None: never)."""
+    if isinstance(y.expr, Const) and y.expr.value not in (0, -1):
+        return y, None, None
+    zero = equal(y, 0)
+    minus_one = equal(y, -1) if y.dtype.is_signed else None
+    bad = zero if minus_one is None else either(zero, minus_one)
+    return where(bad, number(1, y.dtype), y), zero, minus_one
+
+
+def _div(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
+    """Division; on integers towards zero, and by zero gives 0."""
+    if x.dtype.is_float:
+        return x / y
+    divisor, zero, minus_one = _safe_divisor(x, y)
+    result = x / divisor
+    if x.dtype.is_signed:
+        mixed = unequal(x < 0, divisor < 0)
+        result = where(both(unequal(remainder(x, divisor), 0), mixed), result + 1, result)
+    result = result if minus_one is None else where(minus_one, 0 - x, result)
+    return result if zero is None else where(zero, number(0, x.dtype), result)
+
+
+def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.asarray(x / y)
+    quotient = x // y
+    inexact = (quotient * y != x) & ((x < 0) != (y < 0)) & (y != 0)
+    return (quotient + inexact).astype(x.dtype)
+
+
+def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
+    """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
+    if x.dtype.is_float:
+        return x - y * truncate(x / y)
+    divisor, zero, minus_one = _safe_divisor(x, y)
+    result = remainder(x, divisor)
+    if attrs.get("fmod", 0) and x.dtype.is_signed:
+        result = x - divisor * _div(attrs, x, divisor)
+    for replaced in (zero, minus_one):
+        result = result if replaced is None else where(replaced, number(0, x.dtype), result)
+    return result
+
+
+def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
+    return np.fmod(x, y) if attrs.get("fmod", 0) else np.mod(x, y)
+
+
+def _mod_dtype(types: Types, attrs: Attrs) -> DType:
+    dtype = first_dtype(types, attrs)
+    if dtype.is_float and not attrs.get("fmod", 0):
+        raise Mismatch(f"Mod of {dtype} needs fmod=1")
+    return dtype
+
+
+def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
+    """Powers; small constant exponents become products and roots."""
+    if isinstance(y.expr, Const):
+        match float(y.expr.value):
+            case 1.0:
+                return x
+            case 2.0:
+                return x * x
+            case 3.0:
+                return x * x * x
+            case 4.0:
+                return (x * x) * (x * x)
+            case -1.0 if x.dtype.is_float:
+                return 1 / x
+            case 0.5 if x.dtype.is_float:
+                return sqrt(x)
+    if x.dtype.is_float:
+        return power(x, cast(y, x.dtype))
+    return cast(power(cast(x, DType.F64), cast(y, DType.F64)), x.dtype)
+
+
+def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.power(x, y.astype(x.dtype))
+    return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+
+
+def _base_dtype(types: Types, attrs: Attrs) -> DType:
+    required(types, 1)
+    return required(types, 0).dtype
+
+
+def _where_dtype(types: Types, attrs: Attrs) -> DType:
+    if required(types, 0).dtype is not DType.BOOL:
+        raise Mismatch(f"the condition is {required(types, 0).dtype}, and must be bool")
+    required(types, 2)
+    return first_dtype(types[1:], attrs)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    pointwise("Add", lambda attrs, x, y: x + y, lambda attrs, x, y: x + y),
+    pointwise("Sub", lambda attrs, x, y: x - y, lambda attrs, x, y: x - y),
+    pointwise("Mul", lambda attrs, x, y: x * y, lambda attrs, x, y: x * y),
+    pointwise("Div", _div, _np_div),
+    pointwise("Mod", _mod, _np_mod, result=_mod_dtype),
+    pointwise("Pow", _pow, _np_pow, result=_base_dtype),
+    pointwise(
+        "Min",
+        lambda attrs, *xs: functools.reduce(minimum, xs),
+        lambda attrs, *xs: functools.reduce(np.minimum, xs),
+    ),
+    pointwise(
+        "Max",
+        lambda attrs, *xs: functools.reduce(maximum, xs),
+        lambda attrs, *xs: functools.reduce(np.maximum, xs),
+    ),
+    pointwise(
+        "Sum",
+        lambda attrs, *xs: functools.reduce(Scalar.__add__, xs),
+        lambda attrs, *xs: functools.reduce(np.add, xs),
+    ),
+    pointwise(
+        "Mean",
+        lambda attrs, *xs: functools.reduce(Scalar.__add__, xs) / len(xs),
+        lambda attrs, *xs: functools.reduce(np.add, xs) / len(xs),
+    ),
+    pointwise(
+        "Where",
+        lambda attrs, condition, x, y: where(condition, x, y),
+        lambda attrs, condition, x, y: np.where(condition, x, y),
+        result=_where_dtype,
+    ),
+)

@@ -1,0 +1,209 @@
+"""Collects the stages that the operators of one region declare.
+
+Stages are named after what they compute (`conv`, `conv_1`, …), deterministically, for schedules refer
+to them by name. All indices are logical; layouts come from the types of the node's values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import CompilerError
+from farrier.ir import expr as e
+from farrier.ir.expr import Axis, Buffer, Expr, Reduce, ReduceOp, Scope, Var
+from farrier.ir.graph import Node, Value
+from farrier.ir.tensor import Stage
+from farrier.ir.types import DType, Layout
+from farrier.ops.scalar import Scalar, number
+
+if TYPE_CHECKING:
+    from farrier.ops.operator import Array, Buffers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operand:
+    """A node's input as its `compute` rule sees it: a buffer, or a literal scalar."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    buffer: Buffer | None
+    literal: Scalar | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __call__(self, *indices: int | Expr) -> Scalar:
+        """The element at the given logical indices."""
+        if self.literal is not None:
+            return self.literal
+        assert self.buffer is not None
+        return Scalar(e.Load(self.buffer, tuple(e.index(i) for i in indices)), self.dtype)
+
+    def broadcast(self, *indices: Expr) -> Scalar:
+        """The element that meets output index `indices` under numpy's broadcasting."""
+        skipped = len(indices) - self.rank
+        return self(
+            *(
+                0 if extent == 1 else at
+                for extent, at in zip(self.shape, indices[skipped:], strict=True)
+            )
+        )
+
+    def halo(self, axis: int) -> tuple[int, int]:
+        """Zeros that lie in memory before and after `axis`."""
+        layout = self.buffer.layout if self.buffer is not None else None
+        return layout.halo_of(axis) if layout is not None else (0, 0)
+
+
+class Builder:
+    """`constants` are the region's own constants by value name: static operands and literal scalars.
+    A node's input that is one of them has no buffer (None among the `inputs` of `compute`).
+    `outputs` names the values that leave the region: their buffers are parameters, all other stages
+    write to the workspace. `taken` are names that stages must not have (the input buffers').
+    """
+
+    def __init__(
+        self,
+        constants: Mapping[str, Array] | None = None,
+        outputs: Collection[str] = (),
+        taken: Collection[str] = (),
+    ) -> None:
+        self.stages: list[Stage] = []
+        self._constants = dict(constants or {})
+        self._outputs = frozenset(outputs)
+        self._taken = set(taken)
+
+    def constant(self, value: Value | None) -> Array | None:
+        """The data of an operand, where it is known; None for an omitted or a run-time one."""
+        return self._constants.get(value.name) if value is not None else None
+
+    def static(self, node: Node, position: int) -> tuple[int, ...] | None:
+        """A static operand as integers; None where it is omitted."""
+        value = node.inputs[position] if position < len(node.inputs) else None
+        if value is None:
+            return None
+        data = self.constant(value)
+        if data is None:
+            raise CompilerError(
+                f"{node.op} ({node.origin or node.outputs[0].name}): input {position} must be a "
+                "constant of the region, and is a buffer"
+            )
+        return tuple(int(v) for v in data.reshape(-1))
+
+    def operand(self, node: Node, inputs: Buffers, position: int) -> Operand:
+        """An input that may not be omitted."""
+        found = self.optional(node, inputs, position)
+        if found is None:
+            raise CompilerError(f"{node.op} ({node.origin}): input {position} is omitted")
+        return found
+
+    def optional(self, node: Node, inputs: Buffers, position: int) -> Operand | None:
+        """An input, or None where it is omitted."""
+        value = node.inputs[position] if position < len(node.inputs) else None
+        if value is None:
+            return None
+        kind = value.type
+        buffer = inputs[position]
+        if buffer is not None:
+            return Operand(kind.static_shape, kind.dtype, buffer)
+        data = self.constant(value)
+        if data is None or data.size != 1:
+            raise CompilerError(
+                f"{node.op} ({node.origin}): input {position} ({value.name}) has neither a buffer "
+                "nor one literal value"
+            )
+        literal = number(data.reshape(-1)[0].item(), kind.dtype)
+        return Operand(kind.static_shape, kind.dtype, None, literal)
+
+    def stage(
+        self,
+        hint: str,
+        shape: Sequence[int],
+        dtype: DType,
+        body: Callable[..., Scalar | Reduce],
+        *,
+        axes: Sequence[str] = (),
+        layout: Layout | None = None,
+        scope: Scope = Scope.WORKSPACE,
+    ) -> Buffer:
+        """Declares `buffer[axes] = body(*axes)` and gives the buffer; `axes` names the dimensions."""
+        buffer = Buffer(self._unique(hint), dtype, tuple(shape), layout, scope)
+        ranges = tuple(
+            Axis(name, extent)
+            for name, extent in zip(axes or axis_names(len(shape)), shape, strict=True)
+        )
+        made = body(*(Var(axis.name) for axis in ranges))
+        self.stages.append(Stage(buffer, ranges, made.expr if isinstance(made, Scalar) else made))
+        return buffer
+
+    def local(
+        self,
+        hint: str,
+        shape: Sequence[int],
+        dtype: DType,
+        body: Callable[..., Scalar | Reduce],
+        *,
+        axes: Sequence[str] = (),
+        layout: Layout | None = None,
+    ) -> Operand:
+        """A stage that only this node reads, as an operand of its further stages."""
+        buffer = self.stage(hint, shape, dtype, body, axes=axes, layout=layout)
+        return Operand(tuple(shape), dtype, buffer)
+
+    def output(
+        self,
+        node: Node,
+        body: Callable[..., Scalar | Reduce],
+        *,
+        hint: str = "",
+        axes: Sequence[str] = (),
+        index: int = 0,
+    ) -> Buffer:
+        """The stage that writes a node's output, with the shape, dtype and layout of its type."""
+        value = node.outputs[index]
+        return self.stage(
+            hint or node.op.lower(),
+            value.type.static_shape,
+            value.type.dtype,
+            body,
+            axes=axes,
+            layout=value.type.layout,
+            scope=Scope.PARAM if value.name in self._outputs else Scope.WORKSPACE,
+        )
+
+    def _unique(self, hint: str) -> str:
+        name, count = hint, 0
+        while name in self._taken:
+            count += 1
+            name = f"{hint}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def reduce(op: ReduceOp, ranges: Mapping[str, int], body: Callable[..., Scalar]) -> Reduce:
+    """The reduction of `body(*axes)` over the named ranges."""
+    axes = tuple(Axis(name, extent) for name, extent in ranges.items())
+    return Reduce(op, axes, body(*(Var(axis.name) for axis in axes)).expr)
+
+
+def total(ranges: Mapping[str, int], body: Callable[..., Scalar]) -> Reduce:
+    """The sum of `body(*axes)` over the named ranges."""
+    return reduce(ReduceOp.SUM, ranges, body)
+
+
+def axis_names(rank: int) -> tuple[str, ...]:
+    """Names for the axes of a tensor of which nothing more is known; images have n, c, y, x."""
+    return ("n", "c", "y", "x") if rank == 4 else tuple(f"i{axis}" for axis in range(rank))
+
+
+def without_halo(layout: Layout | None) -> Layout | None:
+    """The same blocks with no zeros around: the layout of a value that only its own kernel reads."""
+    return None if layout is None else dataclasses.replace(layout, halo=())
+
+
+def attributes_of(node: Node) -> dict[str, Any]:
+    """A node's attributes as the rules take them."""
+    return dict(node.attrs)

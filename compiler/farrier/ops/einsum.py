@@ -1,0 +1,93 @@
+"""Einsum without an ellipsis: the sum over all labels that the output lacks."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from farrier.ir.expr import Buffer, Expr, Reduce
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import Builder, total
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    NotSupported,
+    Operator,
+    Types,
+    required,
+)
+from farrier.ops.pointwise import first_dtype
+from farrier.ops.scalar import Scalar
+
+
+def _parse(equation: str) -> tuple[list[str], str]:
+    """The labels of each operand and of the output; an implicit output has those that occur once."""
+    if "..." in equation:
+        raise NotSupported(f"an ellipsis in the equation {equation!r}")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    if not arrow:
+        right = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
+    return left.split(","), right
+
+
+def _extents(operands: list[str], types: Types) -> dict[str, int]:
+    if len(operands) != len(types):
+        raise Mismatch(f"{len(operands)} operands in the equation and {len(types)} inputs")
+    extents: dict[str, int] = {}
+    for position, labels in enumerate(operands):
+        shape = required(types, position).static_shape
+        if len(shape) != len(labels):
+            raise Mismatch(f"labels {labels!r} for input {position} of shape {shape}")
+        for label, extent in zip(labels, shape, strict=True):
+            if extents.setdefault(label, extent) != extent:
+                raise Mismatch(f"label {label!r} is both {extents[label]} and {extent} long")
+    return extents
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    operands, output = _parse(str(attrs["equation"]))
+    extents = _extents(operands, types)
+    unknown = set(output) - set(extents)
+    if unknown:
+        raise Mismatch(f"the output has labels {sorted(unknown)} that no input has")
+    return (TensorType(first_dtype(types, attrs), tuple(extents[label] for label in output)),)
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    operands, output = _parse(str(attrs["equation"]))
+    equation = f"{','.join(operands)}->{output}"
+    return (np.asarray(np.einsum(equation, *arrays, optimize=True)),)
+
+
+def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    operands, output = _parse(str(node.attr("equation")))
+    extents = _extents(operands, [v and v.type for v in node.inputs])
+    factors = [builder.operand(node, inputs, i) for i in range(len(operands))]
+    summed = {f"r_{label}": extents[label] for label in extents if label not in output}
+
+    def body(*at: Expr) -> Scalar | Reduce:
+        outer = dict(zip(output, at, strict=True))
+
+        def product(*reduced: Expr) -> Scalar:
+            inner = zip((name[2:] for name in summed), reduced, strict=True)
+            index = {**outer, **dict(inner)}
+            loads = (
+                f(*(index[c] for c in labels)) for f, labels in zip(factors, operands, strict=True)
+            )
+            return functools.reduce(Scalar.__mul__, loads)
+
+        return total(summed, product) if summed else product()
+
+    return (builder.output(node, body, axes=tuple(f"i_{label}" for label in output)),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Einsum", Kind.CONTRACTION, _infer, _reference, _compute),
+)

@@ -1,0 +1,207 @@
+"""Looking elements up by indices that are data: Gather, GatherElements, GatherND, OneHot.
+
+A negative index counts from the end. An index outside the axis reads the nearest element: compiled code
+must not leave its buffers, whatever the data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    normal_axis,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.scalar import Scalar, cast, equal, maximum, minimum, scalar, where
+
+
+def _axis(attrs: Attrs, rank: int, default: int = 0) -> int:
+    axis = attrs.get("axis", default)
+    assert isinstance(axis, int)
+    return normal_axis(axis, rank)
+
+
+def _checked_indices(types: Types) -> TensorType:
+    indices = required(types, 1)
+    if indices.dtype not in (DType.I32, DType.I64):
+        raise Mismatch(f"indices are {indices.dtype}, and must be i32 or i64")
+    return indices
+
+
+def _bounded(indices: Array, extent: int) -> Array:
+    return np.clip(np.where(indices < 0, indices + extent, indices), 0, extent - 1)
+
+
+def _position(index: Scalar, extent: int) -> Expr:
+    """`index` as a position in [0, extent)."""
+    wide = cast(index, DType.I64)
+    wrapped = where(wide < 0, wide + extent, wide)
+    return minimum(maximum(wrapped, 0), extent - 1).expr
+
+
+def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, indices = required(types, 0), _checked_indices(types)
+    axis = _axis(attrs, x.rank)
+    return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
+
+
+def _gather_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices = present(arrays, 0), present(arrays, 1)
+    axis = _axis(attrs, x.ndim)
+    return (np.asarray(np.take(x, _bounded(indices, x.shape[axis]), axis=axis)),)
+
+
+def _gather_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    axis = _axis(attributes_of(node), x.rank)
+
+    def body(*at: Expr) -> Scalar:
+        chosen = indices(*at[axis : axis + indices.rank])
+        rest = at[axis + indices.rank :]
+        return x(*at[:axis], _position(chosen, x.shape[axis]), *rest)
+
+    return (builder.output(node, body),)
+
+
+def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, indices = required(types, 0), _checked_indices(types)
+    axis = _axis(attrs, x.rank)
+    if x.rank != indices.rank or any(
+        wanted > extent
+        for a, (wanted, extent) in enumerate(zip(indices.static_shape, x.static_shape, strict=True))
+        if a != axis
+    ):
+        raise Mismatch(f"indices {indices.shape} do not fit an input {x.shape} beside axis {axis}")
+    return (TensorType(x.dtype, indices.shape),)
+
+
+def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices = present(arrays, 0), present(arrays, 1)
+    axis = _axis(attrs, x.ndim)
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = _bounded(indices, x.shape[axis])
+    return (x[tuple(grid)],)
+
+
+def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    axis = _axis(attributes_of(node), x.rank)
+
+    def body(*at: Expr) -> Scalar:
+        return x(*at[:axis], _position(indices(*at), x.shape[axis]), *at[axis + 1 :])
+
+    return (builder.output(node, body, hint="gather_elements"),)
+
+
+def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
+    """Input, indices, batch axes, and how many axes one row of indices names."""
+    x, indices = required(types, 0), _checked_indices(types)
+    batch = attrs.get("batch_dims", 0)
+    assert isinstance(batch, int)
+    depth = indices.static_shape[-1] if indices.rank else 0
+    if not 1 <= depth <= x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
+        raise Mismatch(
+            f"indices {indices.shape} do not fit an input {x.shape} with {batch} batch axes"
+        )
+    return x, indices, batch, depth
+
+
+def _nd_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, indices, batch, depth = _nd(types, attrs)
+    return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[batch + depth :])),)
+
+
+def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices = present(arrays, 0), present(arrays, 1)
+    batch = int(attrs.get("batch_dims", 0))  # type: ignore[arg-type]
+    lead = indices.shape[:-1]
+    grid: list[Array] = list(np.indices(lead, sparse=True)[:batch])
+    for position in range(indices.shape[-1]):
+        grid.append(_bounded(indices[..., position], x.shape[batch + position]))
+    return (x[tuple(grid)],)
+
+
+def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    batch, depth = int(node.attr("batch_dims", 0)), indices.shape[-1]
+
+    def body(*at: Expr) -> Scalar:
+        lead, rest = at[: indices.rank - 1], at[indices.rank - 1 :]
+        named = (
+            _position(indices(*lead, position), x.shape[batch + position])
+            for position in range(depth)
+        )
+        return x(*at[:batch], *named, *rest)
+
+    return (builder.output(node, body, hint="gather_nd"),)
+
+
+def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[int, int]:
+    """The number of classes and the axis that they take in the output."""
+    depth = static_ints(types, constants, 1, "depth") or (0,)
+    axis = attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    return depth[0], normal_axis(axis, required(types, 0).rank + 1)
+
+
+def _one_hot_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    indices, values = required(types, 0), required(types, 2)
+    depth, axis = _one_hot(types, constants, attrs)
+    if values.shape != (2,):
+        raise Mismatch(f"values have shape {values.shape}, and must be [off, on]")
+    return (TensorType(values.dtype, (*indices.shape[:axis], depth, *indices.shape[axis:])),)
+
+
+def _one_hot_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    indices, values = present(arrays, 0), present(arrays, 2)
+    depth = int(present(arrays, 1).reshape(-1)[0])
+    axis = normal_axis(int(attrs.get("axis", -1)), indices.ndim + 1)  # type: ignore[arg-type]
+    wrapped = np.where(indices < 0, indices + depth, indices)
+    classes = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(indices.ndim + 1)])
+    return (np.where(np.expand_dims(wrapped, axis) == classes, values[1], values[0]),)
+
+
+def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    indices, values = builder.operand(node, inputs, 0), builder.operand(node, inputs, 2)
+    depth = (builder.static(node, 1) or (0,))[0]
+    axis = normal_axis(int(node.attr("axis", -1)), indices.rank + 1)
+
+    def body(*at: Expr) -> Scalar:
+        chosen = cast(indices(*at[:axis], *at[axis + 1 :]), DType.I64)
+        wrapped = where(chosen < 0, chosen + depth, chosen)
+        return where(equal(wrapped, scalar(e.index(at[axis]))), values(1), values(0))
+
+    return (builder.output(node, body, hint="one_hot"),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Gather", Kind.INJECTIVE, _gather_infer, _gather_reference, _gather_compute),
+    Operator(
+        "GatherElements", Kind.INJECTIVE, _elements_infer, _elements_reference, _elements_compute
+    ),
+    Operator("GatherND", Kind.INJECTIVE, _nd_infer, _nd_reference, _nd_compute),
+    Operator(
+        "OneHot",
+        Kind.INJECTIVE,
+        _one_hot_infer,
+        _one_hot_reference,
+        _one_hot_compute,
+        frozenset({1}),
+    ),
+)

@@ -1,0 +1,50 @@
+"""Comparisons, logic on bools, and tests of floats."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.pointwise import boolean, pointwise
+from farrier.ops.scalar import Scalar, both, either, equal, invert, number, unequal
+
+
+def _bools(types: Types, attrs: Attrs) -> DType:
+    for position, given in enumerate(types):
+        if given is None or given.dtype is not DType.BOOL:
+            raise Mismatch(f"input {position} is {given and given.dtype}, and must be bool")
+    return DType.BOOL
+
+
+def _is_inf(attrs: Attrs, x: Scalar) -> Scalar:
+    positive = equal(x, math.inf) if attrs.get("detect_positive", 1) else number(False, DType.BOOL)
+    return either(positive, equal(x, -math.inf)) if attrs.get("detect_negative", 1) else positive
+
+
+def _np_is_inf(attrs: Attrs, x: Array) -> Array:
+    positive = np.isposinf(x) & bool(attrs.get("detect_positive", 1))
+    return np.asarray(positive | (np.isneginf(x) & bool(attrs.get("detect_negative", 1))))
+
+
+OPERATORS: tuple[Operator, ...] = (
+    pointwise("Not", lambda attrs, x: invert(x), lambda attrs, x: np.logical_not(x), result=_bools),
+    pointwise("And", lambda attrs, x, y: both(x, y), lambda attrs, x, y: x & y, result=_bools),
+    pointwise("Or", lambda attrs, x, y: either(x, y), lambda attrs, x, y: x | y, result=_bools),
+    pointwise("Xor", lambda attrs, x, y: unequal(x, y), lambda attrs, x, y: x ^ y, result=_bools),
+    pointwise("Equal", lambda attrs, x, y: equal(x, y), lambda attrs, x, y: x == y, result=boolean),
+    pointwise("Less", lambda attrs, x, y: x < y, lambda attrs, x, y: x < y, result=boolean),
+    pointwise(
+        "LessOrEqual", lambda attrs, x, y: x <= y, lambda attrs, x, y: x <= y, result=boolean
+    ),
+    pointwise("Greater", lambda attrs, x, y: x > y, lambda attrs, x, y: x > y, result=boolean),
+    pointwise(
+        "GreaterOrEqual", lambda attrs, x, y: x >= y, lambda attrs, x, y: x >= y, result=boolean
+    ),
+    pointwise(
+        "IsNaN", lambda attrs, x: unequal(x, x), lambda attrs, x: np.isnan(x), result=boolean
+    ),
+    pointwise("IsInf", _is_inf, _np_is_inf, result=boolean),
+)

@@ -1,0 +1,139 @@
+"""Matrix products: MatMul (batched, broadcasting) and Gemm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.expr import Buffer, Expr, Reduce
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import Builder, total, without_halo
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    optional,
+    present,
+    required,
+)
+from farrier.ops.pointwise import broadcast_shapes, first_dtype
+from farrier.ops.scalar import Scalar
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    a, b = required(types, 0), required(types, 1)
+    dtype = first_dtype(types, attrs)
+    if not a.rank or not b.rank:
+        raise Mismatch(f"factors {a.shape} and {b.shape} must not be scalars")
+    left = a.static_shape if a.rank > 1 else (1, *a.static_shape)
+    right = b.static_shape if b.rank > 1 else (*b.static_shape, 1)
+    if left[-1] != right[-2]:
+        raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
+    batch = broadcast_shapes(left[:-2], right[:-2])
+    rows = left[-2:-1] if a.rank > 1 else ()
+    columns = right[-1:] if b.rank > 1 else ()
+    return (TensorType(dtype, (*batch, *rows, *columns)),)
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    with np.errstate(all="ignore"):
+        return (np.asarray(np.matmul(present(arrays, 0), present(arrays, 1))),)
+
+
+def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    a, b = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    rank = node.outputs[0].type.rank
+    rows, columns = int(a.rank > 1), int(b.rank > 1)
+    batch = rank - rows - columns
+
+    def body(*at: Expr) -> Reduce:
+        lead, m, n = at[:batch], at[batch : batch + rows], at[batch + rows :]
+
+        def product(k: Expr) -> Scalar:
+            left = _batch(a.shape[:-2], lead) if rows else ()
+            right = _batch(b.shape[:-2], lead) if columns else ()
+            return a(*left, *m, k) * b(*right, k, *n)
+
+        return total({"k": a.shape[-1]}, product)
+
+    axes = (*(f"b{i}" for i in range(batch)), *("m",) * rows, *("n",) * columns)
+    return (builder.output(node, body, axes=axes),)
+
+
+def _batch(shape: tuple[int, ...], lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
+    """Batch indices of a factor whose batch axes are `shape`, aligned at the end of the output's."""
+    aligned = lead[len(lead) - len(shape) :]
+    return tuple(0 if extent == 1 else i for extent, i in zip(shape, aligned, strict=True))
+
+
+def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    a, b = required(types, 0), required(types, 1)
+    dtype = first_dtype(types, attrs)
+    if a.rank != 2 or b.rank != 2:
+        raise Mismatch(f"factors {a.shape} and {b.shape} must be matrices")
+    rows, inner = a.static_shape[:: -1 if attrs.get("transA", 0) else 1]
+    inner_b, columns = b.static_shape[:: -1 if attrs.get("transB", 0) else 1]
+    if inner != inner_b:
+        raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
+    if len(types) > 2 and types[2] is not None:
+        added = types[2].static_shape
+        if broadcast_shapes(added, (rows, columns)) != (rows, columns):
+            raise Mismatch(f"the addend {added} does not broadcast to {(rows, columns)}")
+    return (TensorType(dtype, (rows, columns)),)
+
+
+def _gemm_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    a, b, c = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    product = (a.T if attrs.get("transA", 0) else a) @ (b.T if attrs.get("transB", 0) else b)
+    product = (product * attrs.get("alpha", 1.0)).astype(a.dtype, copy=False)
+    if c is not None:
+        product = product + (c * attrs.get("beta", 1.0)).astype(a.dtype, copy=False)
+    return (product,)
+
+
+def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    a, b = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    c = builder.optional(node, inputs, 2)
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    trans_a, trans_b = node.attr("transA", 0), node.attr("transB", 0)
+    inner = a.shape[0 if trans_a else 1]
+
+    def body(m: Expr, n: Expr) -> Reduce:
+        def product(k: Expr) -> Scalar:
+            left = a(k, m) if trans_a else a(m, k)
+            return left * (b(n, k) if trans_b else b(k, n))
+
+        return total({"k": inner}, product)
+
+    if c is None and alpha == 1:
+        return (builder.output(node, body, axes=("m", "n")),)
+    out = node.outputs[0].type
+    raw = builder.local(
+        "gemm",
+        out.static_shape,
+        out.dtype,
+        body,
+        axes=("m", "n"),
+        layout=without_halo(out.layout),
+    )
+
+    def epilogue(m: Expr, n: Expr) -> Scalar:
+        value = raw(m, n) if alpha == 1 else raw(m, n) * alpha
+        if c is None or beta == 0:
+            return value
+        addend = c.broadcast(m, n)
+        return value + (addend if beta == 1 else addend * beta)
+
+    return (builder.output(node, epilogue, hint="gemm_bias", axes=("m", "n")),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("MatMul", Kind.CONTRACTION, _infer, _reference, _compute),
+    Operator("Gemm", Kind.CONTRACTION, _gemm_infer, _gemm_reference, _gemm_compute),
+)

@@ -1,0 +1,403 @@
+"""Normalizations. x is [n, c, spatial...]; statistics are over the axes that each one names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr, Reduce
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import Builder, Operand, attributes_of, total
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    NotSupported,
+    Operator,
+    Types,
+    as_ints,
+    normal_axis,
+    optional,
+    present,
+    required,
+)
+from farrier.ops.pointwise import broadcast_shapes
+from farrier.ops.reduce import reduced_shape, reduction_axes
+from farrier.ops.scalar import Scalar, both, magnitude, power, scalar, sqrt, where
+
+
+def _f(attrs: Attrs, name: str, default: float) -> float:
+    value = attrs.get(name, default)
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _per_channel(
+    count: int, axis: int = 1
+) -> Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]:
+    """Types `count` parameters after x, each one element a channel."""
+
+    def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+        x = required(types, 0)
+        if x.rank < 2:
+            raise Mismatch(f"input {x.shape} has no channels")
+        if attrs.get("training_mode", 0):
+            raise NotSupported("training mode: only inference is compiled")
+        for position in range(1, count + 1):
+            given = required(types, position)
+            if given.shape != (x.shape[axis],):
+                raise Mismatch(
+                    f"input {position} has shape {given.shape} for {x.shape[axis]} channels"
+                )
+        return (TensorType(x.dtype, x.shape),)
+
+    return infer
+
+
+def _channels(array: Array, rank: int) -> Array:
+    return array.reshape(-1, *(1,) * (rank - 2))
+
+
+def _batch_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    scale, bias, mean, variance = (_channels(present(arrays, i), x.ndim) for i in range(1, 5))
+    factor = scale / np.sqrt(variance + variance.dtype.type(_f(attrs, "epsilon", 1e-5)))
+    return ((x - mean) * factor + bias,)
+
+
+def _batch_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, scale, bias, mean, variance = (builder.operand(node, inputs, i) for i in range(5))
+    epsilon = _f(attributes_of(node), "epsilon", 1e-5)
+
+    def body(*at: Expr) -> Scalar:
+        c = at[1]
+        return (x(*at) - mean(c)) * (scale(c) / sqrt(variance(c) + epsilon)) + bias(c)
+
+    return (builder.output(node, body),)
+
+
+def _standardize(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    mean = np.mean(x, axis=axes, keepdims=True)
+    variance = np.mean((x - mean) ** 2, axis=axes, keepdims=True)
+    return np.asarray((x - mean) / np.sqrt(variance + x.dtype.type(epsilon)))
+
+
+class _Moments:
+    """Stages with the mean and the variance of `x` over `axes`, kept with extent 1 as numpy would."""
+
+    def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...]) -> None:
+        self.x, self.axes = x, axes
+        shape, ranges = reduced_shape(x.shape, axes, True), reduction_axes(x.shape, axes)
+        self.count = 1
+        for extent in ranges.values():
+            self.count *= extent
+
+        def element(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            inner = iter(reduced)
+            return tuple(next(inner) if axis in axes else i for axis, i in enumerate(at))
+
+        def summed(*at: Expr) -> Reduce:
+            return total(ranges, lambda *r: x(*element(at, r)))
+
+        sums = builder.local("sum", shape, x.dtype, summed)
+        self._mean = builder.local("mean", shape, x.dtype, lambda *at: sums(*at) / self.count)
+
+        def squared(*at: Expr) -> Reduce:
+            def deviation(*reduced: Expr) -> Scalar:
+                difference = x(*element(at, reduced)) - self._mean(*at)
+                return difference * difference
+
+            return total(ranges, deviation)
+
+        self._squares = builder.local("square_sum", shape, x.dtype, squared)
+
+    def standard(self, at: tuple[Expr, ...], epsilon: float) -> Scalar:
+        """(x − mean) / √(variance + epsilon) at `at`."""
+        row = tuple(e.index(0) if a in self.axes else i for a, i in enumerate(at))
+        deviation = sqrt(self._squares(*row) / self.count + epsilon)
+        return (self.x(*at) - self._mean(*row)) / deviation
+
+
+def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    normal = _standardize(x, tuple(range(2, x.ndim)), _f(attrs, "epsilon", 1e-5))
+    scale, bias = (_channels(present(arrays, i), x.ndim) for i in (1, 2))
+    return (normal * scale + bias,)
+
+
+def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
+    moments = _Moments(builder, x, tuple(range(2, x.rank)))
+    epsilon = _f(attributes_of(node), "epsilon", 1e-5)
+
+    def body(*at: Expr) -> Scalar:
+        return moments.standard(at, epsilon) * scale(at[1]) + bias(at[1])
+
+    return (builder.output(node, body),)
+
+
+def _groups(attrs: Attrs, channels: int) -> int:
+    groups = attrs["num_groups"]
+    assert isinstance(groups, int)
+    if groups < 1 or channels % groups:
+        raise Mismatch(f"{channels} channels do not divide into {groups} groups")
+    return groups
+
+
+def _group_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    result = _per_channel(2)(types, constants, attrs)
+    _groups(attrs, required(types, 0).static_shape[1])
+    return result
+
+
+def _group_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    grouped = x.reshape(len(x), _groups(attrs, x.shape[1]), -1)
+    normal = _standardize(grouped, (2,), _f(attrs, "epsilon", 1e-5)).reshape(x.shape)
+    scale, bias = (_channels(present(arrays, i), x.ndim) for i in (1, 2))
+    return (normal * scale + bias,)
+
+
+def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
+    attrs = attributes_of(node)
+    size = x.shape[1] // _groups(attrs, x.shape[1])
+    epsilon = _f(attrs, "epsilon", 1e-5)
+    shape = (x.shape[0], x.shape[1] // size)
+    ranges = {"rc": size, **reduction_axes(x.shape, tuple(range(2, x.rank)))}
+    count = 1
+    for extent in ranges.values():
+        count *= extent
+
+    def element(n: Expr, g: Expr, reduced: tuple[Expr, ...]) -> Scalar:
+        return x(n, e.add(e.mul(g, size), reduced[0]), *reduced[1:])
+
+    sums = builder.local(
+        "sum", shape, x.dtype, lambda n, g: total(ranges, lambda *r: element(n, g, r))
+    )
+    mean = builder.local("mean", shape, x.dtype, lambda n, g: sums(n, g) / count)
+
+    def squared(n: Expr, g: Expr) -> Reduce:
+        def deviation(*reduced: Expr) -> Scalar:
+            difference = element(n, g, reduced) - mean(n, g)
+            return difference * difference
+
+        return total(ranges, deviation)
+
+    squares = builder.local("square_sum", shape, x.dtype, squared)
+
+    def body(n: Expr, c: Expr, *at: Expr) -> Scalar:
+        g = e.floordiv(c, size)
+        normal = (x(n, c, *at) - mean(n, g)) / sqrt(squares(n, g) / count + epsilon)
+        return normal * scale(c) + bias(c)
+
+    return (builder.output(node, body),)
+
+
+def _trailing(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    axis = attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    return tuple(range(normal_axis(axis, rank), rank))
+
+
+def _layer_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    axes = _trailing(attrs, x.rank)
+    required(types, 1)
+    for position, given in enumerate(types[1:], 1):
+        if given is not None:
+            whole = x.static_shape
+            if broadcast_shapes(given.static_shape, whole) != whole:
+                raise Mismatch(
+                    f"input {position} of shape {given.shape} does not broadcast to {x.shape}, "
+                    f"normalized over axes {axes}"
+                )
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _layer_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, scale, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    normal = _standardize(x, _trailing(attrs, x.ndim), _f(attrs, "epsilon", 1e-5)) * scale
+    return (normal if bias is None else normal + bias,)
+
+
+def _layer_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    bias, attrs = builder.optional(node, inputs, 2), attributes_of(node)
+    moments = _Moments(builder, x, _trailing(attrs, x.rank))
+    epsilon = _f(attrs, "epsilon", 1e-5)
+
+    def body(*at: Expr) -> Scalar:
+        value = moments.standard(at, epsilon) * scale.broadcast(*at)
+        return value if bias is None else value + bias.broadcast(*at)
+
+    return (builder.output(node, body),)
+
+
+def _rms_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, scale = present(arrays, 0), present(arrays, 1)
+    square = np.mean(x * x, axis=_trailing(attrs, x.ndim), keepdims=True)
+    return (x / np.sqrt(square + x.dtype.type(_f(attrs, "epsilon", 1e-5))) * scale,)
+
+
+def _squares(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) -> Operand:
+    """A stage with Σ|x|^p over `axes`, kept with extent 1."""
+    ranges = reduction_axes(x.shape, axes)
+
+    def body(*at: Expr) -> Reduce:
+        def element(*reduced: Expr) -> Scalar:
+            inner = iter(reduced)
+            value = x(*(next(inner) if a in axes else i for a, i in enumerate(at)))
+            return value * value if p == 2 else magnitude(value)
+
+        return total(ranges, element)
+
+    return builder.local("square_sum", reduced_shape(x.shape, axes, True), x.dtype, body)
+
+
+def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    attrs = attributes_of(node)
+    axes, epsilon = _trailing(attrs, x.rank), _f(attrs, "epsilon", 1e-5)
+    squares = _squares(builder, x, axes)
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+
+    def body(*at: Expr) -> Scalar:
+        row = (0 if a in axes else i for a, i in enumerate(at))
+        return x(*at) / sqrt(squares(*row) / count + epsilon) * scale.broadcast(*at)
+
+    return (builder.output(node, body),)
+
+
+def _p(attrs: Attrs) -> int:
+    p = attrs.get("p", 2)
+    if p not in (1, 2):
+        raise Mismatch(f"p is {p}, and must be 1 or 2")
+    assert isinstance(p, int)
+    return p
+
+
+def _lp_axis(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    axis = attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    return (normal_axis(axis, rank),)
+
+
+def _lp_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, p = present(arrays, 0), _p(attrs)
+    axis = _lp_axis(attrs, x.ndim)
+    norm = np.sum(np.abs(x) ** p, axis=axis, keepdims=True)
+    norm = norm if p == 1 else np.sqrt(norm)
+    return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
+
+
+def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
+    p, axes = _p(attrs), _lp_axis(attrs, x.rank)
+    sums = _squares(builder, x, axes, p)
+
+    def body(*at: Expr) -> Scalar:
+        norm = sums(*(0 if a in axes else i for a, i in enumerate(at)))
+        return where(norm > 0, x(*at) / (norm if p == 1 else sqrt(norm)), 0)
+
+    return (builder.output(node, body),)
+
+
+def _mean_variance_axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    return tuple(sorted(normal_axis(a, rank) for a in as_ints(attrs.get("axes", (0, 2, 3)))))
+
+
+def _mean_variance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    moments = _Moments(builder, x, _mean_variance_axes(attributes_of(node), x.rank))
+    return (builder.output(node, lambda *at: moments.standard(at, _MVN_EPSILON)),)
+
+
+def _mean_variance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    return (_standardize(x, _mean_variance_axes(attrs, x.ndim), _MVN_EPSILON),)
+
+
+_MVN_EPSILON = 1e-9  # ONNX adds it to the deviation; beside a variance it is the same to rounding
+
+
+def _neighbours(attrs: Attrs) -> tuple[int, int, int]:
+    """Channels of a local response, and how many of them lie before and after the centre."""
+    size = attrs["size"]
+    assert isinstance(size, int)
+    return size, (size - 1) // 2, size - 1 - (size - 1) // 2
+
+
+def _lrn_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    size, before, after = _neighbours(attrs)
+    widths = [(0, 0), (before, after), *((0, 0),) * (x.ndim - 2)]
+    squares = np.pad(x * x, widths)
+    sums = sum((squares[:, k : k + x.shape[1]] for k in range(1, size)), squares[:, : x.shape[1]])
+    alpha, beta = _f(attrs, "alpha", 1e-4), _f(attrs, "beta", 0.75)
+    response = sums * x.dtype.type(alpha / size) + x.dtype.type(_f(attrs, "bias", 1.0))
+    return (x / response ** x.dtype.type(beta),)
+
+
+def _lrn_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
+    size, before, _ = _neighbours(attrs)
+
+    def summed(n: Expr, c: Expr, *at: Expr) -> Reduce:
+        def square(k: Expr) -> Scalar:
+            channel = e.sub(e.add(c, k), before)
+            value = x(n, channel, *at)
+            low = scalar(e.Binary(e.BinaryOp.LE, e.index(0), channel))
+            inside = both(low, scalar(e.less(channel, x.shape[1])))
+            return where(inside, value * value, 0)
+
+        return total({"k": size}, square)
+
+    squares = builder.local("square_sum", x.shape, x.dtype, summed)
+    alpha, beta = _f(attrs, "alpha", 1e-4), _f(attrs, "beta", 0.75)
+
+    def body(*at: Expr) -> Scalar:
+        response = squares(*at) * (alpha / size) + _f(attrs, "bias", 1.0)
+        return x(*at) / power(response, beta)
+
+    return (builder.output(node, body),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "BatchNormalization", Kind.ELEMENTWISE, _per_channel(4), _batch_reference, _batch_compute
+    ),
+    Operator(
+        "InstanceNormalization",
+        Kind.REDUCTION,
+        _per_channel(2),
+        _instance_reference,
+        _instance_compute,
+    ),
+    Operator("GroupNormalization", Kind.REDUCTION, _group_infer, _group_reference, _group_compute),
+    Operator("LayerNormalization", Kind.REDUCTION, _layer_infer, _layer_reference, _layer_compute),
+    Operator("RMSNormalization", Kind.REDUCTION, _layer_infer, _rms_reference, _rms_compute),
+    Operator("LpNormalization", Kind.REDUCTION, _same, _lp_reference, _lp_compute),
+    Operator(
+        "MeanVarianceNormalization",
+        Kind.REDUCTION,
+        _same,
+        _mean_variance_reference,
+        _mean_variance_compute,
+    ),
+    Operator("LRN", Kind.REDUCTION, _same, _lrn_reference, _lrn_compute),
+)

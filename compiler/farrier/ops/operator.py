@@ -1,0 +1,123 @@
+"""What an operator is: a name, a kind for the fusion pass, and three rules.
+
+Attributes reach the rules as a mapping; constants that an operator reads while types are inferred (a
+Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier.ir.expr import Buffer
+from farrier.ir.graph import Attribute, Node
+from farrier.ir.types import TensorType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from farrier.ops.builder import Builder
+
+    Array: TypeAlias = npt.NDArray[Any]
+else:
+    Array = Any
+
+Attrs: TypeAlias = Mapping[str, Attribute]
+Types: TypeAlias = Sequence[TensorType | None]
+Constants: TypeAlias = Mapping[int, Array]
+Arrays: TypeAlias = Sequence[Array | None]
+Buffers: TypeAlias = Sequence[Buffer | None]
+Infer: TypeAlias = Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]
+Reference: TypeAlias = Callable[[Arrays, Attrs], tuple[Array, ...]]
+Compute: TypeAlias = Callable[["Builder", Node, Buffers], tuple[Buffer, ...]]
+
+
+class Kind(enum.StrEnum):
+    """How an operator's output elements depend on its inputs; decides what may fuse with what."""
+
+    ELEMENTWISE = "elementwise"  # output[i] reads every input at i, or at i broadcast
+    INJECTIVE = "injective"  # output[i] is one input element, found by index arithmetic
+    REDUCTION = "reduction"  # output[i] reads many elements of one input
+    CONTRACTION = "contraction"  # a sum of products of two inputs
+    VIEW = "view"  # the same elements in the same row-major order
+    OPAQUE = "opaque"  # known only as a constant: Shape, Range
+
+
+class Mismatch(ValueError):
+    """Two facts about a node clash; the message names both. The caller adds the node."""
+
+
+class NotStatic(ValueError):
+    """A shape depends on a value that is known only at run time."""
+
+
+class NotSupported(ValueError):
+    """A legal form of a known operator that Farrier does not compile."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of ONNX's newest opset, or of Farrier's own.
+
+    `infer(types, constants, attrs)` gives the outputs' types; omitted inputs are None, known values
+    are in `constants` by position. Raises Mismatch, NotStatic or NotSupported.
+    `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
+    `compute(builder, node, buffers)` declares the stages; None where the operator is only ever folded.
+    `static` are the positions of operands whose value must be known when compiling: they are constants
+    of the region that holds the node, never buffers.
+    `explicit(types, attrs)` gives the attributes with every default written out.
+    """
+
+    name: str
+    kind: Kind
+    infer: Infer
+    reference: Reference
+    compute: Compute | None
+    static: frozenset[int] = frozenset()
+    explicit: Callable[[Types, Attrs], Attrs] | None = None
+
+
+def required(types: Types, position: int) -> TensorType:
+    """The type of an input that may not be omitted."""
+    found = types[position] if position < len(types) else None
+    if found is None:
+        raise Mismatch(f"input {position} is required but omitted")
+    return found
+
+
+def present(arrays: Arrays, position: int) -> Array:
+    """The array of an input that may not be omitted."""
+    found = arrays[position] if position < len(arrays) else None
+    if found is None:
+        raise Mismatch(f"input {position} is required but omitted")
+    return found
+
+
+def optional(arrays: Arrays, position: int) -> Array | None:
+    """The array of an input that may be omitted."""
+    return arrays[position] if position < len(arrays) else None
+
+
+def static_ints(
+    types: Types, constants: Constants, position: int, what: str
+) -> tuple[int, ...] | None:
+    """The value of an integer operand, flattened; None where it is omitted, NotStatic where unknown."""
+    if position >= len(types) or types[position] is None:
+        return None
+    if position not in constants:
+        raise NotStatic(f"its {what} (input {position}) depends on data known only at run time")
+    return tuple(int(v) for v in constants[position].reshape(-1))
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front; raises Mismatch where the tensor has no such axis."""
+    if not -rank <= axis < max(rank, 1):
+        raise Mismatch(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank if rank else 0
+
+
+def as_ints(value: Any) -> tuple[int, ...]:
+    """An attribute that is a list of integers."""
+    return tuple(int(v) for v in value)

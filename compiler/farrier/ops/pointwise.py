@@ -1,0 +1,85 @@
+"""How a scalar formula becomes an elementwise operator with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    required,
+)
+from farrier.ops.scalar import Scalar
+
+Formula: TypeAlias = Callable[..., Scalar]  # (attrs, *operands)
+Numpy: TypeAlias = Callable[..., Array]  # (attrs, *arrays)
+Result: TypeAlias = Callable[[Types, Attrs], DType]
+
+
+def first_dtype(types: Types, attrs: Attrs) -> DType:
+    """All inputs have one dtype, and so has the output."""
+    dtype = required(types, 0).dtype
+    for position, other in enumerate(types):
+        if other is not None and other.dtype is not dtype:
+            raise Mismatch(f"input 0 is {dtype} and input {position} is {other.dtype}")
+    return dtype
+
+
+def boolean(types: Types, attrs: Attrs) -> DType:
+    """Inputs of one dtype; the output is bool."""
+    first_dtype(types, attrs)
+    return DType.BOOL
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Numpy's broadcasting; raises Mismatch naming the two shapes that clash."""
+    result: tuple[int, ...] = ()
+    for shape in shapes:
+        rank = max(len(result), len(shape))
+        left, right = ((1,) * (rank - len(s)) + s for s in (result, shape))
+        if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
+            raise Mismatch(f"shapes {result} and {shape} do not broadcast")
+        result = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+    return result
+
+
+def pointwise(
+    name: str, formula: Formula, reference: Numpy, *, result: Result = first_dtype
+) -> Operator:
+    """The operator whose element is `formula(attrs, *inputs)`; numpy says the same by `reference`."""
+
+    def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+        if not types:
+            raise Mismatch("it has no inputs")
+        given = [t for t in types if t is not None]
+        dtype = result(types, attrs)
+        return (TensorType(dtype, broadcast_shapes(*(t.static_shape for t in given))),)
+
+    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            return (np.asarray(reference(attrs, *arrays)),)
+
+    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+        attrs = attributes_of(node)
+        operands = [builder.optional(node, inputs, i) for i in range(len(node.inputs))]
+
+        def body(*indices: Expr) -> Scalar:
+            return formula(attrs, *(o and o.broadcast(*indices) for o in operands))
+
+        return (builder.output(node, body),)
+
+    return Operator(name, Kind.ELEMENTWISE, infer, refer, compute)

@@ -1,0 +1,358 @@
+"""Reductions over axes: Reduce*, ArgMax and ArgMin, global pools, running sums."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    normal_axis,
+    optional,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.scalar import (
+    Scalar,
+    either,
+    equal,
+    exp,
+    log,
+    magnitude,
+    power,
+    scalar,
+    sqrt,
+    unequal,
+    where,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rule:
+    """`after(combine over before(x), count)`; `before` and `after` are elementwise."""
+
+    combine: ReduceOp
+    numpy: Callable[[Array, tuple[int, ...]], Array]  # keeps the reduced axes
+    before: Callable[[Scalar], Scalar] = lambda x: x
+    after: Callable[[Scalar, int], Scalar] | None = None
+
+
+def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
+    """The axes to reduce, sorted; all of them where none are given."""
+    if not given:
+        return () if attrs.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    axes = sorted(normal_axis(axis, rank) for axis in given)
+    if len(set(axes)) != len(axes):
+        raise Mismatch(f"axes {given} of a tensor of rank {rank} repeat one")
+    return tuple(axes)
+
+
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keep: bool) -> tuple[int, ...]:
+    if keep:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    axes = _axes(static_ints(types, constants, 1, "axes"), x.rank, attrs)
+    keep = bool(attrs.get("keepdims", 1))
+    return (TensorType(x.dtype, reduced_shape(x.static_shape, axes, keep)),)
+
+
+def input_index(
+    axes: tuple[int, ...], rank: int, at: tuple[Expr, ...], reduced: tuple[Expr, ...], keep: bool
+) -> tuple[Expr, ...]:
+    """The input index of output index `at` and reduction index `reduced`."""
+    inner, outer = iter(reduced), iter(at)
+    index = []
+    for axis in range(rank):
+        if axis in axes:
+            index.append(next(inner))
+            if keep:
+                next(outer)
+        else:
+            index.append(next(outer))
+    return tuple(index)
+
+
+def reduction_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, int]:
+    return {f"r{axis}": shape[axis] for axis in axes}
+
+
+def _operator(name: str, rule: _Rule) -> Operator:
+    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+        x, given = present(arrays, 0), optional(arrays, 1)
+        axes = _axes(None if given is None else tuple(given.reshape(-1).tolist()), x.ndim, attrs)
+        with np.errstate(all="ignore"):
+            result = rule.numpy(x, axes)
+        shape = reduced_shape(x.shape, axes, bool(attrs.get("keepdims", 1)))
+        return (np.asarray(result).astype(x.dtype, copy=False).reshape(shape),)
+
+    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+        x = builder.operand(node, inputs, 0)
+        axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
+        return (_stages(builder, node, x, axes, bool(node.attr("keepdims", 1)), rule),)
+
+    return Operator(name, Kind.REDUCTION, _infer, refer, compute, static=frozenset({1}))
+
+
+def _stages(
+    builder: Builder, node: Node, x: Operand, axes: tuple[int, ...], keep: bool, rule: _Rule
+) -> Buffer:
+    """The reduction, and a stage for what follows it."""
+    ranges = reduction_axes(x.shape, axes)
+    count = 1
+    for extent in ranges.values():
+        count *= extent
+
+    def body(*at: Expr) -> Scalar | Reduce:
+        def element(*reduced: Expr) -> Scalar:
+            return rule.before(x(*input_index(axes, x.rank, at, reduced, keep)))
+
+        return reduce(rule.combine, ranges, element) if ranges else element()
+
+    after = rule.after
+    if after is None:
+        return builder.output(node, body)
+    out = node.outputs[0].type
+    raw = builder.local(
+        f"{rule.combine}", out.static_shape, out.dtype, body, layout=without_halo(out.layout)
+    )
+    return builder.output(node, lambda *at: after(raw(*at), count))
+
+
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+    high = np.max(x, axis=axes, keepdims=True)
+    shift = np.where(np.isfinite(high), high, 0)
+    return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
+
+
+def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    """log Σ e^(x − max) + max, which does not overflow."""
+    x = builder.operand(node, inputs, 0)
+    axes = _axes(builder.static(node, 1), x.rank, attributes_of(node))
+    keep = bool(node.attr("keepdims", 1))
+    ranges, out = reduction_axes(x.shape, axes), node.outputs[0].type
+
+    def at_input(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> Scalar:
+        return x(*input_index(axes, x.rank, at, reduced, keep))
+
+    high = builder.local(
+        "max",
+        out.static_shape,
+        out.dtype,
+        lambda *at: reduce(ReduceOp.MAX, ranges, lambda *r: at_input(at, r)),
+    )
+
+    def shift(at: tuple[Expr, ...]) -> Scalar:
+        value = high(*at)
+        return where(equal(value - value, 0), value, 0)  # infinite or NaN: no shift
+
+    sums = builder.local(
+        "sum",
+        out.static_shape,
+        out.dtype,
+        lambda *at: total(ranges, lambda *r: exp(at_input(at, r) - shift(at))),
+    )
+    return (builder.output(node, lambda *at: log(sums(*at)) + shift(at)),)
+
+
+def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    axis = normal_axis(_axis(attrs), x.rank)
+    shape = reduced_shape(x.static_shape, (axis,), bool(attrs.get("keepdims", 1)))
+    return (TensorType(DType.I64, shape),)
+
+
+def _axis(attrs: Attrs) -> int:
+    axis = attrs.get("axis", 0)
+    assert isinstance(axis, int)
+    return axis
+
+
+def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
+    """The position of the extreme element (of the first NaN, where there is one)."""
+
+    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+        x = present(arrays, 0)
+        axis = normal_axis(_axis(attrs), x.ndim)
+        if attrs.get("select_last_index", 0):
+            found = x.shape[axis] - 1 - numpy(np.flip(x, axis), axis=axis)
+        else:
+            found = numpy(x, axis=axis)
+        shape = reduced_shape(x.shape, (axis,), bool(attrs.get("keepdims", 1)))
+        return (np.asarray(found, np.int64).reshape(shape),)
+
+    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+        x = builder.operand(node, inputs, 0)
+        axis = normal_axis(_axis(attributes_of(node)), x.rank)
+        keep, shape = bool(node.attr("keepdims", 1)), node.outputs[0].type.static_shape
+        ranges = {"r": x.shape[axis]}
+        last = bool(node.attr("select_last_index", 0))
+
+        def element(at: tuple[Expr, ...], r: Expr) -> Scalar:
+            return x(*input_index((axis,), x.rank, at, (r,), keep))
+
+        best = builder.local(
+            str(combine),
+            shape,
+            x.dtype,
+            lambda *at: reduce(combine, ranges, lambda r: element(at, r)),
+        )
+
+        def position(*at: Expr) -> Reduce:
+            def candidate(r: Expr) -> Scalar:
+                value = element(at, r)
+                hit = equal(value, best(*at))
+                hit = either(hit, unequal(value, value)) if x.dtype.is_float else hit
+                return where(hit, scalar(r), -1 if last else x.shape[axis])
+
+            return reduce(ReduceOp.MAX if last else ReduceOp.MIN, ranges, candidate)
+
+        return (builder.output(node, position),)
+
+    return Operator(name, Kind.REDUCTION, _arg_infer, refer, compute)
+
+
+def _global(name: str, rule: _Rule) -> Operator:
+    """A pool over all of the spatial axes, which stay with extent 1."""
+
+    def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+        x = required(types, 0)
+        if x.rank < 3:
+            raise Mismatch(f"input {x.shape} has no spatial axis")
+        return (TensorType(x.dtype, (*x.shape[:2], *(1,) * (x.rank - 2))),)
+
+    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+        x = present(arrays, 0)
+        return (rule.numpy(x, tuple(range(2, x.ndim))).astype(x.dtype, copy=False),)
+
+    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+        x = builder.operand(node, inputs, 0)
+        return (_stages(builder, node, x, tuple(range(2, x.rank)), True, rule),)
+
+    return Operator(name, Kind.REDUCTION, infer, refer, compute)
+
+
+def _global_lp(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, p = present(arrays, 0), _p(attrs)
+    sums = np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
+    return (np.asarray(sums ** x.dtype.type(1 / p)),)
+
+
+def _p(attrs: Attrs) -> int:
+    p = attrs.get("p", 2)
+    assert isinstance(p, int)
+    return p
+
+
+def _global_lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, p = builder.operand(node, inputs, 0), _p(attributes_of(node))
+    rule = _Rule(
+        ReduceOp.SUM,
+        _MEAN.numpy,
+        lambda value: power(magnitude(value), p),
+        lambda value, count: power(value, 1 / p),
+    )
+    return (_stages(builder, node, x, tuple(range(2, x.rank)), True, rule),)
+
+
+def _running_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    for axis in static_ints(types, constants, 1, "axis") or ():
+        normal_axis(axis, x.rank)
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _running_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    axis = int(present(arrays, 1).reshape(-1)[0])
+    flipped = np.flip(x, axis) if attrs.get("reverse", 0) else x
+    result = np.cumsum(flipped, axis=axis, dtype=x.dtype)
+    result = result - flipped if attrs.get("exclusive", 0) else result
+    return (np.flip(result, axis) if attrs.get("reverse", 0) else result,)
+
+
+def _running_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    axis = normal_axis((builder.static(node, 1) or (0,))[0], x.rank)
+    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+
+    def body(*at: Expr) -> Reduce:
+        def element(r: Expr) -> Scalar:
+            low, high = (at[axis], r) if reverse else (r, at[axis])
+            op = e.BinaryOp.LT if exclusive else e.BinaryOp.LE
+            counted = scalar(e.Binary(op, low, high))
+            return where(counted, x(*at[:axis], r, *at[axis + 1 :]), 0)
+
+        return total({"r": x.shape[axis]}, element)
+
+    return (builder.output(node, body),)
+
+
+def _keep(function: Callable[..., Array]) -> Callable[[Array, tuple[int, ...]], Array]:
+    return lambda x, axes: np.asarray(function(x, axis=axes, keepdims=True))
+
+
+_SUM = _keep(np.sum)
+_MEAN = _Rule(ReduceOp.SUM, _keep(np.mean), after=lambda x, count: x / count)
+_MAXIMUM = _Rule(ReduceOp.MAX, _keep(np.max))
+
+OPERATORS: tuple[Operator, ...] = (
+    _operator("ReduceSum", _Rule(ReduceOp.SUM, _SUM)),
+    _operator("ReduceMean", _MEAN),
+    _operator("ReduceMax", _MAXIMUM),
+    _operator("ReduceMin", _Rule(ReduceOp.MIN, _keep(np.min))),
+    _operator("ReduceProd", _Rule(ReduceOp.PROD, _keep(np.prod))),
+    _operator("ReduceL1", _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude)),
+    _operator(
+        "ReduceL2",
+        _Rule(
+            ReduceOp.SUM,
+            lambda x, a: np.sqrt(_SUM(x * x, a)),
+            lambda x: x * x,
+            lambda x, count: sqrt(x),
+        ),
+    ),
+    _operator("ReduceSumSquare", _Rule(ReduceOp.SUM, lambda x, a: _SUM(x * x, a), lambda x: x * x)),
+    _operator(
+        "ReduceLogSum",
+        _Rule(ReduceOp.SUM, lambda x, a: np.log(_SUM(x, a)), after=lambda x, count: log(x)),
+    ),
+    dataclasses.replace(
+        _operator("ReduceLogSumExp", _Rule(ReduceOp.SUM, _log_sum_exp)),
+        compute=_log_sum_exp_compute,
+    ),
+    _arg("ArgMax", ReduceOp.MAX, np.argmax),
+    _arg("ArgMin", ReduceOp.MIN, np.argmin),
+    _global("GlobalAveragePool", _MEAN),
+    _global("GlobalMaxPool", _MAXIMUM),
+    dataclasses.replace(
+        _global("GlobalLpPool", _MEAN), reference=_global_lp, compute=_global_lp_compute
+    ),
+    Operator(
+        "CumSum",
+        Kind.REDUCTION,
+        _running_infer,
+        _running_reference,
+        _running_compute,
+        static=frozenset({1}),
+    ),
+)

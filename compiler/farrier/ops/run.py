@@ -1,0 +1,54 @@
+"""Runs graphs in numpy, operator by operator: the meaning of a model, against which code is verified.
+
+Layouts are ignored (arrays are logical), so the same functions run a graph before and after any pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from farrier.ir.graph import Graph, Node
+from farrier.ops.operator import Array
+from farrier.ops.registry import lookup
+
+
+def run_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The outputs of one node; a node with a region (`Fused`) runs the region."""
+    if node.regions:
+        (region,) = node.regions
+        given = [array for array in arrays if array is not None]
+        names = (value.name for value in region.inputs)
+        return tuple(run_graph(region, dict(zip(names, given, strict=True))).values())
+    return lookup(node.op).reference(arrays, dict(node.attrs))
+
+
+def run_graph(graph: Graph, inputs: Mapping[str, Array], *, wide: bool = False) -> dict[str, Array]:
+    """The graph's outputs by value name, in order. `inputs` are by value name.
+
+    `wide` computes every f32 tensor in float64, for a reference whose own rounding does not count.
+    """
+    arrays: dict[str, Array] = {**graph.constant_data(), **inputs}
+    if wide:
+        arrays = {name: _widen(array) for name, array in arrays.items()}
+    readers: dict[str, int] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers[value.name] = readers.get(value.name, 0) + 1
+    kept = {value.name for value in graph.outputs}
+    for node in graph.nodes:
+        results = run_node(node, [v and arrays[v.name] for v in node.inputs])
+        for value, result in zip(node.outputs, results, strict=False):
+            arrays[value.name] = _widen(result) if wide else result
+        for value in node.inputs:  # free what nobody reads any more
+            if value is not None:
+                readers[value.name] -= 1
+                if not readers[value.name] and value.name not in kept:
+                    arrays.pop(value.name, None)
+    return {value.name: arrays[value.name] for value in graph.outputs}
+
+
+def _widen(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype == np.float32 else array

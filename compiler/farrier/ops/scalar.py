@@ -1,0 +1,175 @@
+"""Scalar formulas in ordinary notation: `1 / (1 + exp(-x))` builds the expression tree.
+
+A number beside a Scalar takes the Scalar's dtype. Only operators' `compute` rules use this; the IR
+itself stays plain data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp
+from farrier.ir.types import DType
+
+Number: TypeAlias = int | float | bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scalar:
+    """An expression together with its dtype."""
+
+    expr: Expr
+    dtype: DType
+
+    def __add__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.ADD, self, other)
+
+    def __radd__(self, other: Number) -> Scalar:
+        return binary(BinaryOp.ADD, number(other, self.dtype), self)
+
+    def __sub__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.SUB, self, other)
+
+    def __rsub__(self, other: Number) -> Scalar:
+        return binary(BinaryOp.SUB, number(other, self.dtype), self)
+
+    def __mul__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.MUL, self, other)
+
+    def __rmul__(self, other: Number) -> Scalar:
+        return binary(BinaryOp.MUL, number(other, self.dtype), self)
+
+    def __truediv__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.DIV, self, other)
+
+    def __rtruediv__(self, other: Number) -> Scalar:
+        return binary(BinaryOp.DIV, number(other, self.dtype), self)
+
+    def __neg__(self) -> Scalar:
+        return unary(UnaryOp.NEG, self)
+
+    def __lt__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.LT, self, other)
+
+    def __le__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.LE, self, other)
+
+    def __gt__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.LT, coerce(other, self.dtype), self)
+
+    def __ge__(self, other: Operand) -> Scalar:
+        return binary(BinaryOp.LE, coerce(other, self.dtype), self)
+
+
+Operand: TypeAlias = Scalar | Number
+
+
+def scalar(expr: Expr) -> Scalar:
+    """An expression as an operand of formulas."""
+    return Scalar(expr, e.dtype_of(expr))
+
+
+def number(value: Number, dtype: DType) -> Scalar:
+    """A literal of the given dtype."""
+    if dtype is DType.BOOL:
+        return Scalar(Const(bool(value), dtype), dtype)
+    return Scalar(Const(float(value) if dtype.is_float else int(value), dtype), dtype)
+
+
+def coerce(value: Operand, dtype: DType) -> Scalar:
+    return value if isinstance(value, Scalar) else number(value, dtype)
+
+
+def unary(op: UnaryOp, x: Scalar) -> Scalar:
+    return Scalar(Unary(op, x.expr), x.dtype)
+
+
+def binary(op: BinaryOp, x: Scalar, y: Operand) -> Scalar:
+    right = coerce(y, x.dtype)
+    return Scalar(Binary(op, x.expr, right.expr), DType.BOOL if op.is_comparison else x.dtype)
+
+
+def exp(x: Scalar) -> Scalar:
+    return unary(UnaryOp.EXP, x)
+
+
+def log(x: Scalar) -> Scalar:
+    return unary(UnaryOp.LOG, x)
+
+
+def sqrt(x: Scalar) -> Scalar:
+    return unary(UnaryOp.SQRT, x)
+
+
+def tanh(x: Scalar) -> Scalar:
+    return unary(UnaryOp.TANH, x)
+
+
+def erf(x: Scalar) -> Scalar:
+    return unary(UnaryOp.ERF, x)
+
+
+def magnitude(x: Scalar) -> Scalar:
+    return unary(UnaryOp.ABS, x)
+
+
+def floor(x: Scalar) -> Scalar:
+    return unary(UnaryOp.FLOOR, x)
+
+
+def ceil(x: Scalar) -> Scalar:
+    return unary(UnaryOp.CEIL, x)
+
+
+def invert(x: Scalar) -> Scalar:
+    """Logical not."""
+    return unary(UnaryOp.NOT, x)
+
+
+def minimum(x: Scalar, y: Operand) -> Scalar:
+    return binary(BinaryOp.MIN, x, y)
+
+
+def maximum(x: Scalar, y: Operand) -> Scalar:
+    return binary(BinaryOp.MAX, x, y)
+
+
+def power(x: Scalar, y: Operand) -> Scalar:
+    return binary(BinaryOp.POW, x, y)
+
+
+def remainder(x: Scalar, y: Operand) -> Scalar:
+    """Integer remainder with the divisor's sign."""
+    return binary(BinaryOp.MOD, x, y)
+
+
+def equal(x: Scalar, y: Operand) -> Scalar:
+    return binary(BinaryOp.EQ, x, y)
+
+
+def unequal(x: Scalar, y: Operand) -> Scalar:
+    return binary(BinaryOp.NE, x, y)
+
+
+def both(x: Scalar, y: Scalar) -> Scalar:
+    return binary(BinaryOp.AND, x, y)
+
+
+def either(x: Scalar, y: Scalar) -> Scalar:
+    return binary(BinaryOp.OR, x, y)
+
+
+def where(condition: Scalar, then: Scalar, otherwise: Operand) -> Scalar:
+    other = coerce(otherwise, then.dtype)
+    return Scalar(Select(condition.expr, then.expr, other.expr), then.dtype)
+
+
+def cast(x: Scalar, dtype: DType) -> Scalar:
+    return x if x.dtype is dtype else Scalar(Cast(dtype, x.expr), dtype)
+
+
+def truncate(x: Scalar) -> Scalar:
+    """Rounds a float towards zero."""
+    return where(x < 0, ceil(x), floor(x))

@@ -1,0 +1,336 @@
+"""Cutting tensors apart and joining them: Concat, Split, Slice, Pad, Trilu."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import Builder, Operand, attributes_of
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    normal_axis,
+    optional,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.pointwise import first_dtype
+from farrier.ops.scalar import Scalar, both, number, scalar, where
+
+
+def _axis(attrs: Attrs, rank: int, default: int = 0) -> int:
+    axis = attrs.get("axis", default)
+    assert isinstance(axis, int)
+    return normal_axis(axis, rank)
+
+
+def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    first, dtype = required(types, 0), first_dtype(types, attrs)
+    axis = _axis(attrs, first.rank)
+    whole = 0
+    for position in range(len(types)):
+        part = required(types, position)
+        if part.rank != first.rank or any(
+            a != b
+            for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=False))
+            if i != axis
+        ):
+            raise Mismatch(
+                f"inputs 0 and {position} of shapes {first.shape} and {part.shape} differ beside "
+                f"axis {axis}"
+            )
+        whole += part.static_shape[axis]
+    shape = (*first.static_shape[:axis], whole, *first.static_shape[axis + 1 :])
+    return (TensorType(dtype, shape),)
+
+
+def _concat_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    parts = [present(arrays, i) for i in range(len(arrays))]
+    return (np.concatenate(parts, axis=_axis(attrs, parts[0].ndim)),)
+
+
+def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    parts = [builder.operand(node, inputs, i) for i in range(len(node.inputs))]
+    axis = _axis(attributes_of(node), parts[0].rank)
+
+    def body(*at: Expr) -> Scalar:
+        starts = [0]
+        for part in parts:
+            starts.append(starts[-1] + part.shape[axis])
+
+        def shifted(position: int) -> Scalar:
+            here = e.sub(at[axis], starts[position])
+            return parts[position](*at[:axis], here, *at[axis + 1 :])
+
+        value = shifted(len(parts) - 1)
+        for position in reversed(range(len(parts) - 1)):
+            value = where(scalar(e.less(at[axis], starts[position + 1])), shifted(position), value)
+        return value
+
+    return (builder.output(node, body),)
+
+
+def _split_sizes(extent: int, given: tuple[int, ...] | None, attrs: Attrs) -> tuple[int, ...]:
+    """Extents of the parts: as given, or `num_outputs` alike, the last one shorter if need be."""
+    if given is None:
+        count = attrs.get("num_outputs")
+        assert isinstance(count, int)
+        each = -(-extent // count)
+        given = (*(each,) * (count - 1), extent - each * (count - 1))
+    if sum(given) != extent or min(given, default=0) < 0:
+        raise Mismatch(f"parts of {given} do not fill an axis of {extent}")
+    return given
+
+
+def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    axis, shape = _axis(attrs, x.rank), x.static_shape
+    sizes = _split_sizes(shape[axis], static_ints(types, constants, 1, "split"), attrs)
+    return tuple(TensorType(x.dtype, (*shape[:axis], n, *shape[axis + 1 :])) for n in sizes)
+
+
+def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, given = present(arrays, 0), optional(arrays, 1)
+    axis = _axis(attrs, x.ndim)
+    chosen = None if given is None else tuple(int(n) for n in given)
+    sizes = _split_sizes(x.shape[axis], chosen, attrs)
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
+
+
+def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    axis = _axis(attributes_of(node), x.rank)
+    outputs, start = [], 0
+
+    def part(first: int) -> Buffer:
+        def body(*at: Expr) -> Scalar:
+            return x(*at[:axis], e.add(at[axis], first), *at[axis + 1 :])
+
+        return builder.output(node, body, index=len(outputs))
+
+    for value in node.outputs:
+        outputs.append(part(start))
+        start += value.type.static_shape[axis]
+    return tuple(outputs)
+
+
+def _ranges(
+    shape: tuple[int, ...],
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> list[range]:
+    """The positions that Slice takes along each axis."""
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    steps = steps if steps is not None else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Mismatch(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} differ in length")
+    taken = [range(extent) for extent in shape]
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step == 0:
+            raise Mismatch(f"step 0 along axis {axis}")
+        at = normal_axis(axis, len(shape))
+        # An end far below zero means "through the first element", which None says in Python.
+        stop = None if step < 0 and end < -shape[at] else end
+        taken[at] = range(shape[at])[start:stop:step]
+    return taken
+
+
+def _slice_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    required(types, 1), required(types, 2)
+    starts, ends, axes, steps = (
+        static_ints(types, constants, i, name)
+        for i, name in enumerate(("starts", "ends", "axes", "steps"), 1)
+    )
+    taken = _ranges(x.static_shape, starts or (), ends or (), axes, steps)
+    return (TensorType(x.dtype, tuple(len(r) for r in taken)),)
+
+
+def _ints(array: Array | None) -> tuple[int, ...] | None:
+    return None if array is None else tuple(int(v) for v in array)
+
+
+def _slice_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    starts, ends = _ints(present(arrays, 1)) or (), _ints(present(arrays, 2)) or ()
+    taken = _ranges(x.shape, starts, ends, _ints(optional(arrays, 3)), _ints(optional(arrays, 4)))
+    window = tuple(
+        slice(r.start, r.stop if r.stop >= 0 else None, r.step) if len(r) else slice(0, 0)
+        for r in taken
+    )
+    return (x[window],)
+
+
+def _slice_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    starts, ends, axes, steps = (builder.static(node, i) for i in range(1, 5))
+    taken = _ranges(x.shape, starts or (), ends or (), axes, steps)
+
+    def body(*at: Expr) -> Scalar:
+        return x(*(e.add(e.mul(i, r.step), r.start) for i, r in zip(at, taken, strict=True)))
+
+    return (builder.output(node, body),)
+
+
+def _pads(
+    rank: int, given: tuple[int, ...] | None, axes: tuple[int, ...] | None
+) -> tuple[tuple[int, int], ...]:
+    """Elements to add (negative: to cut) before and after each axis."""
+    given = given or ()
+    chosen = tuple(range(rank)) if axes is None else tuple(normal_axis(a, rank) for a in axes)
+    if len(given) != 2 * len(chosen):
+        raise Mismatch(f"pads {given} for axes {chosen}")
+    result = [(0, 0)] * rank
+    for position, axis in enumerate(chosen):
+        result[axis] = (given[position], given[position + len(chosen)])
+    return tuple(result)
+
+
+_PAD_MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    required(types, 1)
+    mode = attrs.get("mode", "constant")
+    if mode not in _PAD_MODES:
+        raise Mismatch(f"mode {mode!r} is none of {', '.join(_PAD_MODES)}")
+    given = static_ints(types, constants, 1, "pads")
+    pads = _pads(x.rank, given, static_ints(types, constants, 3, "axes"))
+    shape = x.static_shape
+    for extent, (before, after) in zip(shape, pads, strict=True):
+        if mode == "reflect" and max(before, after) >= max(extent, 1):
+            raise Mismatch(f"reflecting {before} and {after} elements of an axis of {extent}")
+        if extent + before + after < 0:
+            raise Mismatch(f"pads {before} and {after} cut more than an axis of {extent}")
+    return (TensorType(x.dtype, tuple(n + b + a for n, (b, a) in zip(shape, pads, strict=True))),)
+
+
+def _pad_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, fill = present(arrays, 0), optional(arrays, 2)
+    pads = _pads(x.ndim, _ints(present(arrays, 1)), _ints(optional(arrays, 3)))
+    grown = [(max(b, 0), max(a, 0)) for b, a in pads]
+    mode = str(attrs.get("mode", "constant"))
+    if mode == "constant":
+        value = 0 if fill is None else fill.reshape(-1)[0]
+        x = np.pad(x, grown, constant_values=value)
+    else:
+        x = np.pad(x, grown, mode=mode)  # type: ignore[call-overload]
+    window = tuple(
+        slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, pads, strict=True)
+    )
+    return (x[window],)
+
+
+def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, fill = builder.operand(node, inputs, 0), builder.optional(node, inputs, 2)
+    pads = _pads(x.rank, builder.static(node, 1), builder.static(node, 3))
+    mode = str(node.attr("mode", "constant"))
+
+    def body(*at: Expr) -> Scalar:
+        source = [e.sub(i, before) for i, (before, _) in zip(at, pads, strict=True)]
+        if mode != "constant":
+            return x(
+                *(_folded(i, *p, n, mode) for i, p, n in zip(source, pads, x.shape, strict=True))
+            )
+        checks = _inside(source, pads, x.shape)
+        value = x(*source)
+        empty = number(0, x.dtype) if fill is None else fill(*(0,) * fill.rank)
+        return value if checks is None else where(checks, value, empty)
+
+    return (builder.output(node, body),)
+
+
+def _inside(
+    source: list[Expr], pads: tuple[tuple[int, int], ...], shape: tuple[int, ...]
+) -> Scalar | None:
+    """Whether an index lies in the tensor; None where it always does."""
+    guard: Scalar | None = None
+    for i, (before, after), extent in zip(source, pads, shape, strict=True):
+        checks = []
+        if before > 0:
+            checks.append(scalar(e.Binary(e.BinaryOp.LE, e.index(0), i)))
+        if after > 0:
+            checks.append(scalar(e.less(i, extent)))
+        for check in checks:
+            guard = check if guard is None else both(guard, check)
+    return guard
+
+
+def _folded(i: Expr, before: int, after: int, extent: int, mode: str) -> Expr:
+    """The position that stands in for `i`, up to `before` below 0 or `after` above the axis."""
+    if before <= 0 and after <= 0:
+        return i
+    last = e.index(extent - 1)
+    match mode:
+        case "wrap":
+            return e.mod(i, extent)
+        case "edge":
+            return e.Binary(e.BinaryOp.MIN, e.Binary(e.BinaryOp.MAX, i, e.index(0)), last)
+        case _:  # reflect, the edge itself not repeated
+            up = e.Binary(e.BinaryOp.MAX, i, e.sub(0, i))
+            return e.Binary(e.BinaryOp.MIN, up, e.sub(2 * (extent - 1), up))
+
+
+def _trilu_offset(arrays: Arrays) -> int:
+    k = optional(arrays, 1)
+    return 0 if k is None else int(k.reshape(-1)[0])
+
+
+def _trilu_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    if x.rank < 2:
+        raise Mismatch(f"input {x.shape} is no matrix")
+    static_ints(types, constants, 1, "diagonal")
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _trilu_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    keep = np.triu if attrs.get("upper", 1) else np.tril
+    return (keep(x, _trilu_offset(arrays)),)
+
+
+def _trilu_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x: Operand = builder.operand(node, inputs, 0)
+    offset = (builder.static(node, 1) or (0,))[0]
+
+    def body(*at: Expr) -> Scalar:
+        diagonal = e.add(at[-2], offset)
+        low, high = (diagonal, at[-1]) if node.attr("upper", 1) else (at[-1], diagonal)
+        return where(scalar(e.Binary(e.BinaryOp.LE, low, high)), x(*at), 0)
+
+    return (builder.output(node, body),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Concat", Kind.INJECTIVE, _concat_infer, _concat_reference, _concat_compute),
+    Operator(
+        "Split", Kind.INJECTIVE, _split_infer, _split_reference, _split_compute, frozenset({1})
+    ),
+    Operator(
+        "Slice",
+        Kind.INJECTIVE,
+        _slice_infer,
+        _slice_reference,
+        _slice_compute,
+        frozenset({1, 2, 3, 4}),
+    ),
+    Operator("Pad", Kind.INJECTIVE, _pad_infer, _pad_reference, _pad_compute, frozenset({1, 3})),
+    Operator(
+        "Trilu", Kind.INJECTIVE, _trilu_infer, _trilu_reference, _trilu_compute, frozenset({1})
+    ),
+)

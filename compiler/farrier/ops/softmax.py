@@ -1,0 +1,144 @@
+"""Softmax and its kin, along one axis, shifted by the maximum so that nothing overflows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Operator,
+    Types,
+    normal_axis,
+    present,
+    required,
+)
+from farrier.ops.scalar import Scalar, equal, exp, log, number, scalar, where
+
+
+def _axis(attrs: Attrs, rank: int) -> int:
+    axis = attrs.get("axis", -1)
+    assert isinstance(axis, int)
+    return normal_axis(axis, rank)
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    _axis(attrs, x.rank)
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _shifted(x: Array, axis: int) -> Array:
+    return np.asarray(x - np.max(x, axis=axis, keepdims=True))
+
+
+def _softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    axis = _axis(attrs, x.ndim)
+    with np.errstate(all="ignore"):
+        weights = np.exp(_shifted(x, axis))
+        return (weights / np.sum(weights, axis=axis, keepdims=True),)
+
+
+def _log_softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    axis = _axis(attrs, x.ndim)
+    with np.errstate(all="ignore"):
+        shifted = _shifted(x, axis)
+        return (shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)),)
+
+
+def _hardmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    axis = _axis(attrs, x.ndim)
+    result = np.zeros_like(x)
+    np.put_along_axis(result, np.argmax(x, axis=axis, keepdims=True), 1, axis)
+    return (result,)
+
+
+class _Row:
+    """One row of `x` along `axis`: the stages reduce it to a tensor without that axis."""
+
+    def __init__(self, builder: Builder, x: Operand, axis: int) -> None:
+        self.builder, self.x, self.axis = builder, x, axis
+        self.shape = x.shape[:axis] + x.shape[axis + 1 :]
+        self.ranges = {"r": x.shape[axis]}
+
+    def element(self, row: tuple[Expr, ...], r: Expr) -> Scalar:
+        return self.x(*row[: self.axis], r, *row[self.axis :])
+
+    def of(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The row that the element at `at` lies in."""
+        return at[: self.axis] + at[self.axis + 1 :]
+
+    def highest(self) -> Operand:
+        def body(*row: Expr) -> Reduce:
+            return reduce(ReduceOp.MAX, self.ranges, lambda r: self.element(row, r))
+
+        return self.builder.local("max", self.shape, self.x.dtype, body)
+
+
+def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    high = row.highest()
+    weights = builder.local("exp", x.shape, x.dtype, lambda *at: exp(x(*at) - high(*row.of(at))))
+
+    def sums(*at: Expr) -> Reduce:
+        return total(row.ranges, lambda r: weights(*at[: row.axis], r, *at[row.axis :]))
+
+    whole = builder.local("sum", row.shape, x.dtype, sums)
+    return (builder.output(node, lambda *at: weights(*at) / whole(*row.of(at))),)
+
+
+def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    high = row.highest()
+
+    def sums(*at: Expr) -> Reduce:
+        return total(row.ranges, lambda r: exp(row.element(at, r) - high(*at)))
+
+    whole = builder.local("sum", row.shape, x.dtype, sums)
+
+    def body(*at: Expr) -> Scalar:
+        return x(*at) - high(*row.of(at)) - log(whole(*row.of(at)))
+
+    return (builder.output(node, body),)
+
+
+def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x = builder.operand(node, inputs, 0)
+    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    high = row.highest()
+
+    def first(*at: Expr) -> Reduce:
+        def candidate(r: Expr) -> Scalar:
+            hit = equal(row.element(at, r), high(*at))
+            return where(hit, scalar(r), x.shape[row.axis])
+
+        return reduce(ReduceOp.MIN, row.ranges, candidate)
+
+    winner = builder.local("first", row.shape, DType.I64, first)
+
+    def body(*at: Expr) -> Scalar:
+        hit = equal(winner(*row.of(at)), Scalar(e.index(at[row.axis]), DType.I64))
+        return where(hit, number(1, x.dtype), 0)
+
+    return (builder.output(node, body),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Softmax", Kind.REDUCTION, _infer, _softmax, _compute),
+    Operator("LogSoftmax", Kind.REDUCTION, _infer, _log_softmax, _log_compute),
+    Operator("Hardmax", Kind.REDUCTION, _infer, _hardmax, _hard_compute),
+)

@@ -1,0 +1,223 @@
+"""Sliding windows: what Conv, ConvTranspose and the pools share.
+
+Along one spatial axis, output position o reads input positions o·stride + k·dilation − before for taps
+k in [0, kernel); positions outside the input are padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Expr
+from farrier.ops.builder import Operand
+from farrier.ops.operator import Array, Attrs, Mismatch, as_ints
+from farrier.ops.scalar import Scalar, scalar, where
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """The window of one node; every field has one entry a spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    def reach(self, axis: int) -> int:
+        """Input positions from the first to the last tap, both included."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def outputs(self, spatial: tuple[int, ...], ceil: bool = False) -> tuple[int, ...]:
+        """Output extents over an input of extents `spatial`; raises Mismatch where there are none."""
+        extents = []
+        for axis, extent in enumerate(spatial):
+            stride = self.strides[axis]
+            room = extent + self.before[axis] + self.after[axis] - self.reach(axis)
+            if room < 0:
+                raise Mismatch(
+                    f"a window of {self.reach(axis)} does not fit into {extent} elements padded by "
+                    f"{self.before[axis]} and {self.after[axis]} (spatial axis {axis})"
+                )
+            count = (-(-room // stride) if ceil else room // stride) + 1
+            # A window that starts in the padding after the input is dropped.
+            if ceil and (count - 1) * stride >= extent + self.before[axis]:
+                count -= 1
+            extents.append(count)
+        return tuple(extents)
+
+    def attributes(self) -> dict[str, tuple[int, ...]]:
+        """The window as ONNX attributes, all written out."""
+        return {
+            "kernel_shape": self.kernel,
+            "strides": self.strides,
+            "dilations": self.dilations,
+            "pads": self.before + self.after,
+        }
+
+
+def window_of(attrs: Attrs, spatial: tuple[int, ...], kernel: tuple[int, ...] | None) -> Window:
+    """The window that the attributes describe; `kernel` is that of the weights, where there are any."""
+    rank = len(spatial)
+    given = as_ints(attrs["kernel_shape"]) if "kernel_shape" in attrs else kernel
+    if given is None:
+        raise Mismatch("it has no kernel_shape")
+    if kernel is not None and given != kernel:
+        raise Mismatch(f"kernel_shape {given} differs from the weights' {kernel}")
+    strides = as_ints(attrs.get("strides") or (1,) * rank)
+    dilations = as_ints(attrs.get("dilations") or (1,) * rank)
+    pads = as_ints(attrs.get("pads") or (0,) * 2 * rank)
+    for name, values, expected in (
+        ("kernel_shape", given, rank),
+        ("strides", strides, rank),
+        ("dilations", dilations, rank),
+        ("pads", pads, 2 * rank),
+    ):
+        if len(values) != expected:
+            raise Mismatch(f"{name} {values} for {rank} spatial axes")
+    if min(given + strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
+        raise Mismatch(
+            f"kernel {given}, strides {strides}, dilations {dilations} must be positive and pads "
+            f"{pads} not negative"
+        )
+    before, after = pads[:rank], pads[rank:]
+    mode = str(attrs.get("auto_pad") or "NOTSET")
+    if mode == "VALID":
+        before = after = (0,) * rank
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        before, after = _same(mode, spatial, given, strides, dilations)
+    elif mode != "NOTSET":
+        raise Mismatch(f"auto_pad {mode!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
+    return Window(given, strides, dilations, before, after)
+
+
+def _same(
+    mode: str,
+    spatial: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads that make the output ceil(input / stride) long."""
+    before, after = [], []
+    for extent, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
+        total = max((-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent, 0)
+        small, large = total // 2, total - total // 2
+        before.append(small if mode == "SAME_UPPER" else large)
+        after.append(large if mode == "SAME_UPPER" else small)
+    return tuple(before), tuple(after)
+
+
+def tap_names(rank: int, prefix: str) -> tuple[str, ...]:
+    """Axis names of the last `rank` spatial axes: prefix + x, y, z."""
+    if rank > 3:
+        return tuple(f"{prefix}{axis}" for axis in range(rank))
+    suffixes = {"o": ("z", "y", "x"), "k": ("d", "h", "w")}[prefix]
+    return tuple(prefix + suffix for suffix in suffixes[3 - rank :])
+
+
+def read(
+    x: Operand,
+    window: Window,
+    lead: tuple[int | Expr, ...],
+    at: tuple[Expr, ...],
+    taps: tuple[Expr, ...],
+    extents: tuple[int, ...],
+    fill: float | int,
+) -> Scalar:
+    """The input element that tap `taps` of the window at output `at` reads; padding reads `fill`.
+
+    `extents` are the output's. A check that can never fail, or that the input's zero halo makes
+    unnecessary, is left out.
+    """
+    indices: list[int | Expr] = list(lead)
+    checks: list[Expr] = []
+    for axis in range(window.rank):
+        stride, dilation = window.strides[axis], window.dilations[axis]
+        extent = x.shape[len(lead) + axis]
+        position = e.sub(
+            e.add(e.mul(at[axis], stride), e.mul(taps[axis], dilation)), window.before[axis]
+        )
+        indices.append(position)
+        halo_before, halo_after = x.halo(len(lead) + axis) if fill == 0 else (0, 0)
+        last = (extents[axis] - 1) * stride + window.reach(axis) - 1 - window.before[axis]
+        if window.before[axis] > halo_before:
+            checks.append(e.Binary(e.BinaryOp.LE, e.index(0), position))
+        if last >= extent + halo_after:
+            checks.append(e.less(position, extent))
+    element = x(*indices)
+    if not checks:
+        return element
+    return where(scalar(_all(checks)), element, fill)
+
+
+def valid_taps(window: Window, axis: int, at: Expr, low: int, high: int) -> Expr:
+    """How many taps of the window at output `at` read a position in [low, high)."""
+    stride, dilation = window.strides[axis], window.dilations[axis]
+    start = e.sub(e.mul(at, stride), window.before[axis])
+    first = e.floordiv(e.add(e.sub(low, start), dilation - 1), dilation)
+    last = e.floordiv(e.sub(e.add(high, dilation - 1), start), dilation)
+    return e.sub(
+        e.Binary(e.BinaryOp.MIN, last, e.index(window.kernel[axis])),
+        e.Binary(e.BinaryOp.MAX, first, e.index(0)),
+    )
+
+
+def _all(checks: list[Expr]) -> Expr:
+    result = checks[0]
+    for check in checks[1:]:
+        result = e.both(result, check)
+    return result
+
+
+def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int) -> Array:
+    """`x` with its padding in memory, long enough for every tap of every output."""
+    lead = x.ndim - window.rank
+    widths = [(0, 0)] * lead
+    for axis in range(window.rank):
+        needed = (extents[axis] - 1) * window.strides[axis] + window.reach(axis)
+        spare = needed - x.shape[lead + axis] - window.before[axis]
+        widths.append((window.before[axis], max(spare, 0)))
+    return np.pad(x, widths, constant_values=fill) if any(map(any, widths)) else x
+
+
+def tap_views(
+    x: Array, window: Window, extents: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """For each tap, its index and the elements of a padded input that it reads, output by output."""
+    for taps in itertools.product(*(range(k) for k in window.kernel)):
+        slices = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, s, n in zip(taps, window.dilations, window.strides, extents, strict=True)
+        )
+        yield taps, x[(..., *slices)]
+
+
+def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
+    """A view of a padded input: [lead..., kernel..., output...]."""
+    lead = x.ndim - window.rank
+    steps = x.strides[lead:]
+    return np.lib.stride_tricks.as_strided(
+        x,
+        (*x.shape[:lead], *window.kernel, *extents),
+        (
+            *x.strides[:lead],
+            *(step * d for step, d in zip(steps, window.dilations, strict=True)),
+            *(step * s for step, s in zip(steps, window.strides, strict=True)),
+        ),
+        writeable=False,
+    )
+
+
+def volume(extents: tuple[int, ...]) -> int:
+    return math.prod(extents)
