@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -41,6 +42,7 @@ class Service:
     settings: Any
     farm: Any
     server: Any
+    closing: contextlib.ExitStack
 
     def client(self, **options: Any) -> Any:
         """The SDK, connected."""
@@ -49,11 +51,12 @@ class Service:
         return Client(self.url, self.token, **options)
 
     def http(self) -> Any:
-        """Plain HTTP with the token."""
+        """Plain HTTP with the token; closed when the test ends."""
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        http = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return self.closing.enter_context(http)
 
 
 @pytest.fixture
@@ -72,15 +75,18 @@ def start_service() -> Iterator[Callable[..., Service]]:
         thread.start()
         assert ready.wait(20)
         token = load_token(settings, TokenRole.USER)
-        service = Service(server.url, token or "", settings, Farm.open(settings), server)
+        closing = contextlib.ExitStack()
+        farm = Farm.open(settings)
+        closing.callback(farm.close)
+        service = Service(server.url, token or "", settings, farm, server, closing)
         running.append((service, thread))
         return service
 
     yield start
     for service, thread in running:
+        service.closing.close()
         service.server.should_exit = True
         thread.join(20)
-        service.farm.close()
         assert not thread.is_alive()
 
 

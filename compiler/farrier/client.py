@@ -469,7 +469,7 @@ def _opened(model: str | os.PathLike[str] | bytes) -> io.BytesIO | io.BufferedRe
 def _measure(file: io.BytesIO | io.BufferedReader | io.BufferedRandom) -> tuple[int, str]:
     """(bytes, sha256) of the file."""
     digest = hashlib.file_digest(file, "sha256")
-    return file.tell(), digest.hexdigest()
+    return file.seek(0, os.SEEK_END), digest.hexdigest()
 
 
 def _name_of(model: str | os.PathLike[str] | bytes) -> str:

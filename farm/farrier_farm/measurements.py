@@ -6,9 +6,11 @@ after `batch_attempts` of them the batch's result is that fault."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import time
+from collections.abc import Iterable
 
 from farrier.errors import CancelledError, NotFoundError
 from farrier_device.measurement import (
@@ -122,6 +124,28 @@ class Measurements:
         except StaleLeaseError:
             self._devices.let_go(device_id, batch_id)
             raise
+
+    def renew_held(self, device_id: str, batch_ids: Iterable[str]) -> list[str]:
+        """Renews the device's leases of these batches; returns those that it holds no more. The
+        caller has checked the session."""
+        gone = []
+        for batch_id in batch_ids:
+            try:
+                fields = self.leases.fields(batch_id)
+                if fields.get("owner") != device_id:
+                    raise self.leases.unknown(batch_id)
+                self.leases.renew(_lease(device_id, batch_id, int(fields["fence"])))
+            except (StaleLeaseError, NotFoundError):
+                self._devices.let_go(device_id, batch_id)
+                gone.append(batch_id)
+        return gone
+
+    def hand_back(self, batch: Batch) -> None:
+        """Back to the queue: the device left before it heard of the batch, and is not to blame."""
+        self._devices.let_go(batch.lease.owner, batch.lease.item)
+        with contextlib.suppress(StaleLeaseError):
+            reason = f"{batch.lease.owner} left"
+            self.leases.give_back(batch.lease, crashed=False, reason=reason)
 
     def report(
         self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult

@@ -46,36 +46,46 @@ class CuttingProxy:
         where = urllib.parse.urlsplit(url)
         self._target = (where.hostname, where.port)
         self._budgets = budgets  # of the next connections; those after them are not cut
+        self._links: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for link in (self._listener, *self._links):
+            self._cut(link)
+        for thread in self._threads:
+            thread.join()
+        for link in (self._listener, *self._links):
+            link.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+                self._links += [near, far]
                 self.connections += 1
                 budget = self._budgets.pop(0) if self._budgets else 1 << 60
-                far = socket.create_connection(self._target)
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(
-                        target=self._forward, args=(source, sink, budget), daemon=True
-                    ).start()
+                for ends in ((near, far), (far, near)):
+                    thread = threading.Thread(target=self._forward, args=(*ends, budget))
+                    self._threads.append(thread)
+                    thread.start()
 
-    @staticmethod
-    def _forward(source: socket.socket, sink: socket.socket, budget: int) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, budget: int) -> None:
         with contextlib.suppress(OSError):
             while budget > 0 and (data := source.recv(min(budget, 1 << 16))):
                 sink.sendall(data)
                 budget -= len(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        self._cut(source)
+        self._cut(sink)
+
+    @staticmethod
+    def _cut(link: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            link.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.parse
+
 import httpx
 import pytest
 from farrier_server.problems import MEDIA_TYPE
@@ -24,7 +27,7 @@ ROUTES = [
 
 @pytest.mark.parametrize("token", [None, "wrong", "ünïcode", ""])
 def test_every_route_wants_the_token(service, token):
-    headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+    headers = {} if token is None else {"Authorization": f"Bearer {token}".strip().encode()}
     with httpx.Client(base_url=service.url, headers=headers) as http:
         for method, path in [*ROUTES, ("GET", "/v1/nothing"), ("GET", "/")]:
             answer = http.request(method, path.format(upload_id="u", job_id="j"))
@@ -55,8 +58,11 @@ def test_large_bodies_are_refused(service):
 
 
 def test_large_headers_are_refused(service):
-    answer = service.http().get("/v1/jobs", headers={"X-Large": "x" * (1 << 20)})
-    assert answer.status_code in (400, 431)
+    where = urllib.parse.urlsplit(service.url)
+    with socket.create_connection((where.hostname, where.port), 10) as link:
+        link.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX-Large: ")
+        link.sendall(b"x" * 40_000)  # and no end of it
+        assert link.recv(100).startswith(b"HTTP/1.1 400")
 
 
 def test_unknown_routes_and_methods_are_problems(service):

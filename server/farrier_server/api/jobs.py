@@ -32,21 +32,27 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    target: str = Field("host", max_length=100, pattern=_LINE, description="kind of machine")
+    target: str = Field(
+        default="host", max_length=100, pattern=_LINE, description="kind of machine"
+    )
     shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
         default_factory=dict,
         max_length=1000,
         description="dimensions of inputs whose shape the model leaves open",
     )
     trials: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = Field(
-        None, description="candidates to measure; null for no bound of this kind"
+        default=None, description="candidates to measure; null for no bound of this kind"
     )
     budget_s: Annotated[float, Field(ge=0, le=30 * 86400)] | None = Field(
-        None, description="seconds to tune; null for no bound of this kind"
+        default=None, description="seconds to tune; null for no bound of this kind"
     )
-    threads: int = Field(0, ge=0, le=4096, strict=True, description="0: one per core of the target")
-    seed: int = Field(0, ge=0, lt=1 << 32, strict=True, description="of the search")
-    verify: bool = Field(True, strict=True, description="compare outputs with the reference's")
+    threads: int = Field(
+        default=0, ge=0, le=4096, strict=True, description="0: one per core of the target"
+    )
+    seed: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of the search")
+    verify: bool = Field(
+        default=True, strict=True, description="compare outputs with the reference's"
+    )
 
     def compile_options(self) -> CompileOptions:
         fields = self.model_dump()
@@ -71,10 +77,13 @@ class JobRequest(BaseModel):
     )
 
     model: str = Field(pattern=_SHA256, description="sha256 of an uploaded model")
-    name: str = Field("", max_length=200, pattern=_LINE, description="for people; need not differ")
-    options: Options = Field(default_factory=Options)
+    name: str = Field(
+        default="", max_length=200, pattern=_LINE, description="for people; need not differ"
+    )
+    options: Options = Options()
     wait_for_device: bool = Field(
-        False, description="queue the job even when no device of the target's kind is connected"
+        default=False,
+        description="queue the job even when no device of the target's kind is connected",
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from farrier.errors import ConflictError, InvalidModelError, UsageError
-from farrier_farm.uploads import Upload, Uploads
+from farrier_farm.blobs import BlobStore, Upload
 from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
@@ -68,7 +68,7 @@ def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
         raise InvalidModelError("the model is empty", hint="upload the bytes of one .onnx file")
     if farm.blobs.has(body.sha256):
         return _complete(body.size, body.sha256)
-    return _view(farm.uploads.begin(body.size, body.sha256))
+    return _view(farm.blobs.begin(body.size, body.sha256))
 
 
 @router.patch(
@@ -92,7 +92,7 @@ async def append_to_upload(
     The byte that fills the upload completes it: the sha256 is checked, and the upload's id is
     forgotten. Bytes with another digest are dropped: 422, begin again.
     """
-    upload = await run_in_threadpool(farm.uploads.get, upload_id)
+    upload = await run_in_threadpool(farm.blobs.upload, upload_id)
     if upload_offset != upload.offset:
         raise OffsetConflictError(
             f"the body begins at byte {upload_offset}, the upload stands at {upload.offset}",
@@ -104,16 +104,16 @@ async def append_to_upload(
             f"{length} bytes at offset {upload.offset} pass the announced size of {upload.size}"
         )
     async for piece in _pieces(request):
-        upload = await run_in_threadpool(farm.uploads.append, upload_id, upload.offset, piece)
+        upload = await run_in_threadpool(farm.blobs.append, upload_id, upload.offset, piece)
     if upload.offset < upload.size:
         return _view(upload)
-    return await run_in_threadpool(_finish, farm.uploads, upload)
+    return await run_in_threadpool(_finish, farm.blobs, upload)
 
 
 @router.get("/{upload_id}", responses=documented(404))
 def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> UploadView:
     """Where the upload stands. 404 for one that is complete: begin it again to see that it is."""
-    upload = farm.uploads.get(upload_id)
+    upload = farm.blobs.upload(upload_id)
     response.headers["Upload-Offset"] = str(upload.offset)
     response.headers["Cache-Control"] = "no-store"
     return _view(upload)
@@ -122,7 +122,7 @@ def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> Upload
 @router.head("/{upload_id}", responses=documented(404))
 def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
     """The offset alone, in the header `Upload-Offset`."""
-    upload = farm.uploads.get(upload_id)
+    upload = farm.blobs.upload(upload_id)
     return Response(
         headers={
             "Upload-Offset": str(upload.offset),
@@ -149,9 +149,9 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-def _finish(uploads: Uploads, upload: Upload) -> UploadView:
+def _finish(blobs: BlobStore, upload: Upload) -> UploadView:
     try:
-        sha256 = uploads.finish(upload.id)
+        sha256 = blobs.finish(upload.id)
     except ConflictError as error:
         raise InvalidModelError(
             f"the bytes were damaged on the way: {error.message}", hint="upload the model again"

@@ -1,0 +1,95 @@
+"""The broker's process: a port, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from farrier.errors import UsageError
+from farrier_device.protocol import channel, device_pb2_grpc
+from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
+from farrier_farm.tokens import TokenRole, load_token
+
+from farrier_server import exposure
+from farrier_server.broker.authentication import TokenInterceptor
+from farrier_server.broker.service import BrokerService
+
+GRACE_S = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """A gRPC server on an open farm. `await start()`, then `await stop()`, in one event loop."""
+
+    def __init__(self, farm: Farm, host: str, port: int) -> None:
+        self._farm = farm
+        self._host = f"[{host}]" if ":" in host else host
+        self._port = port
+        self._tls = exposure.secure(farm.settings, host)
+        token = load_token(farm.settings, TokenRole.DEVICE, create=True)
+        assert token is not None
+        self._token = token
+
+    async def start(self) -> str:
+        """Listens; returns `host:port`. Raises UsageError where the address is taken."""
+        self._service = BrokerService(self._farm, self._token)
+        self._server = grpc.aio.server(
+            interceptors=[TokenInterceptor(self._token)], options=channel.SERVER_OPTIONS
+        )
+        add = device_pb2_grpc.add_BrokerServicer_to_server
+        add(self._service, self._server)  # type: ignore[no-untyped-call]
+        address = f"{self._host}:{self._port}"
+        try:
+            if self._tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                cert, key = self._tls.read()
+                credentials = grpc.ssl_server_credentials([(key, cert)])
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise UsageError(
+                f"cannot listen on {address}: {error}",
+                hint="another broker may run there; --port picks another port",
+            ) from error
+        await self._server.start()
+        return f"{self._host}:{port}"
+
+    async def stop(self) -> None:
+        """Answers the calls under way, waits for work included, and takes no more."""
+        self._service.stopping.set()
+        await self._server.stop(GRACE_S)
+        await asyncio.to_thread(self._service.close)
+
+
+def run(
+    settings: Settings, host: str, port: int, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    exposure.secure(settings, host)  # refused before anything is opened
+    farm = Farm.open(settings)
+    try:
+        asyncio.run(_serve(Broker(farm, host, port), ready))
+    finally:
+        farm.close()
+
+
+async def _serve(broker: Broker, ready: Callable[[str], None] | None) -> None:
+    stop = asyncio.Event()
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+    address = await broker.start()
+    _log.info("the broker listens on %s", address)
+    if ready is not None:
+        ready(address)
+    with contextlib.suppress(asyncio.CancelledError):
+        await stop.wait()
+    await broker.stop()
