@@ -6,7 +6,7 @@
     32*o + 16*v + l < 48        ->  2*o + v < 3            for l in [0, 16)
 
 A linear form is `sum(coefficient * atom) + constant`. An atom is a variable or whatever is not
-linear: a floor division or remainder that its bounds do not resolve, a min, a max, a Select, a Load.
+linear: a floor division or remainder that its bounds do not resolve, min, max, Select, Load.
 Sums, products by constants, floor division and remainder act on forms directly; a remainder and the
 quotient it belongs to join again as soon as they meet. There is no search: each node is visited
 once.

@@ -1,0 +1,234 @@
+"""Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
+
+The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats is
+that of float64. Every index is checked against the memory of its dimension; memory that nobody wrote
+is NaN; iterations of parallel loops run backwards, so that a wrong `parallel` shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError
+from farrier.ir import expr as e
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+)
+from farrier.ir.types import DType, Layout
+
+
+def run_loops(
+    function: Function, inputs: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, npt.NDArray[Any]]:
+    """Calls the function on logical arrays; returns the logical arrays of the parameters that are not
+    among `inputs`, by name. Raises CompilerError where it reads or writes outside a buffer."""
+    memory: dict[str, list[Any]] = {}
+    for buffer in function.params:
+        if buffer.name in inputs:
+            memory[buffer.name] = _layout(buffer).pack(inputs[buffer.name]).reshape(-1).tolist()
+        else:
+            memory[buffer.name] = _fresh(buffer)
+    namespace: dict[str, Any] = {**_RUNTIME, "memory": memory}
+    source = "\n".join(["def run(memory):", *_Writer().function(function)])
+    exec(compile(source, function.name, "exec"), namespace)
+    try:
+        namespace["run"](memory)
+    except IndexError as error:
+        raise CompilerError(f"{function.name}: {error}") from error
+    return {
+        buffer.name: _layout(buffer).unpack(
+            np.array(memory[buffer.name], buffer.dtype.numpy), buffer.shape
+        )
+        for buffer in function.params
+        if buffer.name not in inputs
+    }
+
+
+def _layout(buffer: Buffer) -> Layout:
+    return buffer.layout or Layout.plain(len(buffer.shape))
+
+
+def _fresh(buffer: Buffer) -> list[Any]:
+    size = math.prod(_layout(buffer).physical_shape(buffer.shape))
+    return [math.nan if buffer.dtype.is_float else 0] * size
+
+
+def _at(index: int, extent: int, name: str) -> int:
+    if not 0 <= index < extent:
+        raise IndexError(f"index {index} of {name} outside its memory of {extent}")
+    return index
+
+
+def _cast(dtype: DType, value: Any) -> Any:
+    from farrier.ir.special import convert
+
+    return convert(np.array(value), dtype).item()
+
+
+def _divide(left: float, right: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(left) / np.float64(right))
+
+
+def _nan_last(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: math.nan if a != a or b != b else pick(a, b)
+
+
+def _power(left: float, right: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(left) ** np.float64(right))
+
+
+def _float_function(function: Callable[[Any], Any]) -> Callable[[float], float]:
+    def call(value: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(np.float64(value)))
+
+    return call
+
+
+_RUNTIME: dict[str, Any] = {
+    "at": _at,
+    "cast": _cast,
+    "DType": DType,
+    "nan": math.nan,
+    "inf": math.inf,
+    "divide": _divide,
+    "power": _power,
+    "least": _nan_last(min),
+    "most": _nan_last(max),
+    "u_abs": abs,
+    "u_exp": _float_function(np.exp),
+    "u_log": _float_function(np.log),
+    "u_sqrt": _float_function(np.sqrt),
+    "u_erf": math.erf,
+    "u_tanh": math.tanh,
+    "u_floor": _float_function(np.floor),
+    "u_ceil": _float_function(np.ceil),
+    "u_round": _float_function(np.rint),
+    "u_sin": _float_function(np.sin),
+    "u_cos": _float_function(np.cos),
+    "fresh": _fresh,
+}
+_INFIX = {
+    BinaryOp.ADD: "+",
+    BinaryOp.SUB: "-",
+    BinaryOp.MUL: "*",
+    BinaryOp.LT: "<",
+    BinaryOp.LE: "<=",
+    BinaryOp.EQ: "==",
+    BinaryOp.NE: "!=",
+    BinaryOp.AND: "and",
+    BinaryOp.OR: "or",
+}
+_CALLS = {BinaryOp.MIN: "least", BinaryOp.MAX: "most", BinaryOp.POW: "power"}
+
+
+class _Writer:
+    def function(self, function: Function) -> list[str]:
+        names = [f"    b_{buffer.name} = memory[{buffer.name!r}]" for buffer in function.params]
+        return names + self.stmt(function.body, "    ")
+
+    def stmt(self, stmt: Stmt, indent: str) -> list[str]:
+        deeper = indent + "    "
+        match stmt:
+            case Block(statements):
+                lines = [line for s in statements for line in self.stmt(s, indent)]
+                return lines or [f"{indent}pass"]
+            case For(var, extent, kind, body):
+                order = "reversed" if kind is LoopKind.PARALLEL else ""
+                return [f"{indent}for {var} in {order}(range({extent})):", *self.stmt(body, deeper)]
+            case Alloc(buffer, body):
+                size = len(_fresh(buffer))
+                start = "nan" if buffer.dtype.is_float else "0"
+                line = f"{indent}b_{buffer.name} = [{start}] * {size}"
+                return [line, *self.stmt(body, indent)]
+            case Store(buffer, indices, value):
+                where = self.offset(buffer, indices)
+                return [f"{indent}b_{buffer.name}[{where}] = {self.expr(value)}"]
+            case If(condition, then, otherwise):
+                lines = [f"{indent}if {self.expr(condition)}:", *self.stmt(then, deeper)]
+                if otherwise is not None:
+                    lines += [f"{indent}else:", *self.stmt(otherwise, deeper)]
+                return lines
+            case Prefetch():
+                return [f"{indent}pass"]
+            case Intrinsic(name, _):
+                raise CompilerError(f"the intrinsic {name} must be expanded before it is run")
+        assert_never(stmt)
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        layout = _layout(buffer)
+        shape = layout.physical_shape(buffer.shape)
+        terms = []
+        stride = math.prod(shape)
+        for dim, extent in zip(layout.dims, shape, strict=True):
+            stride //= extent or 1
+            part = f"({self.expr(indices[dim.axis])} + {layout.halo_of(dim.axis)[0]}) // {dim.div}"
+            if dim.mod:
+                part = f"{part} % {dim.mod}"
+            terms.append(f"at({part}, {extent}, {buffer.name!r}) * {stride}")
+        return " + ".join(terms) or "0"
+
+    def expr(self, expr: Expr) -> str:
+        match expr:
+            case Const(value, _):
+                return f"({value!r})"
+            case Var(name):
+                return name
+            case Load(buffer, indices):
+                return f"b_{buffer.name}[{self.offset(buffer, indices)}]"
+            case Unary(UnaryOp.NEG, operand):
+                return f"(-{self.expr(operand)})"
+            case Unary(UnaryOp.NOT, operand):
+                return f"(not {self.expr(operand)})"
+            case Unary(op, operand):
+                return f"u_{op.value}({self.expr(operand)})"
+            case Binary(op, left, right):
+                return self.binary(op, left, right)
+            case Select(condition, then, otherwise):
+                chosen = f"{self.expr(then)} if {self.expr(condition)}"
+                return f"({chosen} else {self.expr(otherwise)})"
+            case Cast(dtype, operand):
+                return f"cast(DType({dtype.value!r}), {self.expr(operand)})"
+            case Reduce():
+                raise CompilerError("a loop function holds no Reduce")
+        assert_never(expr)
+
+    def binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
+        a, b = self.expr(left), self.expr(right)
+        if op in _INFIX:
+            return f"({a} {_INFIX[op]} {b})"
+        if op in _CALLS:
+            return f"{_CALLS[op]}({a}, {b})"
+        if e.dtype_of(left).is_float:
+            return f"divide({a}, {b})" if op is BinaryOp.DIV else f"({a} % {b})"
+        return f"({a} // {b})" if op is BinaryOp.DIV else f"({a} % {b})"

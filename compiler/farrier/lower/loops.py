@@ -1,0 +1,152 @@
+"""Tensor program → naive loop nests, one a stage, in order.
+
+before:  @program matmul[m, n] = sum(x[m, k] * w[k, n] for k in axes(3))
+after:   for matmul_init_m, matmul_init_n: matmul[…] = 0.0
+         for matmul_m, matmul_n, matmul_k: matmul[…] = matmul[…] + x[…] * w[…]
+
+Loops are named `<stage>_<axis>`, those of a reduction's first nest `<stage>_init_<axis>`. Schedules
+refer to them, so the names depend on the program alone. Stages that are not outputs live in the
+workspace, allocated around everything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir import expr as e
+from farrier.ir.blocks import block_of
+from farrier.ir.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
+from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.substitute import Substitution
+from farrier.ir.tensor import Program, Stage
+from farrier.lower.padding import Padding, plan_padding
+
+
+def to_loops(program: Program) -> Function:
+    """The program as loop nests. Loops over the blocked axis of an output run to the end of the
+    last block where all that they read lies in memory; a halo gets a nest that writes its zeros."""
+    padding = plan_padding(program)
+    buffers = _buffers(program, padding)
+    statements: list[Stmt] = []
+    for stage in program.stages:
+        statements += _nests(stage, padding, buffers)
+        if stage.buffer.layout is not None and any(map(any, stage.buffer.layout.halo)):
+            statements.append(_halo(stage, buffers[stage.buffer.name], padding))
+    body: Stmt = Block(tuple(statements))
+    outputs = {buffer.name for buffer in program.outputs}
+    for stage in reversed(program.stages):
+        if stage.buffer.name not in outputs:
+            body = Alloc(buffers[stage.buffer.name], body)
+    params = (*program.inputs, *program.outputs)
+    return Function(program.name, tuple(buffers[b.name] for b in params), body)
+
+
+def _buffers(program: Program, padding: Padding) -> dict[str, Buffer]:
+    """Every buffer by name, with the shape and layout that the padding asks for."""
+    found = {buffer.name: buffer for buffer in program.inputs}
+    outputs = {buffer.name for buffer in program.outputs}
+    for name, layout in padding.layouts.items():
+        found[name] = dataclasses.replace(found[name], layout=layout)
+    for stage in program.stages:
+        buffer = stage.buffer
+        if buffer.name not in outputs and buffer.layout is None and buffer.name in padding.shapes:
+            buffer = dataclasses.replace(buffer, shape=padding.shapes[buffer.name])
+        found[buffer.name] = buffer
+    return found
+
+
+def _nests(stage: Stage, padding: Padding, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The nest of a stage; for a reduction that of its first values, then that of its updates."""
+    name = stage.buffer.name
+    shape = padding.shapes.get(name, stage.buffer.shape)
+    spatial = [(axis.name, extent) for axis, extent in zip(stage.axes, shape, strict=True)]
+    buffer, body = buffers[name], stage.body
+    if not isinstance(body, Reduce):
+        return [_nest(buffer, name, spatial, [], body, buffers)]
+    start = body.op.identity(e.dtype_of(body.body))
+    element = Load(buffer, tuple(Var(axis.name) for axis in stage.axes))
+    reduced = [(axis.name, axis.extent) for axis in body.axes]
+    update = Binary(body.op.binary, element, body.body)
+    return [
+        _nest(buffer, f"{name}_init", spatial, [], start, buffers),
+        _nest(buffer, name, spatial, reduced, update, buffers),
+    ]
+
+
+def _nest(
+    buffer: Buffer,
+    prefix: str,
+    spatial: list[tuple[str, int]],
+    reduced: list[tuple[str, int]],
+    value: Expr,
+    buffers: dict[str, Buffer],
+) -> Stmt:
+    renamed = {axis: Var(f"{prefix}_{axis}") for axis, _ in (*spatial, *reduced)}
+    indices = tuple(renamed[axis] for axis, _ in spatial)
+    stmt: Stmt = Store(buffer, indices, Substitution(renamed, buffers).expr(value))
+    for axis, extent in reversed((*spatial, *reduced)):
+        stmt = For(renamed[axis].name, extent, LoopKind.SERIAL, stmt)
+    return stmt
+
+
+def _halo(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
+    """Zeros around an output: one parallel loop over all blocks of the axes without halo, in it one
+    nest for each side of each axis with halo; corners belong to the first of their axes."""
+    layout = buffer.layout
+    assert layout is not None
+    name = f"{buffer.name}_halo"
+    shape = padding.shapes.get(buffer.name, buffer.shape)
+    rank = len(shape)
+    edges = [axis for axis in range(rank) if any(layout.halo_of(axis))]
+    counts, fixed, lanes = _blocks(stage, buffer, shape, name)
+    sides: list[Stmt] = []
+    for position, axis in enumerate(edges):
+        before, after = layout.halo_of(axis)
+        for side, first, extent in (("low", -before, before), ("high", shape[axis], after)):
+            nest: list[tuple[str, int, LoopKind]] = []
+            indices = dict(fixed)
+            for other in edges:
+                start, length = first, extent
+                if other in edges[:position]:
+                    start, length = 0, shape[other]
+                elif other != axis:
+                    start = -layout.halo_of(other)[0]
+                    length = shape[other] + sum(layout.halo_of(other))
+                var = f"{name}_{stage.axes[axis].name}_{side}_{stage.axes[other].name}"
+                nest.append((var, length, LoopKind.SERIAL))
+                indices[other] = e.add(Var(var), start)
+            for lane_axis, (base, block) in lanes.items():
+                var = f"{name}_{stage.axes[axis].name}_{side}_{stage.axes[lane_axis].name}"
+                nest.append((var, block, LoopKind.VECTORIZED))
+                indices[lane_axis] = e.add(base, Var(var))
+            zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
+            stmt: Stmt = Store(buffer, tuple(indices[a] for a in range(rank)), zero)
+            for var, length, kind in reversed(nest):
+                stmt = For(var, length, kind, stmt)
+            if extent:
+                sides.append(stmt)
+    return For(name, math.prod(counts), LoopKind.PARALLEL, Block(tuple(sides)))
+
+
+def _blocks(
+    stage: Stage, buffer: Buffer, shape: tuple[int, ...], name: str
+) -> tuple[list[int], dict[int, Expr], dict[int, tuple[Expr, int]]]:
+    """How the axes without halo are walked by one variable: the extents of its digits, the index of
+    each plain axis, and (first index, block) of each blocked one."""
+    layout = buffer.layout
+    assert layout is not None
+    walked = [axis for axis in range(len(shape)) if not any(layout.halo_of(axis))]
+    blocks = [block_of(layout, axis) for axis in walked]
+    counts = [-(-shape[a] // b) for a, b in zip(walked, blocks, strict=True)]
+    fixed: dict[int, Expr] = {}
+    lanes: dict[int, tuple[Expr, int]] = {}
+    for position, (axis, block) in enumerate(zip(walked, blocks, strict=True)):
+        digit = e.floordiv(Var(name), math.prod(counts[position + 1 :]))
+        if position:
+            digit = e.mod(digit, counts[position])
+        if block > 1:
+            lanes[axis] = (e.mul(digit, block), block)
+        else:
+            fixed[axis] = digit
+    return counts, fixed, lanes

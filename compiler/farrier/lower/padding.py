@@ -1,0 +1,95 @@
+"""Lets loops over a blocked axis run to the end of its last block: no lane needs a guard.
+
+A buffer in NCHW16c with 40 channels has memory for 48. A stage that writes it may compute all 48
+if everything it reads at those channels lies in memory too: other blocked buffers do; the workspace
+grows with its stage; a constant gets a layout of whole blocks, whose padding is zero. Where a plain
+buffer is read at that axis the loop keeps the logical extent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.blocks import block_of, coverage
+from farrier.ir.expr import Buffer, Reduce, Scope, Var
+from farrier.ir.substitute import loads, variables
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Padding:
+    """The decision for a program, by buffer name."""
+
+    shapes: Mapping[str, tuple[int, ...]]  # what a stage's loops cover; absent: the logical shape
+    layouts: Mapping[str, Layout]  # of constants that are read beyond their logical shape
+
+
+def plan_padding(program: Program) -> Padding:
+    """Which stages compute whole blocks, and the layouts that constants need for that."""
+    plan = Padding({}, {})
+    stages = {stage.buffer.name: stage for stage in program.stages}
+    for stage in reversed(program.stages):
+        for axis, extent in enumerate(stage.buffer.shape):
+            whole = coverage(stage.buffer, axis)
+            if block_of(stage.buffer.layout, axis) > 1 and whole > extent:
+                plan = _pad(stages, stage, axis, whole, plan) or plan
+    return plan
+
+
+def _pad(
+    stages: Mapping[str, Stage], stage: Stage, axis: int, whole: int, plan: Padding
+) -> Padding | None:
+    """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read would leave memory."""
+    buffer = stage.buffer
+    shape = plan.shapes.get(buffer.name, buffer.shape)
+    if shape[axis] >= whole:
+        return plan
+    shapes = {**plan.shapes, buffer.name: (*shape[:axis], whole, *shape[axis + 1 :])}
+    found: Padding | None = Padding(shapes, plan.layouts)
+    name = stage.axes[axis].name
+    ranges = {a.name: extent for a, extent in zip(stage.axes, shape, strict=True)}
+    if isinstance(stage.body, Reduce):
+        ranges |= {a.name: a.extent for a in stage.body.axes}
+    ranges[name] = whole
+    simplifier = Simplifier(ranges)
+    for load in loads(stage.body):
+        for at, index in enumerate(load.indices):
+            if found is None or name not in variables(index):
+                continue
+            low, high = simplifier.bounds(index)
+            halo = load.buffer.layout.halo_of(at)[0] if load.buffer.layout else 0
+            if -halo <= low and high < coverage(load.buffer, at):
+                continue
+            found = _extend(stages, load.buffer, at, whole, found) if index == Var(name) else None
+    return found
+
+
+def _extend(
+    stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: int, plan: Padding
+) -> Padding | None:
+    """`plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage reads."""
+    if buffer.name in stages:
+        owned = buffer.scope is not Scope.PARAM and buffer.layout is None
+        fits = owned or whole <= coverage(buffer, axis)
+        return _pad(stages, stages[buffer.name], axis, whole, plan) if fits else None
+    if buffer.scope is not Scope.CONSTANT or buffer.layout is not None:
+        return None
+    if buffer.name in plan.layouts:
+        chosen = dataclasses.replace(buffer, layout=plan.layouts[buffer.name])
+        return plan if coverage(chosen, axis) >= whole else None
+    block = _whole_block(buffer.shape[axis], whole)
+    layout = Layout.blocked(len(buffer.shape), axis, block)
+    return Padding(plan.shapes, {**plan.layouts, buffer.name: layout})
+
+
+def _whole_block(extent: int, whole: int) -> int:
+    """The smallest power of two, or else `whole` itself, that rounds `extent` up to `whole`."""
+    block = 1
+    while block < whole:
+        if -(-extent // block) * block == whole:
+            return block
+        block *= 2
+    return whole

@@ -1,0 +1,113 @@
+"""What a piece of a loop nest reads and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
+from farrier.ir.loop import (
+    Alloc,
+    For,
+    If,
+    Intrinsic,
+    Prefetch,
+    Stmt,
+    Store,
+)
+from farrier.ir.substitute import loads
+from farrier.schedule.nest import below, walk_stmts
+
+_ASSOCIATIVE = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One place where a statement touches a buffer."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    writes: bool
+    stmt: Store | If | Intrinsic
+    reduces: BinaryOp | None  # the store is `x = x op e`, and this is its x
+
+    def __str__(self) -> str:
+        return f"{'writes' if self.writes else 'reads'} {self.buffer.name}"
+
+
+def accesses(stmt: Stmt) -> list[Access]:
+    """Every access within, in order; prefetches have no effect and are none."""
+    return [access for s in walk_stmts(stmt) for access in _of(s)]
+
+
+def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
+    """Every read of the buffer within."""
+    return [a for a in accesses(stmt) if a.buffer.name == buffer and not a.writes]
+
+
+def writes(stmt: Stmt) -> set[str]:
+    """The names of the buffers that are written within."""
+    return {a.buffer.name for a in accesses(stmt) if a.writes}
+
+
+def touches(stmt: Stmt, buffer: str) -> bool:
+    """Whether the buffer is read, written or prefetched within."""
+    for s in walk_stmts(stmt):
+        if isinstance(s, Prefetch) and s.buffer.name == buffer:
+            return True
+        if any(access.buffer.name == buffer for access in _of(s)):
+            return True
+    return False
+
+
+def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
+    """(op, e) where the store is `x = x op e`, or `x = e op x`, and `e` does not read x's buffer."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op not in _ASSOCIATIVE:
+        return None
+    for own, other in ((value.left, value.right), (value.right, value.left)):
+        if (
+            isinstance(own, Load)
+            and own.buffer.name == store.buffer.name
+            and own.indices == store.indices
+            and all(load.buffer.name != store.buffer.name for load in loads(other))
+        ):
+            return value.op, other
+    return None
+
+
+def _of(stmt: Stmt) -> Iterator[Access]:
+    if isinstance(stmt, Store):
+        found = reduction(stmt)
+        op = None if found is None else found[0]
+        for load in (*loads(stmt.value), *(x for i in stmt.indices for x in loads(i))):
+            own = op is not None and load.buffer.name == stmt.buffer.name
+            yield Access(load.buffer, load.indices, False, stmt, op if own else None)
+        yield Access(stmt.buffer, stmt.indices, True, stmt, op)
+    elif isinstance(stmt, If):
+        for load in loads(stmt.condition):
+            yield Access(load.buffer, load.indices, False, stmt, None)
+    elif isinstance(stmt, Intrinsic):
+        # Where in the tile an access falls is unknown: it may be anywhere in the buffer.
+        for position, tile in enumerate(stmt.operands):
+            anywhere = tuple(Var(f"{stmt.name}.{axis}") for axis in range(len(tile.origin)))
+            yield Access(tile.buffer, anywhere, False, stmt, None)
+            if position == 0:
+                yield Access(tile.buffer, anywhere, True, stmt, None)
+
+
+def private_buffers(stmt: Stmt) -> set[str]:
+    """The names of the buffers that exist only within one execution of `stmt`."""
+    found: set[str] = set()
+    stack: list[Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Alloc):
+            found.add(node.buffer.name)
+        stack += below(node)
+    return found
+
+
+def is_straight_line(stmt: Stmt) -> bool:
+    """Whether nothing below loops or allocates."""
+    return not any(isinstance(s, For | Alloc | Intrinsic) for s in walk_stmts(stmt))

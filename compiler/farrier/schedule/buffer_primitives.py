@@ -1,0 +1,139 @@
+"""Primitives that change where and how a buffer lies: set_scope, transform_layout, merge_axes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Buffer, Scope
+from farrier.ir.loop import Alloc, For, Function, LoopKind
+from farrier.ir.substitute import Indices, Substitution
+from farrier.ir.types import Layout
+from farrier.schedule.nest import Nest, Path, loops
+
+
+def set_scope(function: Function, buffer: str, scope: Scope) -> Function:
+    """Says in which memory an allocated buffer lives.
+
+    before:  with alloc(f32[2, 16] in local) as t: …
+    after:   with alloc(f32[2, 16] in register) as t: …
+    """
+    nest = Nest(function, "set_scope")
+    path = _check_scope(nest, buffer, scope)
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    new = dataclasses.replace(alloc.buffer, scope=scope)
+    return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
+
+
+def _check_scope(nest: Nest, name: str, scope: Scope) -> Path:
+    path = nest.path_to_alloc(name)
+    if scope not in (Scope.WORKSPACE, Scope.LOCAL, Scope.REGISTER):
+        nest.fail(f"{name} is not an argument, so it cannot be in scope {scope}")
+    around = [s for s in path if isinstance(s, For)]
+    if scope is Scope.WORKSPACE and around:
+        nest.fail(f"{name} exists once an iteration of {around[-1].var}, the workspace once a call")
+    if scope is not Scope.WORKSPACE:
+        threads = [s.var for s in loops(path[-1]) if s.kind is LoopKind.PARALLEL]
+        if threads:
+            nest.fail(f"{name} is shared by the iterations of the parallel loop {threads[0]}")
+    return path
+
+
+def transform_layout(function: Function, buffer: str, layout: Layout) -> Function:
+    """Lays an allocated buffer, or an argument whose content is constant, out in another way.
+
+    before:  w: f32[64, 32, 3, 3] in constant
+    after:   w: f32[64, 32, 3, 3] @ (0/32, 1, 2, 3, 0%32) in constant
+
+    Indices are logical and do not change; constants are packed when the model is compiled.
+    """
+    nest = Nest(function, "transform_layout")
+    new = dataclasses.replace(_check_layout(nest, buffer, layout), layout=layout)
+    change = Substitution(buffers={buffer: new})
+    params = tuple(change.buffers.get(p.name, p) for p in function.params)
+    return Function(function.name, params, change.stmt(function.body))
+
+
+def _check_layout(nest: Nest, name: str, layout: Layout) -> Buffer:
+    buffer = nest.param(name)
+    if buffer is None:
+        alloc = nest.path_to_alloc(name)[-1]
+        assert isinstance(alloc, Alloc)
+        buffer = alloc.buffer
+    elif buffer.scope is not Scope.CONSTANT:
+        nest.fail(f"the layout of the argument {name} is part of the kernel's signature")
+    if any(map(any, layout.halo)):
+        nest.fail(f"a halo for {name}, which no nest would fill")
+    for axis in range(len(buffer.shape)):
+        parts = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: d.div)
+        expected = 1
+        for part in parts:
+            if part.div != expected or (part.mod == 0) is not (part is parts[-1]):
+                nest.fail(f"layout {layout.dims} does not cover axis {axis} of {name} once")
+            expected *= part.mod
+        if not parts:
+            nest.fail(f"layout {layout.dims} leaves out axis {axis} of {name}")
+    if any(d.axis >= len(buffer.shape) for d in layout.dims):
+        nest.fail(f"layout {layout.dims} has more axes than {name}")
+    _check_memory(nest, buffer, dataclasses.replace(buffer, layout=layout))
+    return buffer
+
+
+def _check_memory(nest: Nest, old: Buffer, new: Buffer) -> None:
+    """What lies in memory keeps lying there: loops may run to the end of the old layout's blocks."""
+    for axis in range(len(old.shape)):
+        if coverage(new, axis) < coverage(old, axis):
+            nest.fail(
+                f"axis {axis} of {old.name} is used up to {coverage(old, axis)}, the new layout ends "
+                f"at {coverage(new, axis)}"
+            )
+
+
+def merge_axes(function: Function, buffer: str, axis: int) -> Function:
+    """Joins two neighbouring axes of an allocated buffer into one.
+
+    before:  with alloc(f32[7, 7]) as t: … t[f // 7, f % 7] …
+    after:   with alloc(f32[49]) as t: … t[f] …
+    """
+    nest = Nest(function, "merge_axes")
+    path = nest.path_to_alloc(buffer)
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    old = alloc.buffer
+    if not 0 <= axis < len(old.shape) - 1:
+        nest.fail(f"{buffer} has no axes {axis} and {axis + 1}")
+    if old.layout is not None and not _lie_together(old.layout, axis):
+        nest.fail(f"axes {axis} and {axis + 1} of {buffer} do not lie together")
+    inner = old.shape[axis + 1]
+    shape = (*old.shape[:axis], old.shape[axis] * inner, *old.shape[axis + 2 :])
+    new = dataclasses.replace(old, shape=shape, layout=_merged(old.layout, axis))
+    simplifier = Simplifier(nest.ranges())
+
+    def merged(accessed: Buffer, indices: Indices) -> Indices:
+        if accessed.name != buffer:
+            return indices
+        joint = simplifier.simplify(e.add(e.mul(indices[axis], inner), indices[axis + 1]))
+        return (*indices[:axis], joint, *indices[axis + 2 :])
+
+    return nest.replace(path, Substitution(buffers={buffer: new}, access=merged).stmt(alloc))
+
+
+def _lie_together(layout: Layout, axis: int) -> bool:
+    """Whether two axes are whole neighbouring dimensions of memory."""
+    if any(map(any, layout.halo)):
+        return False
+    places = [i for i, d in enumerate(layout.dims) if d.axis in (axis, axis + 1)]
+    return [layout.dims[i].axis for i in places] == [axis, axis + 1] and places[1] == places[0] + 1
+
+
+def _merged(layout: Layout | None, axis: int) -> Layout | None:
+    if layout is None:
+        return None
+    dims = (
+        dataclasses.replace(d, axis=d.axis - (d.axis > axis))
+        for d in layout.dims
+        if d.axis != axis + 1
+    )
+    return Layout(tuple(dims))

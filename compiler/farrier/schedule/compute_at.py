@@ -1,0 +1,197 @@
+"""Primitive: compute_at."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Buffer, Expr, Scope, Var
+from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
+from farrier.ir.substitute import Indices, Substitution
+from farrier.schedule.accesses import accesses, reads_of, touches, writes
+from farrier.schedule.nest import (
+    Nest,
+    Path,
+    below,
+    block,
+    find,
+    guarded,
+    loops,
+    map_children,
+    outermost_block,
+    replaced,
+    stores,
+    walk_stmts,
+    without,
+)
+from farrier.schedule.region import Interval, region
+
+
+def compute_at(function: Function, buffer: str, loop: str) -> Function:
+    """Computes, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
+
+    before:  with alloc(f32[8] in workspace) as t:
+                 for i in 8: t[i] = a[i] + 1.0
+                 for o in 2:
+                     for j in 4: b[4*o + j] = t[4*o + j]
+    after:   for o in 2:
+                 with alloc(f32[4] in local) as t:
+                     for i in 4: t[i] = a[4*o + i] + 1.0
+                     for j in 4: b[4*o + j] = t[j]
+
+    The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
+    nests that write it keep their loops, shortened; where the box may reach past the end, they get a
+    guard. Elements that several iterations read are computed by each of them. Split the writing nests
+    afterwards, not before.
+    """
+    nest = Nest(function, "compute_at")
+    return _edit(nest, _check(nest, buffer, loop))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Move:
+    """What to move where."""
+
+    alloc_path: Path
+    producers: list[Stmt]
+    loop: For
+    box: tuple[Interval, ...]
+    simplifier: Simplifier
+
+
+def _check(nest: Nest, name: str, loop_name: str) -> _Move:
+    alloc_path, loop = nest.path_to_alloc(name), nest.loop(loop_name)
+    alloc = alloc_path[-1]
+    assert isinstance(alloc, Alloc)
+    if alloc.buffer.layout is not None and any(map(any, alloc.buffer.layout.halo)):
+        nest.fail(f"{name} has a halo, which a part of it would lack")
+    producers = [s for s in outermost_block(alloc.body) if name in writes(s)]
+    if not producers:
+        nest.fail(f"no nest writes {name}")
+    for producer in producers:
+        if writes(producer) != {name}:
+            nest.fail(f"the nest that writes {name} also writes {sorted(writes(producer))}")
+        if any(isinstance(s, Alloc) for s in walk_stmts(producer)):
+            nest.fail(f"the nest that writes {name} allocates buffers of its own")
+        _check_stores(nest, producer, name)
+    _check_readers(nest, alloc, producers, loop)
+    simplifier = Simplifier(nest.ranges())
+    inner = frozenset(inside.var for inside in loops(loop.body))
+    reads = [access.indices for access in reads_of(loop.body, name)]
+    if not reads:
+        nest.fail(f"nothing within {loop_name} reads {name}")
+    box = region(simplifier, reads, inner, _covered(nest, producers, name))
+    return _Move(alloc_path, producers, loop, box, simplifier)
+
+
+def _check_stores(nest: Nest, producer: Stmt, name: str) -> None:
+    """Every element comes from the point of the same index."""
+    bound = {loop.var for loop in loops(producer)}
+    found = {store.indices for store in stores(producer, name)}
+    for indices in found:
+        names = [index.name for index in indices if isinstance(index, Var)]
+        if len(found) > 1 or len(set(names)) != len(indices) or not set(names) <= bound:
+            nest.fail(
+                f"{name} is not written at distinct loop variables: compute_at before you split"
+            )
+
+
+def _covered(nest: Nest, producers: list[Stmt], name: str) -> tuple[int, ...]:
+    """How far the nests that write the buffer run along each axis."""
+    ranges = nest.ranges()
+    shapes = {
+        tuple(
+            ranges[index.name]
+            for index in stores(producer, name)[0].indices
+            if isinstance(index, Var)
+        )
+        for producer in producers
+    }
+    if len(shapes) > 1:
+        nest.fail(f"the nests that write {name} cover different ranges: {sorted(shapes)}")
+    return shapes.pop()
+
+
+def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
+    """All that reads the buffer stands within the loop, and what the producers read stays as it is."""
+    name = alloc.buffer.name
+    needed = {a.buffer.name for producer in producers for a in accesses(producer)} - {name}
+    for stmt in outermost_block(alloc.body):
+        if any(stmt is producer for producer in producers):
+            continue
+        path = find(stmt, lambda s: s is loop)
+        if path is None and touches(stmt, name):
+            nest.fail(f"{name} is also read outside {loop.var}")
+        if path is not None and (changed := needed & writes(stmt)):
+            nest.fail(
+                f"the nest of {loop.var} writes {sorted(changed)}, from which {name} is computed"
+            )
+        for parent, child in zip(path or (), (path or ())[1:], strict=False):
+            if any(s is not child and touches(s, name) for s in below(parent)):
+                nest.fail(f"{name} is also read outside {loop.var}")
+    if find(alloc.body, lambda s: s is loop) is None:
+        nest.fail(f"{loop.var} does not stand where {name} is allocated")
+    if any(isinstance(s, Prefetch) and s.buffer.name == name for s in walk_stmts(alloc.body)):
+        nest.fail(f"{name} is prefetched")
+
+
+def _edit(nest: Nest, move: _Move) -> Function:
+    alloc = move.alloc_path[-1]
+    assert isinstance(alloc, Alloc)
+    old, box, simplifier = alloc.buffer, move.box, move.simplifier
+    scope = Scope.LOCAL if old.scope is Scope.WORKSPACE else old.scope
+    new = Buffer(old.name, old.dtype, tuple(i.extent for i in box), None, scope)
+
+    def shift(buffer: Buffer, indices: Indices) -> Indices:
+        if buffer.name != old.name:
+            return indices
+        return tuple(
+            simplifier.simplify(e.sub(index, interval.first))
+            for index, interval in zip(indices, box, strict=True)
+        )
+
+    moved = [
+        _shrunk(producer, move, Substitution(buffers={old.name: new}, access=shift))
+        for producer in move.producers
+    ]
+    body = Substitution(buffers={old.name: new}, access=shift).stmt(move.loop.body)
+    inside = Alloc(new, block([*moved, body]))
+    loop = For(move.loop.var, move.loop.extent, move.loop.kind, inside)
+    rest = without(alloc.body, move.producers)
+    path = find(rest, lambda s: s is move.loop)
+    assert path is not None
+    return nest.replace(move.alloc_path, replaced(path, loop))
+
+
+def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
+    """The nest that computes only the box."""
+    extents = {loop.var: loop.extent for loop in loops(producer)}
+    first_store = stores(producer, next(iter(shift.buffers)))[0]
+    variables: dict[str, Expr] = {}
+    shorter: dict[str, int] = {}
+    conditions: list[Expr] = []
+    for index, interval in zip(first_store.indices, move.box, strict=True):
+        assert isinstance(index, Var)
+        if interval.whole and interval.extent == extents[index.name]:
+            continue
+        at = e.add(interval.first, index)
+        variables[index.name] = at
+        shorter[index.name] = interval.extent
+        low, high = move.simplifier.bounds(interval.first)
+        if low < 0:
+            conditions.append(e.less(-1, at))
+        if high + interval.extent > extents[index.name]:
+            conditions.append(e.less(at, extents[index.name]))
+    moved = Substitution(variables).stmt(producer)
+    moved = shift.stmt(_with_extents(moved, shorter))
+    for condition in conditions:
+        moved = guarded(moved, condition)
+    return moved
+
+
+def _with_extents(stmt: Stmt, extents: dict[str, int]) -> Stmt:
+    stmt = map_children(stmt, lambda s: _with_extents(s, extents))
+    if isinstance(stmt, For) and stmt.var in extents:
+        return For(stmt.var, extents[stmt.var], stmt.kind, stmt.body)
+    return stmt

@@ -1,0 +1,149 @@
+"""Which loop variables two accesses to the same element must agree on.
+
+Two iterations conflict where both touch one element and one of them writes it. If touching the same
+element implies that a loop's variable is the same, no two iterations of that loop conflict. That is
+read off the indices: from
+
+    32*o1 + i1 == 32*o2 + i2    with 0 <= i1, i2 < 32
+
+follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2. What
+cannot be shown so counts as a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Var
+from farrier.ir.loop import For, Stmt
+from farrier.ir.substitute import variables
+from farrier.schedule.accesses import Access, accesses, private_buffers
+
+
+def conflicts(
+    body: Stmt, shared: frozenset[str], simplifier: Simplifier, chain: Sequence[str]
+) -> list[tuple[Access, Access, frozenset[str]]]:
+    """Pairs of accesses within `body` that may touch one element in different iterations of the loops
+    `chain`, at least one writing, with the variables of `chain` on which they need not agree.
+
+    `shared` are the variables that both have in common: those of the loops around the chain.
+    """
+    private = private_buffers(body)
+    by_buffer: dict[str, list[Access]] = {}
+    for access in accesses(body):
+        if access.buffer.name not in private:
+            by_buffer.setdefault(access.buffer.name, []).append(access)
+    found = []
+    wanted = frozenset(chain)
+    for group in by_buffer.values():
+        for position, left in enumerate(group):
+            for right in group[position:]:
+                if left.writes or right.writes:
+                    free = wanted - agreed(simplifier, left, right, shared)
+                    if free:
+                        found.append((left, right, free))
+    return found
+
+
+def loops_around(path: Sequence[Stmt]) -> frozenset[str]:
+    """The variables of the loops above the last statement of a path."""
+    return frozenset(s.var for s in path[:-1] if isinstance(s, For))
+
+
+def agreed(
+    simplifier: Simplifier, left: Access, right: Access, shared: frozenset[str]
+) -> frozenset[str]:
+    """The variables that are the same whenever both accesses touch the same element."""
+    return _Agreement(simplifier, shared).of(left.indices, right.indices)
+
+
+class _Agreement:
+    __slots__ = ("_digits", "_known", "_shared", "_simplifier", "_work")
+
+    def __init__(self, simplifier: Simplifier, shared: frozenset[str]) -> None:
+        self._simplifier = simplifier
+        self._shared = shared
+        self._known: set[str] = set()
+        self._work: list[tuple[Linear, Linear]] = []
+        # Known digits (e // place) % base of an expression, for both sides; base 0: no remainder.
+        self._digits: dict[tuple[Expr, Expr], list[tuple[int, int]]] = {}
+
+    def of(self, left: tuple[Expr, ...], right: tuple[Expr, ...]) -> frozenset[str]:
+        linear = self._simplifier.linear
+        self._work = [(linear(i), linear(j)) for i, j in zip(left, right, strict=True)]
+        while self._work:
+            self._peel(*self._work.pop())
+        return frozenset(self._known)
+
+    def _peel(self, left: Linear, right: Linear) -> None:
+        """Two forms are equal: their largest terms are, if the others cannot make up for a step."""
+        common_left, own_left = self._separate(left)
+        common_right, own_right = self._separate(right)
+        if common_left != common_right:
+            return
+        while own_left and own_right:
+            (a, k), (b, m) = own_left.pop(), own_right.pop()
+            if k != m:
+                return
+            low1, high1 = self._simplifier.bounds_of(Linear(dict(own_left), left.const))
+            low2, high2 = self._simplifier.bounds_of(Linear(dict(own_right), right.const))
+            if max(high1, high2) - min(low1, low2) >= abs(k):
+                return
+            self._equal(a, b)
+
+    def _separate(self, form: Linear) -> tuple[dict[Expr, int], list[tuple[Expr, int]]]:
+        """The terms that both sides share, and the others, largest factor last."""
+        common: dict[Expr, int] = {}
+        own: list[tuple[Expr, int]] = []
+        for atom, factor in form.terms.items():
+            if variables(atom) <= self._shared:
+                common[atom] = factor
+            else:
+                own.append((atom, factor))
+        own.sort(key=lambda term: abs(term[1]))
+        return common, own
+
+    def _equal(self, left: Expr, right: Expr) -> None:
+        """Two atoms are equal."""
+        if isinstance(left, Var) and isinstance(right, Var):
+            if left.name == right.name:
+                self._known.add(left.name)
+            return
+        one, other = _digit(left), _digit(right)
+        if one is None or other is None or one[1:] != other[1:]:
+            return
+        digits = self._digits.setdefault((one[0], other[0]), [])
+        digits.append(one[1:])
+        low1, high1 = self._simplifier.bounds(one[0])
+        low2, high2 = self._simplifier.bounds(other[0])
+        if _determine(digits, max(high1, high2) - min(low1, low2) + 1):
+            self._work.append((self._simplifier.linear(one[0]), self._simplifier.linear(other[0])))
+
+
+def _digit(atom: Expr) -> tuple[Expr, int, int] | None:
+    """(e, place, base) where the atom is `(e // place) % base`."""
+    if not isinstance(atom, Binary) or not isinstance(atom.right, Const):
+        return None
+    size = int(atom.right.value)
+    if atom.op is BinaryOp.DIV:
+        return atom.left, size, 0
+    if atom.op is not BinaryOp.MOD:
+        return None
+    inner = _digit(atom.left)
+    if inner is not None and inner[2] == 0:
+        return inner[0], inner[1], size
+    return atom.left, 1, size
+
+
+def _determine(digits: list[tuple[int, int]], width: int) -> bool:
+    """Whether the digits fix a number among `width` consecutive ones."""
+    covered = 1  # the number is known modulo this
+    for place, base in sorted(digits):
+        if covered % place:
+            return False
+        if base == 0:
+            return True
+        if (place * base) % covered == 0:
+            covered = place * base
+    return covered >= width

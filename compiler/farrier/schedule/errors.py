@@ -1,0 +1,23 @@
+"""What a primitive says when it does not apply."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from farrier.errors import CompilerError
+from farrier.ir.loop import Function
+from farrier.ir.printer import print_ir
+
+
+class ScheduleError(CompilerError):
+    """A primitive met a loop nest that it cannot change without changing its result.
+
+    The message names the primitive, the loop or buffer, and the facts that clash, and shows the nest.
+    """
+
+    code: ClassVar[str] = "schedule"
+
+    def __init__(self, primitive: str, reason: str, function: Function) -> None:
+        super().__init__(f"{primitive}: {reason}\n\n{print_ir(function)}")
+        self.primitive = primitive
+        self.reason = reason

@@ -1,0 +1,74 @@
+"""Primitive: inline."""
+
+from __future__ import annotations
+
+from farrier.ir.expr import Expr, Var
+from farrier.ir.loop import Alloc, For, Function, If, Prefetch, Stmt, Store
+from farrier.ir.substitute import Indices, Substitution, loads
+from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, walk_stmts, without
+
+
+def inline(function: Function, buffer: str) -> Function:
+    """Computes a buffer's elements where they are read, and drops the buffer.
+
+    before:  with alloc(f32[8] in workspace) as t:
+                 for i in 8: t[i] = a[i] + 1.0
+                 for j in 4: b[j] = t[2*j] * 2.0
+    after:   for j in 4: b[j] = (a[2*j] + 1.0) * 2.0
+
+    The buffer must be written by one store, each element from the point of the same index.
+    """
+    nest = Nest(function, "inline")
+    path, producer, store = _check(nest, buffer)
+    return nest.replace(path, _edit(path, producer, store))
+
+
+def _check(nest: Nest, name: str) -> tuple[Path, Stmt, Store]:
+    path = nest.path_to_alloc(name)
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    found = stores(alloc.body, name)
+    if len(found) != 1:
+        nest.fail(f"{name} is written by {len(found)} stores; only a plain stage can be inlined")
+    store = found[0]
+    names = [index.name for index in store.indices if isinstance(index, Var)]
+    if len(set(names)) != len(store.indices):
+        nest.fail(f"{name} is not written at distinct loop variables: inline before you split")
+    producer = _producer(nest, alloc, store)
+    extents = {loop.var: loop.extent for loop in loops(producer)}
+    if set(extents) != set(names):
+        nest.fail(f"{name} is written within the loops {list(extents)}, at {names}")
+    if any(isinstance(s, If) for s in walk_stmts(producer)):
+        nest.fail(f"{name} is written under a condition")
+    for load in loads(store.value):
+        if load.buffer.name == name:
+            nest.fail(f"{name} is computed from itself")
+    for stmt in walk_stmts(alloc.body):
+        if isinstance(stmt, Prefetch) and stmt.buffer.name == name:
+            nest.fail(f"{name} is prefetched")
+    return path, producer, store
+
+
+def _producer(nest: Nest, alloc: Alloc, store: Store) -> Stmt:
+    """The statement of the buffer's block that holds the store."""
+    statements = outermost_block(alloc.body)
+    for stmt in statements:
+        if any(s is store for s in walk_stmts(stmt)):
+            if len(statements) < 2 or not all(
+                isinstance(s, For | Store | If) for s in walk_stmts(stmt)
+            ):
+                break
+            return stmt
+    nest.fail(f"{alloc.buffer.name} is not written by a nest of its own")
+
+
+def _edit(path: Path, producer: Stmt, store: Store) -> Stmt:
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    names = [index.name for index in store.indices if isinstance(index, Var)]
+
+    def value(indices: Indices) -> Expr:
+        return Substitution(dict(zip(names, indices, strict=True))).expr(store.value)
+
+    readers = Substitution(reads={alloc.buffer.name: value})
+    return readers.stmt(without(alloc.body, [producer]))

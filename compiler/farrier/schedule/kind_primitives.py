@@ -1,0 +1,96 @@
+"""Primitives that say how a loop runs: parallel, vectorize, unroll."""
+
+from __future__ import annotations
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Scope
+from farrier.ir.loop import For, Function, LoopKind
+from farrier.ir.substitute import variables
+from farrier.schedule.accesses import Access, is_straight_line
+from farrier.schedule.dependence import conflicts, loops_around
+from farrier.schedule.nest import Nest, Path, allocated, loops
+
+
+def parallel(function: Function, loop: str) -> Function:
+    """Lets the iterations of a loop run in any order on any thread.
+
+    before:  for i in 8: b[i] = a[i]
+    after:   for i in parallel(8): b[i] = a[i]
+
+    Refused where iterations conflict, and for reductions, whose result would depend on luck.
+    """
+    return _with_kind(
+        function, _check_parallel(Nest(function, "parallel"), loop), LoopKind.PARALLEL
+    )
+
+
+def _check_parallel(nest: Nest, name: str) -> Path:
+    path, loop = nest.path_to_loop(name), nest.loop(name)
+    _require_serial(nest, loop)
+    for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
+        if other.kind is LoopKind.PARALLEL:
+            nest.fail(f"{other.var} is parallel, and parallel loops do not nest")
+    for buffer in allocated(loop.body):
+        if buffer.scope is Scope.WORKSPACE:
+            nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")
+    for left, right, _ in _conflicts(nest, path, loop):
+        nest.fail(f"iterations of {name} conflict: one {left}, another {right}")
+    return path
+
+
+def vectorize(function: Function, loop: str) -> Function:
+    """Lets the iterations of an innermost loop run in lockstep, one a lane.
+
+    before:  for i in 16: b[i] = a[i]
+    after:   for i in vectorized(16): b[i] = a[i]
+
+    Refused where iterations conflict, unless all of them add to (multiply, minimise, maximise) one
+    element: that is a horizontal reduction.
+    """
+    path = _check_vectorize(Nest(function, "vectorize"), loop)
+    return _with_kind(function, path, LoopKind.VECTORIZED)
+
+
+def _check_vectorize(nest: Nest, name: str) -> Path:
+    path, loop = nest.path_to_loop(name), nest.loop(name)
+    _require_serial(nest, loop)
+    if not is_straight_line(loop.body):
+        nest.fail(f"{name} is not innermost")
+    for left, right, _ in _conflicts(nest, path, loop):
+        if not _is_horizontal(left, right, name):
+            nest.fail(f"lanes of {name} conflict: one {left}, another {right}")
+    return path
+
+
+def _is_horizontal(left: Access, right: Access, loop: str) -> bool:
+    """Whether two accesses belong to one reduction into an element that all lanes share."""
+    if left.stmt is not right.stmt or left.reduces is None or right.reduces is None:
+        return False
+    return not any(loop in variables(index) for index in (*left.indices, *right.indices))
+
+
+def unroll(function: Function, loop: str) -> Function:
+    """Asks for a copy of the body for each iteration of a loop.
+
+    before:  for i in 2: b[i] = a[i]
+    after:   for i in unrolled(2): b[i] = a[i]
+    """
+    nest = Nest(function, "unroll")
+    path = nest.path_to_loop(loop)
+    _require_serial(nest, nest.loop(loop))
+    return _with_kind(function, path, LoopKind.UNROLLED)
+
+
+def _conflicts(nest: Nest, path: Path, loop: For) -> list[tuple[Access, Access, frozenset[str]]]:
+    return conflicts(loop.body, loops_around(path), Simplifier(nest.ranges()), [loop.var])
+
+
+def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
+    loop = path[-1]
+    assert isinstance(loop, For)
+    return Nest(function, "").replace(path, For(loop.var, loop.extent, kind, loop.body))
+
+
+def _require_serial(nest: Nest, loop: For) -> None:
+    if loop.kind is not LoopKind.SERIAL:
+        nest.fail(f"{loop.var} is {loop.kind} already")

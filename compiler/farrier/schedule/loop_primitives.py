@@ -1,0 +1,149 @@
+"""Primitives that rearrange loops: split, fuse, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Var
+from farrier.ir.loop import For, Function, LoopKind, Stmt
+from farrier.ir.substitute import Substitution
+from farrier.schedule.dependence import conflicts, loops_around
+from farrier.schedule.nest import Nest, Path, guarded
+
+
+def split(function: Function, loop: str, factor: int, outer: str, inner: str) -> Function:
+    """Splits a loop in two; the inner one runs over `factor` iterations, or all if there are fewer.
+
+    before:  for i in 10: b[i] = a[i]
+    after:   for i_o in 3:
+                 for i_i in 4:
+                     if i_o*4 + i_i < 10: b[i_o*4 + i_i] = a[i_o*4 + i_i]
+
+    The guard is left out where the factor divides the extent; `finalize` takes it out of the hot loop.
+    """
+    path = _check_split(Nest(function, "split"), loop, factor, outer, inner)
+    return Nest(function, "split").replace(path, _split(path[-1], factor, outer, inner))
+
+
+def _check_split(nest: Nest, loop: str, factor: int, outer: str, inner: str) -> Path:
+    path = nest.path_to_loop(loop)
+    if factor < 1:
+        nest.fail(f"a factor of {factor} for {loop}")
+    _require_serial(nest, nest.loop(loop))
+    nest.require_new(outer, inner)
+    return path
+
+
+def _split(loop: Stmt, factor: int, outer: str, inner: str) -> Stmt:
+    assert isinstance(loop, For)
+    factor = min(factor, loop.extent)
+    index = e.add(e.mul(Var(outer), factor), Var(inner))
+    body = Substitution({loop.var: index}).stmt(loop.body)
+    if loop.extent % factor:
+        body = guarded(body, e.less(index, loop.extent))
+    count = -(-loop.extent // factor)
+    return For(outer, count, LoopKind.SERIAL, For(inner, factor, LoopKind.SERIAL, body))
+
+
+def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
+    """Joins two loops, one directly within the other, into one.
+
+    before:  for i in 3: for j in 4: b[i, j] = a[i, j]
+    after:   for f in 12: b[f // 4, f % 4] = a[f // 4, f % 4]
+    """
+    path, one, other = _check_fuse(Nest(function, "fuse"), outer, inner, name)
+    return Nest(function, "fuse").replace(path, _fuse(one, other, name))
+
+
+def _check_fuse(nest: Nest, outer: str, inner: str, name: str) -> tuple[Path, For, For]:
+    path, one = nest.path_to_loop(outer), nest.loop(outer)
+    other = nest.loop(inner)
+    if one.body is not other:
+        nest.fail(f"{inner} does not stand directly within {outer}")
+    _require_serial(nest, one)
+    _require_serial(nest, other)
+    nest.require_new(name)
+    return path, one, other
+
+
+def _fuse(outer: For, inner: For, name: str) -> Stmt:
+    values = {
+        outer.var: e.floordiv(Var(name), inner.extent),
+        inner.var: e.mod(Var(name), inner.extent),
+    }
+    if outer.extent == 1:
+        values = {outer.var: e.index(0), inner.var: Var(name)}
+    body = Substitution(values).stmt(inner.body)
+    return For(name, outer.extent * inner.extent, LoopKind.SERIAL, body)
+
+
+def reorder(function: Function, order: Sequence[str]) -> Function:
+    """Puts loops of one perfect nest into the given order; loops not named keep their places.
+
+    before:  for i in 3: for j in 4: for k in 5: c[i, j] = c[i, j] + a[i, k] * b[k, j]
+    after (k, i):
+             for k in 5: for j in 4: for i in 3: c[i, j] = c[i, j] + a[i, k] * b[k, j]
+
+    The terms of a sum, product, minimum or maximum may so be combined in another order.
+    """
+    nest = Nest(function, "reorder")
+    path, chain = _check_reorder(nest, order)
+    return nest.replace(path, _reorder(chain, order))
+
+
+def _check_reorder(nest: Nest, order: Sequence[str]) -> tuple[Path, list[For]]:
+    """The way to the outermost of the loops, and the perfect nest from there to the innermost."""
+    if len(set(order)) != len(order) or len(order) < 2:
+        nest.fail(f"an order names two or more distinct loops, not {', '.join(order)}")
+    for name in order:
+        nest.loop(name)
+    paths = [nest.path_to_loop(name) for name in order]
+    path = min(paths, key=len)
+    top = path[-1]
+    assert isinstance(top, For)
+    chain, missing = [top], set(order) - {top.var}
+    while missing:
+        below = chain[-1].body
+        if not isinstance(below, For):
+            nest.fail(f"{', '.join(sorted(missing))} not in the perfect nest of {top.var}")
+        chain.append(below)
+        missing.discard(below.var)
+    _check_order(nest, path, chain, order)
+    return path, chain
+
+
+def _check_order(nest: Nest, path: Path, chain: list[For], order: Sequence[str]) -> None:
+    """Iterations that conflict keep their order, or add to one result in any order."""
+    before = [loop.var for loop in chain]
+    after = _permuted(before, order)
+    found = conflicts(chain[-1].body, loops_around(path), Simplifier(nest.ranges()), before)
+    for left, right, free in found:
+        if [v for v in before if v in free] == [v for v in after if v in free]:
+            continue
+        if left.stmt is right.stmt and left.reduces is not None and left.reduces is right.reduces:
+            continue
+        nest.fail(
+            f"iterations of {', '.join(sorted(free))} depend on their order: one {left}, "
+            f"another {right}"
+        )
+
+
+def _permuted(names: list[str], order: Sequence[str]) -> list[str]:
+    wanted = iter(order)
+    return [next(wanted) if name in order else name for name in names]
+
+
+def _reorder(chain: list[For], order: Sequence[str]) -> Stmt:
+    by_name = {loop.var: loop for loop in chain}
+    body = chain[-1].body
+    for name in reversed(_permuted(list(by_name), order)):
+        loop = by_name[name]
+        body = For(name, loop.extent, loop.kind, body)
+    return body
+
+
+def _require_serial(nest: Nest, loop: For) -> None:
+    if loop.kind is not LoopKind.SERIAL:
+        nest.fail(f"{loop.var} is {loop.kind} already; rearrange loops before they get a kind")

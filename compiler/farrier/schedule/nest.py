@@ -1,0 +1,192 @@
+"""Finding places in a loop nest by name, and rebuilding the spine above a changed place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, TypeAlias
+
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    LoopKind,
+    Stmt,
+    Store,
+)
+from farrier.schedule.errors import ScheduleError
+
+Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
+
+
+class Nest:
+    """A function as a primitive sees it: the places it names, and its own name for errors."""
+
+    __slots__ = ("function", "primitive")
+
+    def __init__(self, function: Function, primitive: str) -> None:
+        self.function = function
+        self.primitive = primitive
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raises ScheduleError with the nest."""
+        raise ScheduleError(self.primitive, reason, self.function)
+
+    def ranges(self) -> dict[str, int]:
+        """The extent of every loop; names are unique within a function."""
+        return {loop.var: loop.extent for loop in loops(self.function.body)}
+
+    def path_to_loop(self, name: str) -> Path:
+        """The way to the loop `name`; ScheduleError where there is none."""
+        path = find(self.function.body, lambda s: isinstance(s, For) and s.var == name)
+        if path is None:
+            known = ", ".join(loop.var for loop in loops(self.function.body))
+            self.fail(f"there is no loop {name}; the loops are {known}")
+        return path
+
+    def loop(self, name: str) -> For:
+        """The loop `name`; ScheduleError where there is none."""
+        found = self.path_to_loop(name)[-1]
+        assert isinstance(found, For)
+        return found
+
+    def path_to_alloc(self, name: str) -> Path:
+        """The way to where the buffer `name` is allocated; ScheduleError where it is not."""
+        path = find(self.function.body, lambda s: isinstance(s, Alloc) and s.buffer.name == name)
+        if path is None:
+            known = ", ".join(buffer.name for buffer in allocated(self.function.body))
+            self.fail(f"no buffer {name} is allocated; those that are: {known or 'none'}")
+        return path
+
+    def param(self, name: str) -> Buffer | None:
+        """The parameter `name`, if there is one."""
+        return next((p for p in self.function.params if p.name == name), None)
+
+    def require_new(self, *names: str) -> None:
+        """ScheduleError where one of the loop names is taken or stands twice."""
+        taken = self.ranges()
+        for position, name in enumerate(names):
+            if name in taken or name in names[:position]:
+                self.fail(f"there is a loop {name} already")
+
+    def replace(self, path: Path, new: Stmt) -> Function:
+        """The function with the statement at the end of `path` replaced."""
+        return Function(self.function.name, self.function.params, replaced(path, new))
+
+
+def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
+    """The way to the first statement that is wanted, parents first."""
+    if wanted(stmt):
+        return (stmt,)
+    for child in below(stmt):
+        path = find(child, wanted)
+        if path is not None:
+            return (stmt, *path)
+    return None
+
+
+def below(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly below."""
+    if isinstance(stmt, For | Alloc):
+        return (stmt.body,)
+    if isinstance(stmt, Block):
+        return stmt.statements
+    if isinstance(stmt, If):
+        return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
+    return ()
+
+
+def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with `change` applied to the statements directly below it."""
+    if isinstance(stmt, For):
+        return For(stmt.var, stmt.extent, stmt.kind, change(stmt.body))
+    if isinstance(stmt, Alloc):
+        return Alloc(stmt.buffer, change(stmt.body))
+    if isinstance(stmt, Block):
+        return Block(tuple(map(change, stmt.statements)))
+    if isinstance(stmt, If):
+        otherwise = None if stmt.otherwise is None else change(stmt.otherwise)
+        return If(stmt.condition, change(stmt.then), otherwise)
+    return stmt
+
+
+def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
+    """The statement and all below it, in order, parents first."""
+    yield stmt
+    for child in below(stmt):
+        yield from walk_stmts(child)
+
+
+def loops(stmt: Stmt) -> list[For]:
+    """Every loop, in order."""
+    return [s for s in walk_stmts(stmt) if isinstance(s, For)]
+
+
+def allocated(stmt: Stmt) -> list[Buffer]:
+    """Every buffer that is allocated within."""
+    return [s.buffer for s in walk_stmts(stmt) if isinstance(s, Alloc)]
+
+
+def replaced(path: Path, new: Stmt) -> Stmt:
+    """The root of `path` with its last statement replaced by `new`."""
+    for parent, old in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+        new = _with_child(parent, old, new)
+    return new
+
+
+def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if isinstance(parent, For):
+        return For(parent.var, parent.extent, parent.kind, new)
+    if isinstance(parent, Alloc):
+        return Alloc(parent.buffer, new)
+    if isinstance(parent, Block):
+        return Block(tuple(new if s is old else s for s in parent.statements))
+    assert isinstance(parent, If)
+    if parent.then is old:
+        return If(parent.condition, new, parent.otherwise)
+    return If(parent.condition, parent.then, new)
+
+
+def nested(loop_list: list[tuple[str, int]], body: Stmt) -> Stmt:
+    """`body` within serial loops, given outermost first as (name, extent)."""
+    for name, extent in reversed(loop_list):
+        body = For(name, extent, LoopKind.SERIAL, body)
+    return body
+
+
+def block(statements: list[Stmt]) -> Stmt:
+    """The statements as one, blocks within them flattened."""
+    flat: list[Stmt] = []
+    for stmt in statements:
+        flat += stmt.statements if isinstance(stmt, Block) else (stmt,)
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+def guarded(stmt: Stmt, condition: Expr) -> Stmt:
+    """`stmt` with `condition` before each statement that has an effect. Until `finalize` guards live
+    at the leaves, so that loops stay perfectly nested."""
+    if isinstance(stmt, For | Alloc | Block):
+        return map_children(stmt, lambda s: guarded(s, condition))
+    return If(condition, stmt)
+
+
+def stores(stmt: Stmt, buffer: str) -> list[Store]:
+    """Every store to the buffer within."""
+    return [s for s in walk_stmts(stmt) if isinstance(s, Store) and s.buffer.name == buffer]
+
+
+def without(stmt: Stmt, unwanted: Sequence[Stmt]) -> Stmt:
+    """`stmt` without some statements of its outermost block."""
+    if isinstance(stmt, Alloc):
+        return Alloc(stmt.buffer, without(stmt.body, unwanted))
+    assert isinstance(stmt, Block)
+    return block([s for s in stmt.statements if not any(s is u for u in unwanted)])
+
+
+def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements that stand directly in an allocation's body, under further allocations or not."""
+    while isinstance(stmt, Alloc):
+        stmt = stmt.body
+    return stmt.statements if isinstance(stmt, Block) else (stmt,)

@@ -1,0 +1,30 @@
+"""The primitives by the names that traces use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Function
+from farrier.schedule.buffer_primitives import merge_axes, set_scope, transform_layout
+from farrier.schedule.compute_at import compute_at
+from farrier.schedule.inline import inline
+from farrier.schedule.kind_primitives import parallel, unroll, vectorize
+from farrier.schedule.loop_primitives import fuse, reorder, split
+
+Primitive: TypeAlias = Callable[..., Function]
+
+PRIMITIVES: dict[str, Primitive] = {
+    "split": split,
+    "fuse": fuse,
+    "reorder": reorder,
+    "parallel": parallel,
+    "vectorize": vectorize,
+    "unroll": unroll,
+    "inline": inline,
+    "compute_at": compute_at,
+    "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
+    "transform_layout": transform_layout,
+    "merge_axes": merge_axes,
+}

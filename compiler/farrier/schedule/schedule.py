@@ -1,0 +1,76 @@
+"""A function being scheduled, and how it got there."""
+
+from __future__ import annotations
+
+from farrier.errors import CompilerError
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Function
+from farrier.ir.types import Layout
+from farrier.schedule.primitives import PRIMITIVES
+from farrier.schedule.trace import Argument, Step, Trace
+
+
+class Schedule:
+    """Applies primitives to `function` and records them in `trace`.
+
+    Each method checks that the primitive keeps the function's result and raises ScheduleError, with
+    the function as it was, where it does not. What each does is told, with code before and after, at
+    the function of the same name in `farrier.schedule`.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.trace = Trace()
+
+    def apply(self, primitive: str, *args: Argument) -> None:
+        """Applies a primitive by name; CompilerError where there is none of that name."""
+        function = PRIMITIVES.get(primitive)
+        if function is None:
+            raise CompilerError(f"there is no schedule primitive {primitive!r}")
+        self.function = function(self.function, *args)
+        self.trace = self.trace.then(Step(primitive, args))
+
+    def split(self, loop: str, factor: int, outer: str = "", inner: str = "") -> tuple[str, str]:
+        """Returns the names of the outer and the inner loop: by default `<loop>_o`, `<loop>_i`."""
+        outer, inner = outer or f"{loop}_o", inner or f"{loop}_i"
+        self.apply("split", loop, factor, outer, inner)
+        return outer, inner
+
+    def fuse(self, outer: str, inner: str, name: str) -> str:
+        self.apply("fuse", outer, inner, name)
+        return name
+
+    def reorder(self, *loops: str) -> None:
+        self.apply("reorder", loops)
+
+    def parallel(self, loop: str) -> None:
+        self.apply("parallel", loop)
+
+    def vectorize(self, loop: str) -> None:
+        self.apply("vectorize", loop)
+
+    def unroll(self, loop: str) -> None:
+        self.apply("unroll", loop)
+
+    def inline(self, buffer: str) -> None:
+        self.apply("inline", buffer)
+
+    def compute_at(self, buffer: str, loop: str) -> None:
+        self.apply("compute_at", buffer, loop)
+
+    def set_scope(self, buffer: str, scope: Scope) -> None:
+        self.apply("set_scope", buffer, str(scope))
+
+    def transform_layout(self, buffer: str, layout: Layout) -> None:
+        self.apply("transform_layout", buffer, layout)
+
+    def merge_axes(self, buffer: str, axis: int) -> None:
+        self.apply("merge_axes", buffer, axis)
+
+
+def replay(trace: Trace, function: Function) -> Function:
+    """The function that the steps of `trace` make of `function`."""
+    schedule = Schedule(function)
+    for step in trace.steps:
+        schedule.apply(step.primitive, *step.args)
+    return schedule.function

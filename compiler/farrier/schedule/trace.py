@@ -1,0 +1,84 @@
+"""A schedule as data: the primitives that made it, in order.
+
+    split("relu_x", 7, "relu_xo", "relu_xi")
+    reorder(("relu_n", "relu_xo", "relu_xi"))
+    transform_layout("w", Layout(((0, 32, 0), (1, 1, 0), (0, 1, 32))))
+
+One step a line, in Python's syntax. A trace says nothing of the loop nest it was recorded on, and may
+be replayed on any that has the names it uses.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import Any, TypeAlias
+
+from farrier.errors import CompilerError
+from farrier.ir.types import Layout, PhysicalDim
+
+Argument: TypeAlias = int | str | tuple[str, ...] | Layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a primitive: the arguments after the function."""
+
+    primitive: str
+    args: tuple[Argument, ...]
+
+    def __str__(self) -> str:
+        return f"{self.primitive}({', '.join(map(_print, self.args))})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trace:
+    """Steps in the order in which they apply."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        return "".join(f"{step}\n" for step in self.steps)
+
+    def then(self, step: Step) -> Trace:
+        """The trace with one step more."""
+        return Trace((*self.steps, step))
+
+    @classmethod
+    def parse(cls, text: str) -> Trace:
+        """The inverse of `str`; raises CompilerError for text that is not a trace."""
+        try:
+            lines = ast.parse(text).body
+            return cls(tuple(_step(line) for line in lines))
+        except (SyntaxError, ValueError, TypeError) as error:
+            raise CompilerError(f"not a schedule trace: {error}") from error
+
+
+def _print(argument: Argument) -> str:
+    if isinstance(argument, Layout):
+        dims = tuple((d.axis, d.div, d.mod) for d in argument.dims)
+        halo = f", {argument.halo!r}" if argument.halo else ""
+        return f"Layout({dims!r}{halo})"
+    if isinstance(argument, str):
+        return f'"{argument}"'
+    if isinstance(argument, tuple):
+        return f"({', '.join(map(_print, argument))}{',' if len(argument) == 1 else ''})"
+    return repr(argument)
+
+
+def _step(line: ast.stmt) -> Step:
+    match line:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=args, keywords=[])):
+            return Step(name, tuple(map(_argument, args)))
+    raise ValueError(f"line {line.lineno} is not a step")
+
+
+def _argument(node: ast.expr) -> Argument:
+    match node:
+        case ast.Call(func=ast.Name(id="Layout"), args=[dims, *halo], keywords=[]):
+            parts = tuple(PhysicalDim(*part) for part in ast.literal_eval(dims))
+            return Layout(parts, *(ast.literal_eval(h) for h in halo))
+    value: Any = ast.literal_eval(node)
+    if isinstance(value, bool) or not isinstance(value, int | str | tuple):
+        raise ValueError(f"{value!r} is not an argument of a primitive")
+    return value
