@@ -33,9 +33,7 @@ def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     target = dtype.numpy
     if x.dtype.kind == "f" and target.kind in "iu":
         limits = np.iinfo(target)
-        whole = np.nan_to_num(
-            np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf
-        )
+        whole = np.trunc(np.where(np.isnan(x), 0.0, x.astype(np.float64)))
         inside = np.clip(whole, float(limits.min), float(limits.max))
         # float(int64 max) rounds up to 2**63, which no longer fits: saturate by hand.
         high, low = inside >= float(limits.max), inside <= float(limits.min)

@@ -1,7 +1,7 @@
 """The operators: each declared once, with its rules attached.
 
-`lookup(name)` finds an operator; its `infer` types a node, its `reference` says in numpy what the node
-means, its `compute` says the same as tensor stages that can be scheduled.
+`lookup(name)` finds an operator; its `infer` types a node, its `reference` says in numpy what the
+node means, its `compute` says the same as tensor stages that can be scheduled.
 """
 
 from farrier.ops.builder import Builder, Operand

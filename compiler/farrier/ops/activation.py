@@ -1,4 +1,4 @@
-"""Activation functions. Formulas are ONNX's; the numerically stable form where there are several."""
+"""Activation functions: ONNX's formulas, in the stable form where there are several."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _selu(attrs: Attrs, x: Scalar) -> Scalar:
 
 def _np_selu(attrs: Attrs, x: Array) -> Array:
     alpha, gamma = _f(attrs, "alpha", _SELU_ALPHA), _f(attrs, "gamma", _SELU_GAMMA)
-    return np.where(x > 0, x, np.expm1(x) * x.dtype.type(alpha)) * x.dtype.type(gamma)
+    return np.asarray(np.where(x > 0, x, np.expm1(x) * x.dtype.type(alpha)) * x.dtype.type(gamma))
 
 
 def _gelu(attrs: Attrs, x: Scalar) -> Scalar:

@@ -54,9 +54,10 @@ def _div(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
         return np.asarray(x / y)
-    quotient = x // y
+    quotient: Array = x // y
     inexact = (quotient * y != x) & ((x < 0) != (y < 0)) & (y != 0)
-    return (quotient + inexact).astype(x.dtype)
+    truncated: Array = quotient + inexact
+    return truncated.astype(x.dtype)
 
 
 def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
@@ -107,7 +108,8 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
         return np.power(x, y.astype(x.dtype))
-    return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+    powers: Array = np.power(x.astype(np.float64), y.astype(np.float64))
+    return powers.astype(x.dtype)
 
 
 def _base_dtype(types: Types, attrs: Attrs) -> DType:
@@ -152,7 +154,7 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise(
         "Where",
         lambda attrs, condition, x, y: where(condition, x, y),
-        lambda attrs, condition, x, y: np.where(condition, x, y),
+        lambda attrs, condition, x, y: np.asarray(np.where(condition, x, y)),
         result=_where_dtype,
     ),
 )

@@ -1,7 +1,7 @@
 """Collects the stages that the operators of one region declare.
 
-Stages are named after what they compute (`conv`, `conv_1`, …), deterministically, for schedules refer
-to them by name. All indices are logical; layouts come from the types of the node's values.
+Stages are named after what they compute (`conv`, `conv_1`, …), deterministically, for schedules
+refer to them by name. All indices are logical; layouts come from the types of the node's values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Operand:
 
 
 class Builder:
-    """`constants` are the region's own constants by value name: static operands and literal scalars.
+    """The stages of one region, in order.
+
+    `constants` are the region's own constants by value name: static operands and literal scalars.
     A node's input that is one of them has no buffer (None among the `inputs` of `compute`).
     `outputs` names the values that leave the region: their buffers are parameters, all other stages
     write to the workspace. `taken` are names that stages must not have (the input buffers').
@@ -129,7 +131,7 @@ class Builder:
         layout: Layout | None = None,
         scope: Scope = Scope.WORKSPACE,
     ) -> Buffer:
-        """Declares `buffer[axes] = body(*axes)` and gives the buffer; `axes` names the dimensions."""
+        """Declares `buffer[axes] = body(*axes)`; `axes` names the dimensions."""
         buffer = Buffer(self._unique(hint), dtype, tuple(shape), layout, scope)
         ranges = tuple(
             Axis(name, extent)
@@ -200,7 +202,7 @@ def axis_names(rank: int) -> tuple[str, ...]:
 
 
 def without_halo(layout: Layout | None) -> Layout | None:
-    """The same blocks with no zeros around: the layout of a value that only its own kernel reads."""
+    """The same blocks with no zeros around, for a value that only its own kernel reads."""
     return None if layout is None else dataclasses.replace(layout, halo=())
 
 

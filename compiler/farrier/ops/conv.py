@@ -91,7 +91,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     if per_group == 1 and outputs == group:  # depthwise: one product a tap beats many tiny matmuls
         y = np.zeros((batch, outputs, *extents), x.dtype)
         for taps, view in tap_views(source, window, extents):
-            y += view * w[(slice(None), 0, *taps)].reshape(-1, *(1,) * window.rank)
+            y += view * w[:, 0][(slice(None), *taps)].reshape(-1, *(1,) * window.rank)
     else:
         columns = patches(source, window, extents)
         columns = columns.reshape(batch, group, -1, math.prod(extents))  # copies: im2col
@@ -215,14 +215,14 @@ def _reference_transpose(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     for taps, view in tap_views(y, window, tuple(spatial)):
         view += columns[(slice(None), slice(None), *taps)]
     crop = tuple(slice(b, b + n) for b, n in zip(window.before, extents, strict=True))
-    y = np.ascontiguousarray(y[(..., *crop)])
+    y = np.ascontiguousarray(y[(slice(None), slice(None), *crop)])
     return (y if bias is None else y + bias.reshape(-1, *(1,) * window.rank),)
 
 
 def _compute_transpose(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, w = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
-    window, _ = _transpose_window([v and v.type for v in node.inputs], attrs)
+    window, _ = _transpose_window([v.type if v else None for v in node.inputs], attrs)
     group, per_group = _group(attrs), w.shape[1]
     channels = x.shape[1] // group
     # Without overlap every output has exactly one tap: o % stride, of input o // stride.

@@ -21,6 +21,7 @@ from farrier.ops.operator import (
     NotSupported,
     Operator,
     Types,
+    present,
     required,
 )
 from farrier.ops.pointwise import first_dtype
@@ -28,7 +29,7 @@ from farrier.ops.scalar import Scalar
 
 
 def _parse(equation: str) -> tuple[list[str], str]:
-    """The labels of each operand and of the output; an implicit output has those that occur once."""
+    """The labels of each operand and of the output (implicitly: those that occur once)."""
     if "..." in equation:
         raise NotSupported(f"an ellipsis in the equation {equation!r}")
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -62,13 +63,14 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     operands, output = _parse(str(attrs["equation"]))
+    given = [present(arrays, i) for i in range(len(arrays))]
     equation = f"{','.join(operands)}->{output}"
-    return (np.asarray(np.einsum(equation, *arrays, optimize=True)),)
+    return (np.asarray(np.einsum(equation, *given, optimize=True)),)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     operands, output = _parse(str(node.attr("equation")))
-    extents = _extents(operands, [v and v.type for v in node.inputs])
+    extents = _extents(operands, [v.type if v else None for v in node.inputs])
     factors = [builder.operand(node, inputs, i) for i in range(len(operands))]
     summed = {f"r_{label}": extents[label] for label in extents if label not in output}
 

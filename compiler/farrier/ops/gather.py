@@ -1,7 +1,7 @@
 """Looking elements up by indices that are data: Gather, GatherElements, GatherND, OneHot.
 
-A negative index counts from the end. An index outside the axis reads the nearest element: compiled code
-must not leave its buffers, whatever the data.
+A negative index counts from the end. An index outside the axis reads the nearest element: compiled
+code must not leave its buffers, whatever the data.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
 def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
     axis = _axis(attrs, x.ndim)
-    grid = list(np.indices(indices.shape, sparse=True))
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = _bounded(indices, x.shape[axis])
     return (x[tuple(grid)],)
 

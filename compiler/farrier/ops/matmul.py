@@ -67,7 +67,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _batch(shape: tuple[int, ...], lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
-    """Batch indices of a factor whose batch axes are `shape`, aligned at the end of the output's."""
+    """Batch indices of a factor with batch axes `shape`, aligned at the end of the output's."""
     aligned = lead[len(lead) - len(shape) :]
     return tuple(0 if extent == 1 else i for extent, i in zip(shape, aligned, strict=True))
 

@@ -95,7 +95,7 @@ def _standardize(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 
 class _Moments:
-    """Stages with the mean and the variance of `x` over `axes`, kept with extent 1 as numpy would."""
+    """Stages with the mean and the variance of `x` over `axes`, which stay with extent 1."""
 
     def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...]) -> None:
         self.x, self.axes = x, axes

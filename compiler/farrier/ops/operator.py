@@ -1,7 +1,7 @@
 """What an operator is: a name, a kind for the fusion pass, and three rules.
 
-Attributes reach the rules as a mapping; constants that an operator reads while types are inferred (a
-Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position.
+Attributes reach the rules as a mapping; constants that an operator reads while types are inferred
+(a Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Operator:
     `infer(types, constants, attrs)` gives the outputs' types; omitted inputs are None, known values
     are in `constants` by position. Raises Mismatch, NotStatic or NotSupported.
     `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
-    `compute(builder, node, buffers)` declares the stages; None where the operator is only ever folded.
-    `static` are the positions of operands whose value must be known when compiling: they are constants
-    of the region that holds the node, never buffers.
+    `compute(builder, node, buffers)` declares the stages; None where the operator is only folded.
+    `static` are the positions of operands whose value must be known when compiling: they are
+    constants of the region that holds the node, never buffers.
     `explicit(types, attrs)` gives the attributes with every default written out.
     """
 
@@ -103,7 +103,7 @@ def optional(arrays: Arrays, position: int) -> Array | None:
 def static_ints(
     types: Types, constants: Constants, position: int, what: str
 ) -> tuple[int, ...] | None:
-    """The value of an integer operand, flattened; None where it is omitted, NotStatic where unknown."""
+    """An integer operand, flattened; None where it is omitted. NotStatic where it is unknown."""
     if position >= len(types) or types[position] is None:
         return None
     if position not in constants:

@@ -60,7 +60,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def pointwise(
     name: str, formula: Formula, reference: Numpy, *, result: Result = first_dtype
 ) -> Operator:
-    """The operator whose element is `formula(attrs, *inputs)`; numpy says the same by `reference`."""
+    """The operator whose element is `formula(attrs, *inputs)`, in numpy `reference`."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         if not types:

@@ -1,4 +1,4 @@
-"""Pools: a window, or the whole plane, reduced to one element a channel. x is [n, c, spatial...]."""
+"""Pools: each window reduced to one element a channel. x is [n, c, spatial...]."""
 
 from __future__ import annotations
 

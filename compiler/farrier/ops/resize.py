@@ -1,7 +1,7 @@
 """Resize by nearest neighbour or by linear interpolation.
 
-Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that compiled
-code and reference agree exactly on which element is the nearest.
+Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that
+compiled code and reference agree exactly on which element is the nearest.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     _modes(attrs)
     given: list[Array | None] = []
     for position, name in ((2, "scales"), (3, "sizes")):
-        omitted = position >= len(types) or types[position] is None or types[position].size == 0  # type: ignore[union-attr]
+        factor = types[position] if position < len(types) else None
+        omitted = factor is None or factor.size == 0
         if not omitted and position not in constants:
             raise NotStatic(f"its {name} (input {position}) depend on data known only at run time")
         given.append(None if omitted else constants[position])

@@ -1,6 +1,6 @@
-"""Runs graphs in numpy, operator by operator: the meaning of a model, against which code is verified.
+"""Runs graphs in numpy, operator by operator: what a model means, and code is verified against.
 
-Layouts are ignored (arrays are logical), so the same functions run a graph before and after any pass.
+Layouts are ignored (arrays are logical), so a graph runs alike before and after any pass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], *, wide: bool = False) 
                 readers[value.name] = readers.get(value.name, 0) + 1
     kept = {value.name for value in graph.outputs}
     for node in graph.nodes:
-        results = run_node(node, [v and arrays[v.name] for v in node.inputs])
+        results = run_node(node, [arrays[v.name] if v else None for v in node.inputs])
         for value, result in zip(node.outputs, results, strict=False):
             arrays[value.name] = _widen(result) if wide else result
         for value in node.inputs:  # free what nobody reads any more

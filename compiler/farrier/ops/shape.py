@@ -1,4 +1,4 @@
-"""Operators that only rename indices: views, transposition, repetition, blocks to depth and back."""
+"""Operators that only rename indices: views, transposition, repetition, depth and space."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def view_index(
 ) -> tuple[Expr, ...]:
     """The index into row-major `source` of the element at `at` of row-major `shape`.
 
-    Both shapes are cut into the shortest runs of axes with one product, so that axes which a reshape
-    leaves alone keep their plain index.
+    Both shapes are cut into the shortest runs of axes with one product, so that axes which a
+    reshape leaves alone keep their plain index.
     """
     result: list[Expr] = []
     i = j = 0

@@ -111,7 +111,8 @@ def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
     axis = _axis(attributes_of(node), x.rank)
-    outputs, start = [], 0
+    outputs: list[Buffer] = []
+    start = 0
 
     def part(first: int) -> Buffer:
         def body(*at: Expr) -> Scalar:

@@ -1,5 +1,7 @@
-"""Operators that a model computes shapes with. They have no kernel: once the inputs' shapes are known,
-the importer folds them."""
+"""Operators that a model computes shapes with.
+
+They have no kernel: once the inputs' shapes are known, the importer folds them.
+"""
 
 from __future__ import annotations
 

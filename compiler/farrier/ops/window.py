@@ -1,14 +1,13 @@
 """Sliding windows: what Conv, ConvTranspose and the pools share.
 
-Along one spatial axis, output position o reads input positions o·stride + k·dilation − before for taps
-k in [0, kernel); positions outside the input are padding.
+Along one spatial axis, output position o reads input positions o·stride + k·dilation − before for
+taps k in [0, kernel); positions outside the input are padding.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,7 +38,7 @@ class Window:
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     def outputs(self, spatial: tuple[int, ...], ceil: bool = False) -> tuple[int, ...]:
-        """Output extents over an input of extents `spatial`; raises Mismatch where there are none."""
+        """Output extents over an input of extents `spatial`; Mismatch where there are none."""
         extents = []
         for axis, extent in enumerate(spatial):
             stride = self.strides[axis]
@@ -67,7 +66,7 @@ class Window:
 
 
 def window_of(attrs: Attrs, spatial: tuple[int, ...], kernel: tuple[int, ...] | None) -> Window:
-    """The window that the attributes describe; `kernel` is that of the weights, where there are any."""
+    """The window that the attributes describe; `kernel` is the weights', if there are any."""
     rank = len(spatial)
     given = as_ints(attrs["kernel_shape"]) if "kernel_shape" in attrs else kernel
     if given is None:
@@ -194,13 +193,13 @@ def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int
 def tap_views(
     x: Array, window: Window, extents: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """For each tap, its index and the elements of a padded input that it reads, output by output."""
+    """For each tap, its index and the elements of a padded input that it reads."""
     for taps in itertools.product(*(range(k) for k in window.kernel)):
         slices = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, s, n in zip(taps, window.dilations, window.strides, extents, strict=True)
         )
-        yield taps, x[(..., *slices)]
+        yield taps, x[(slice(None),) * (x.ndim - window.rank) + slices]
 
 
 def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
@@ -217,7 +216,3 @@ def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
         ),
         writeable=False,
     )
-
-
-def volume(extents: tuple[int, ...]) -> int:
-    return math.prod(extents)
