@@ -1,8 +1,8 @@
 """How both ends of the protocol keep a connection: options of grpc, as name and value.
 
-The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` goes with
-it, or its default of 60 s would overrule the keepalive's timeout; and a server drops a client that
-pings more often than it allows ("too_many_pings"), so both sides are set here, together.
+The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` goes
+with it, or its default of 60 s would overrule the keepalive's timeout; and a server drops a client
+that pings more often than it allows ("too_many_pings"), so both sides are set here, together.
 """
 
 from __future__ import annotations

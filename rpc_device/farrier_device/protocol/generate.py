@@ -1,7 +1,9 @@
-"""Writes the code that protoc generates from `device.proto`: python -m farrier_device.protocol.generate
+"""Writes the code that protoc generates from `device.proto`.
 
-Needs grpcio-tools. The generated code demands a grpcio and protobuf at least as new as the tools it was
-made with, so the lower bounds in pyproject.toml follow them.
+    python -m farrier_device.protocol.generate
+
+Needs grpcio-tools. The generated code demands a grpcio and protobuf at least as new as the tools
+that made it, so the lower bounds in pyproject.toml follow them.
 """
 
 from __future__ import annotations

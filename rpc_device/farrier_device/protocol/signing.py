@@ -17,7 +17,7 @@ def sign(token: str, manifest: bytes) -> bytes:
 
 
 def verify(token: str, manifest: bytes, signature: bytes) -> bool:
-    """Whether the signature is of this manifest under this token; takes the same time either way."""
+    """Whether the signature is of this manifest under this token, compared in constant time."""
     return hmac.compare_digest(sign(token, manifest), signature)
 
 

@@ -1,0 +1,171 @@
+"""The device agent: `farrier-device` dials the broker, leases batches, measures and reports them.
+
+    farrier-device --broker HOST:PORT --token-file FILE --name NAME --state DIR
+
+SIGTERM drains: the batch in hand is measured and reported, then it exits with 0. A second one ends
+it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.metadata
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from farrier_device.blobstore import BlobStore
+from farrier_device.connection import AgentError, Connection, UsageError, open_channel
+from farrier_device.loop import Agent, describe_device
+from farrier_device.outbox import Outbox
+from farrier_device.runners.local import ChildRunner
+from farrier_device.sandbox import SandboxError
+
+log = logging.getLogger(__name__)
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until a signal, or an error that only an operator can mend; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    try:
+        return _run(options)
+    except AgentError as error:
+        print(f"farrier-device: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="farrier-device",
+        description="Measures native code on this machine for a Farrier farm.",
+    )
+    add = parser.add_argument
+    add("--broker", required=True, metavar="HOST:PORT")
+    add("--token-file", required=True, type=Path, metavar="FILE", help="holds the device token")
+    add("--name", default=socket.gethostname(), help="of this device, unique in the farm")
+    add("--state", required=True, type=Path, metavar="DIR", help="blobs and unsent results")
+    add(
+        "--tls-ca",
+        type=Path,
+        metavar="FILE",
+        help="CA certificates (PEM) that vouch for the broker",
+    )
+    add(
+        "--require-sandbox",
+        default="",
+        metavar="WALLS",
+        help="refuse to measure without these, as in seccomp+landlock",
+    )
+    add("--store-bytes", type=int, default=4 << 30, help="disk space for blobs (default: 4 GiB)")
+    add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    token = _token(options.token_file)
+    connection = Connection(open_channel(options.broker, options.tls_ca), token)
+    lock = _locked(options.state)
+    runner = ChildRunner(
+        device=options.name, require=options.require_sandbox, pin=not options.no_pin
+    )
+    try:
+        agent = Agent(
+            options.name,
+            describe_device(_version(), runner),
+            connection,
+            token,
+            BlobStore(options.state / "blobs", options.store_bytes),
+            Outbox(options.state / "outbox"),
+            runner,
+        )
+        return _until_done(agent)
+    except SandboxError as error:
+        raise AgentError(str(error)) from None
+    except OSError as error:
+        raise AgentError(f"the state directory {options.state}: {error.strerror}") from None
+    finally:
+        runner.close()
+        connection.close()
+        os.close(lock)
+
+
+def _until_done(agent: Agent) -> int:
+    """The agent works in a thread of its own, so that a signal interrupts nothing but this wait."""
+    failures: list[AgentError] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            agent.run()
+        except AgentError as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if agent.draining:
+            log.info("ended at once")
+            os._exit(_TERMINATED)  # the child dies with this process
+        log.info("draining: the batch in hand is measured and reported first")
+        agent.drain()
+
+    previous = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    worker = threading.Thread(target=work, name="farrier-agent")
+    worker.start()
+    done.wait()
+    worker.join()
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise UsageError(f"--token-file {path}: {error.strerror}") from None
+    if not token:
+        raise UsageError(f"--token-file {path} is empty")
+    return token
+
+
+def _locked(state: Path) -> int:
+    """A descriptor that holds the state directory for this process."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"--state {state}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(f"--state {state} is in use by another agent") from None
+    return descriptor
+
+
+def _version() -> str:
+    for name in ("farrier-device", "farrier"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

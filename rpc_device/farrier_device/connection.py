@@ -1,0 +1,159 @@
+"""The agent's end of the protocol: a channel to the broker, its calls, and what errors mean."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
+
+_CALL_TIMEOUT_S = 15.0
+_LEASE_WAIT_S = 20.0
+
+
+class AgentError(Exception):
+    """Why the agent cannot go on, in words for its operator."""
+
+    exit_code = 1
+
+
+class UsageError(AgentError):
+    """An option that makes no sense, or is not safe."""
+
+    exit_code = 2
+
+
+class TokenError(AgentError):
+    """The broker does not accept the token."""
+
+    exit_code = 11
+
+
+class FencedOutError(AgentError):
+    """Another agent has registered under this device's name."""
+
+    exit_code = 15
+
+
+class UnreachableError(Exception):
+    """The broker did not answer; it may the next time."""
+
+
+class RefusedError(UnreachableError):
+    """The broker did answer: it does not take the request, now or ever."""
+
+
+class SessionLostError(Exception):
+    """The broker does not know the session (any more)."""
+
+
+class BrokerBlobError(Exception):
+    """The broker has no such blob."""
+
+
+def open_channel(broker: str, tls_ca: Path | None) -> Any:
+    """A channel to HOST:PORT, encrypted when `tls_ca` names a file of CA certificates (PEM).
+
+    Raises UsageError for a file that cannot be read, an address that is none, and for a broker
+    beyond loopback without TLS: its token and its code would travel in the clear.
+    """
+    host, colon, port = broker.rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise UsageError(f"--broker {broker!r} is not HOST:PORT")
+    if tls_ca is None:
+        if not _is_loopback(host.strip("[]")):
+            raise UsageError(
+                f"the broker {broker} is not on this machine: give --tls-ca, "
+                "so that token and code do not travel in the clear"
+            )
+        return grpc.insecure_channel(broker, options=channel.CLIENT_OPTIONS)
+    try:
+        certificates = tls_ca.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--tls-ca {tls_ca}: {error.strerror}") from None
+    credentials = grpc.ssl_channel_credentials(root_certificates=certificates)
+    return grpc.secure_channel(broker, credentials, options=channel.CLIENT_OPTIONS)
+
+
+class Connection:
+    """The calls of service Broker. Each raises UnreachableError, or what `device.proto` says the
+    broker's answer means: SessionLostError, RefusedError, TokenError, FencedOutError."""
+
+    def __init__(self, grpc_channel: Any, token: str) -> None:
+        self._channel = grpc_channel
+        self._stub: Any = device_pb2_grpc.BrokerStub(grpc_channel)  # type: ignore[no-untyped-call]
+        self._metadata = (("authorization", f"Bearer {token}"),)
+
+    def register(self, request: device_pb2.RegisterRequest) -> device_pb2.RegisterReply:
+        reply: device_pb2.RegisterReply = self._call(self._stub.Register, request)
+        return reply
+
+    def heartbeat(self, request: device_pb2.HeartbeatRequest) -> device_pb2.HeartbeatReply:
+        reply: device_pb2.HeartbeatReply = self._call(self._stub.Heartbeat, request)
+        return reply
+
+    def report(self, request: device_pb2.ReportRequest) -> device_pb2.ReportReply:
+        reply: device_pb2.ReportReply = self._call(self._stub.Report, request)
+        return reply
+
+    def lease(
+        self, session: device_pb2.Session, polling: Callable[[Callable[[], Any]], None]
+    ) -> device_pb2.LeaseReply:
+        """Waits for a batch. `polling` is given, at once, what calls the wait off; the reply then
+        has no batch."""
+        request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
+        timeout = _LEASE_WAIT_S + _CALL_TIMEOUT_S
+        future = self._stub.Lease.future(request, metadata=self._metadata, timeout=timeout)
+        polling(future.cancel)
+        try:
+            reply: device_pb2.LeaseReply = future.result()
+            return reply
+        except grpc.FutureCancelledError:
+            return device_pb2.LeaseReply()
+        except grpc.RpcError as error:
+            raise _told_apart(error) from None
+
+    def blob(self, session: device_pb2.Session, sha256: str, offset: int) -> Iterator[bytes]:
+        """The bytes of a blob from `offset` on. Raises BrokerBlobError too."""
+        request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
+        try:
+            for chunk in self._stub.GetBlob(request, metadata=self._metadata):
+                yield chunk.data
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.OUT_OF_RANGE:
+                raise BrokerBlobError(f"the broker has no blob {sha256}") from None
+            raise _told_apart(error) from None
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _call(self, method: Callable[..., Any], request: object) -> Any:
+        try:
+            return method(request, metadata=self._metadata, timeout=_CALL_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise _told_apart(error) from None
+
+
+def _told_apart(error: Any) -> Exception:
+    match error.code():
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return TokenError(f"the broker does not accept the token: {error.details()}")
+        case grpc.StatusCode.ABORTED:
+            return FencedOutError(error.details())
+        case grpc.StatusCode.NOT_FOUND:
+            return SessionLostError(error.details())
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return RefusedError(error.details())
+        case code:
+            return UnreachableError(f"{code.name.lower()}: {error.details()}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

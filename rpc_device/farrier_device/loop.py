@@ -1,0 +1,241 @@
+"""The agent's two loops: one leases, measures and reports; the other beats, also meanwhile."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from farrier_device import describe, measurement
+from farrier_device.blobstore import BlobStore
+from farrier_device.connection import AgentError, Connection, RefusedError, UnreachableError
+from farrier_device.measurement import DeviceFault, MeasureResult
+from farrier_device.outbox import Letter, Outbox
+from farrier_device.protocol import device_pb2
+from farrier_device.runners.local import ChildRunner
+from farrier_device.sandbox import SandboxError
+from farrier_device.session import Backoff, Session
+from farrier_device.work import Bench, Held
+
+log = logging.getLogger(__name__)
+
+_DRAIN_REPORT_S = 10.0  # how long a draining agent tries to deliver; then results wait on the disk
+_MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
+
+
+class Agent:
+    """One device of a farm. `run` is for one thread; `drain` may be called from any."""
+
+    def __init__(
+        self,
+        name: str,
+        description: device_pb2.Description,
+        connection: Connection,
+        token: str,
+        store: BlobStore,
+        outbox: Outbox,
+        runner: ChildRunner,
+    ) -> None:
+        self._connection = connection
+        self._outbox = outbox
+        self._runner = runner
+        self._session = Session(connection, name, description)
+        self._held: Held | None = None
+        self._trouble = ""  # why it cannot measure now
+        self._patience = Backoff(1.0, 60.0)
+        self._draining = threading.Event()
+        self._bench = Bench(connection, self._session, token, store, runner, self._draining)
+        self._stop_polling: Callable[[], object] = lambda: None
+        self._beat_now = threading.Event()
+        self._finished = threading.Event()
+        self._fatal: AgentError | None = None
+
+    @property
+    def draining(self) -> bool:
+        return self._draining.is_set()
+
+    def drain(self) -> None:
+        """Takes no other batch; `run` returns when the one in hand is measured and reported."""
+        self._draining.set()
+        self._beat_now.set()
+        self._stop_polling()
+
+    def run(self) -> None:
+        """Works until drained. Raises AgentError where only an operator can help."""
+        heart = threading.Thread(target=self._beat, name="farrier-heartbeat", daemon=True)
+        heart.start()
+        try:
+            self._work()
+        finally:
+            self._finished.set()
+            self._beat_now.set()
+            heart.join()
+
+    def _work(self) -> None:
+        backoff = Backoff(0.2, 10.0)
+        reachable = True
+        while not self.draining:
+            try:
+                self._deliver()
+                if self._mended():
+                    self._take(self._next_batch())
+                if not reachable:
+                    log.info("the broker answers again")
+                reachable = True
+                backoff.reset()
+            except UnreachableError as error:
+                if reachable:
+                    log.warning("the broker cannot be reached (%s); trying again", error)
+                reachable = False
+                self._draining.wait(backoff.next_s())
+            self._check_fatal()
+        self._deliver_the_last()
+        self._check_fatal()
+
+    def _next_batch(self) -> device_pb2.Batch | None:
+        def lease(session: device_pb2.Session) -> device_pb2.LeaseReply:
+            return self._connection.lease(session, self._polling)
+
+        reply = self._session.call(lease)
+        return reply.batch if reply.HasField("batch") else None
+
+    def _polling(self, stop: Callable[[], object]) -> None:
+        self._stop_polling = stop
+        if self.draining:  # since before there was something to stop
+            stop()
+
+    def _take(self, batch: device_pb2.Batch | None) -> None:
+        """Measures a batch and puts the result into the outbox."""
+        if batch is None:
+            return
+        held = Held(batch)
+        self._held = held
+        try:
+            result = self._bench.measure(held)
+            if held.revoked:
+                log.info("batch %s was revoked", batch.lease)
+                return
+            log.info("batch %s: %s", batch.lease, _summary(result))
+            self._outbox.add(Letter(batch.lease, batch.fence, measurement.to_json(result)))
+        finally:
+            self._held = None
+        if result.fault in _MENDABLE:
+            self._trouble = result.message
+
+    def _deliver(self) -> None:
+        """Reports what waits in the outbox."""
+        for letter in self._outbox.waiting():
+
+            def report(
+                session: device_pb2.Session, letter: Letter = letter
+            ) -> device_pb2.ReportReply:
+                return self._connection.report(
+                    device_pb2.ReportRequest(
+                        session=session,
+                        lease=letter.lease,
+                        fence=letter.fence,
+                        result=letter.result.encode(),
+                    )
+                )
+
+            try:
+                reply = self._session.call(report)
+                if reply.acceptance == device_pb2.ACCEPTANCE_STALE:
+                    log.info("batch %s went to another device: result dropped", letter.lease)
+            except RefusedError as error:
+                log.warning("the broker refuses the result of %s: %s", letter.lease, error)
+            self._outbox.delivered(letter)
+
+    def _deliver_the_last(self) -> None:
+        backoff = Backoff(0.2, 2.0)
+        deadline = time.monotonic() + _DRAIN_REPORT_S
+        while self._outbox.waiting() and self._fatal is None:
+            try:
+                self._deliver()
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    log.warning("the broker is away: results wait on disk for the next start")
+                    return
+                time.sleep(backoff.next_s())
+
+    def _mended(self) -> bool:
+        """Whether it can measure. After a fault of this device it waits, and looks."""
+        if not self._trouble:
+            self._patience.reset()
+            return True
+        self._draining.wait(self._patience.next_s())
+        try:
+            self._runner.sandbox_level()
+        except SandboxError as error:
+            self._trouble = str(error)
+            return False
+        self._trouble = ""
+        return not self.draining
+
+    def _beat(self) -> None:
+        while True:
+            self._beat_now.wait(self._session.heartbeat_s)
+            self._beat_now.clear()
+            if self._finished.is_set():
+                return
+            try:
+                reply = self._session.call(self._heartbeat)
+            except UnreachableError:
+                reply = device_pb2.HeartbeatReply()  # the other loop waits and tells
+            except AgentError as error:
+                self._give_up(error)
+                return
+            held = self._held
+            if held is not None:
+                held.check_deadline()
+                if held.batch.lease in reply.revoked:
+                    held.revoke()
+
+    def _heartbeat(self, session: device_pb2.Session) -> device_pb2.HeartbeatReply:
+        held = self._held
+        leases = [letter.lease for letter in self._outbox.waiting()]
+        if held is not None and held.batch.lease not in leases:
+            leases.append(held.batch.lease)
+        if self.draining:
+            state = device_pb2.DEVICE_STATE_DRAINING
+        elif self._trouble:
+            state = device_pb2.DEVICE_STATE_UNHEALTHY
+        else:
+            state = device_pb2.DEVICE_STATE_READY
+        return self._connection.heartbeat(
+            device_pb2.HeartbeatRequest(
+                session=session, state=state, message=self._trouble, leases=leases
+            )
+        )
+
+    def _give_up(self, error: AgentError) -> None:
+        """From the beating thread: lets the working one end with this error."""
+        self._fatal = error
+        held = self._held
+        if held is not None:
+            held.revoke()
+        self.drain()
+
+    def _check_fatal(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+
+
+def describe_device(agent_version: str, runner: ChildRunner) -> device_pb2.Description:
+    """What an agent says of its machine. Raises SandboxError where nothing can be measured."""
+    return device_pb2.Description(
+        **dataclasses.asdict(describe.describe()),
+        runner=runner.kind,
+        sandbox=runner.sandbox_level(),
+        agent_version=agent_version,
+    )
+
+
+def _summary(result: MeasureResult) -> str:
+    if result.fault is not None:
+        return f"{result.fault}: {result.message}"
+    counts = collections.Counter(str(candidate.status) for candidate in result.results)
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "empty"

@@ -1,0 +1,68 @@
+"""Results that the broker has not acknowledged yet: kept on the disk, come what may."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Letter:
+    """A result on its way: `result` is the JSON text of a MeasureResult."""
+
+    lease: str
+    fence: int
+    result: str
+
+    @property
+    def file_name(self) -> str:
+        """The lease is the broker's word: it becomes a file name only as a digest."""
+        digest = hashlib.sha256(f"{self.fence}:{self.lease}".encode()).hexdigest()
+        return f"{digest[:32]}.json"
+
+
+class Outbox:
+    """The letters under `root`, oldest first."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(parents=True, exist_ok=True)
+        files = sorted(root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        self._letters = [letter for letter in map(_read, files) if letter is not None]
+
+    def add(self, letter: Letter) -> None:
+        """Keeps a result; on a full disk only until this process ends."""
+        self._letters.append(letter)
+        path = self._root / letter.file_name
+        draft = path.with_suffix(".draft")
+        try:
+            with draft.open("w") as file:
+                json.dump(dataclasses.asdict(letter), file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(path)
+        except OSError as error:
+            log.warning("cannot keep the result of %s on disk: %s", letter.lease, error.strerror)
+            draft.unlink(missing_ok=True)
+
+    def waiting(self) -> tuple[Letter, ...]:
+        return tuple(self._letters)
+
+    def delivered(self, letter: Letter) -> None:
+        self._letters.remove(letter)
+        (self._root / letter.file_name).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Letter | None:
+    try:
+        return Letter(**json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        log.warning("%s is no result: removed", path)
+        path.unlink()
+        return None

@@ -1,0 +1,86 @@
+"""A device's registration at its broker, renewed by whichever thread finds it lost."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from farrier_device.connection import Connection, FencedOutError, SessionLostError, UnreachableError
+from farrier_device.protocol import device_pb2
+
+Answer = TypeVar("Answer")
+
+_MIN_INTERVAL_S = 0.05
+
+
+class Session:
+    """Calls that carry the current session. For use by several threads."""
+
+    def __init__(
+        self, connection: Connection, device_id: str, description: device_pb2.Description
+    ) -> None:
+        self.heartbeat_s = 1.0  # until the broker says
+        self._connection = connection
+        self._device_id = device_id
+        self._description = description
+        self._instance = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._current: device_pb2.Session | None = None
+
+    def call(self, send: Callable[[device_pb2.Session], Answer]) -> Answer:
+        """`send` with a valid session; once more with a new one if the broker lost it.
+
+        Raises what `Connection` raises; FencedOutError only if it was not this process that opened
+        the newer session.
+        """
+        session = self._valid(None)
+        try:
+            return send(session)
+        except (SessionLostError, FencedOutError) as error:
+            renewed = self._valid(session if isinstance(error, SessionLostError) else None)
+            if renewed.id == session.id:
+                raise FencedOutError(
+                    f"another agent has registered as {self._device_id!r}: {error}"
+                ) from None
+        try:
+            return send(renewed)
+        except SessionLostError as error:
+            raise UnreachableError(
+                f"the broker lost a session that it just opened: {error}"
+            ) from None
+
+    def _valid(self, lost: device_pb2.Session | None) -> device_pb2.Session:
+        """The current session, opened if there is none or if it is `lost`."""
+        with self._lock:
+            if self._current is not None and lost is not None and self._current.id == lost.id:
+                self._current = None
+            if self._current is None:
+                reply = self._connection.register(
+                    device_pb2.RegisterRequest(
+                        device_id=self._device_id,
+                        instance=self._instance,
+                        description=self._description,
+                    )
+                )
+                self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
+                self._current = device_pb2.Session(device_id=self._device_id, id=reply.session)
+            return self._current
+
+
+class Backoff:
+    """Waits that double from one to the next, each with up to a third of chance in it."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = self._next_s = first_s
+        self._longest_s = longest_s
+
+    def next_s(self) -> float:
+        wait_s = self._next_s
+        self._next_s = min(2 * wait_s, self._longest_s)
+        return wait_s * random.uniform(1, 4 / 3)
+
+    def reset(self) -> None:
+        self._next_s = self._first_s

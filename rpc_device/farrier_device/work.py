@@ -1,0 +1,115 @@
+"""What an agent does with a lease: check the manifest, fetch the blobs, measure."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+
+from farrier_device import measurement
+from farrier_device.blobstore import BlobMismatchError, BlobStore, NoSpaceError
+from farrier_device.connection import BrokerBlobError, Connection, UnreachableError
+from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.protocol import device_pb2, signing
+from farrier_device.runners.local import ChildRunner
+from farrier_device.session import Backoff, Session
+
+
+class Held:
+    """A lease in hand. `cancelled` ends its measurement: it was revoked, or its time is over."""
+
+    def __init__(self, batch: device_pb2.Batch) -> None:
+        self.batch = batch
+        self.cancelled = threading.Event()
+        self.revoked = False
+        self._deadline = time.monotonic() + batch.deadline_ms / 1000 if batch.deadline_ms else None
+
+    def revoke(self) -> None:
+        """It is another's now: its result is not even reported."""
+        self.revoked = True
+        self.cancelled.set()
+
+    def check_deadline(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self.cancelled.set()
+
+
+class Bench:
+    """Where batches are measured: a runner, and the store its blobs come to."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        token: str,
+        store: BlobStore,
+        runner: ChildRunner,
+        draining: threading.Event,
+    ) -> None:
+        self._connection = connection
+        self._session = session
+        self._token = token
+        self._store = store
+        self._runner = runner
+        self._draining = draining
+
+    def measure(self, held: Held) -> MeasureResult:
+        """The batch's result; whatever is wrong with manifest, blobs or disk is a fault in it.
+
+        Raises the errors that end an agent.
+        """
+        manifest = held.batch.manifest
+        if not signing.verify(self._token, manifest, held.batch.signature):
+            return _broken("the manifest is not signed with this device's token: nothing was run")
+        try:
+            request = measurement.request_from_json(manifest.decode())
+        except (ValueError, KeyError, TypeError) as error:
+            return _broken(f"the manifest is no request that this agent understands: {error!r}")
+        begin = time.monotonic()
+        with self._store.holding(request.blobs()):
+            fault = self._fetch(request, held)
+            transfer_s = time.monotonic() - begin
+            if fault is None:
+                result = self._runner.measure(request, self._store, held.cancelled)
+            else:
+                result = fault
+        return dataclasses.replace(result, transfer_s=transfer_s)
+
+    def _fetch(self, request: MeasureRequest, held: Held) -> MeasureResult | None:
+        """Brings the blobs that are not here; returns what is wrong, if something is."""
+        backoff = Backoff(0.2, 5.0)
+        unreachable = False
+        missing = [name for name in sorted(request.blobs()) if not self._here(name)]
+        while missing:
+            if held.cancelled.is_set() or (self._draining.is_set() and unreachable):
+                return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+            try:
+                self._session.call(lambda session: self._receive(session, missing[-1]))
+                missing.pop()
+                unreachable = False
+                backoff.reset()
+            except UnreachableError:
+                unreachable = True
+                held.cancelled.wait(backoff.next_s())
+            except NoSpaceError as error:
+                return MeasureResult(fault=DeviceFault.NO_SPACE, message=str(error))
+            except (BrokerBlobError, BlobMismatchError, LookupError, OSError) as error:
+                return _broken(str(error))
+        return None
+
+    def _here(self, name: str) -> bool:
+        try:
+            return self._store.has(name)
+        except LookupError:
+            return False  # no digest: `_receive` says so
+
+    def _receive(self, session: device_pb2.Session, name: str) -> None:
+        def chunks_from(offset: int) -> Iterator[bytes]:
+            return self._connection.blob(session, name, offset)
+
+        self._store.receive(name, chunks_from)
+
+
+def _broken(message: str) -> MeasureResult:
+    return MeasureResult(fault=DeviceFault.BROKEN, message=message)
