@@ -1,0 +1,51 @@
+"""What the environment says about watching and checking the compiler; read nowhere else.
+
+FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass changed · 3 the graph
+                 after each pass · 4 tensor programs and schedules · 5 loop nests · 6 LLVM text
+FARRIER_CHECK    0 nothing · 1 verify after each pass (default) · 2 also read the printed IR back
+FARRIER_CRASHES  where a failing pass leaves its reproducer (default: farrier-crashes in the
+                 directory for temporary files)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from farrier.errors import UsageError
+
+TIMES, CHANGES, GRAPHS, PROGRAMS, LOOPS, CODE = range(1, 7)
+
+
+def debug_level() -> int:
+    """The rung of the FARRIER_DEBUG ladder; raises UsageError where it is no number."""
+    return _level("FARRIER_DEBUG", 0)
+
+
+def check_level() -> int:
+    """How much is verified: the value of FARRIER_CHECK."""
+    return _level("FARRIER_CHECK", 1)
+
+
+def crash_directory() -> Path:
+    """Where reproducers go; it may not exist yet."""
+    chosen = os.environ.get("FARRIER_CRASHES")
+    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "farrier-crashes"
+
+
+def show(level: int, title: str, text: Callable[[], str] = str) -> None:
+    """Writes `title` and what `text` gives to standard error, at FARRIER_DEBUG ≥ `level`."""
+    if debug_level() >= level:
+        print(f"--- {title}", text(), sep="\n", end="", file=sys.stderr)
+
+
+def _level(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise UsageError(f"{variable} is {text!r}", hint=f"{variable}=1")
+    return int(text)

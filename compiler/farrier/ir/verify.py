@@ -1,0 +1,179 @@
+"""Checks what each grammar promises; a violation is a defect of the compiler.
+
+An error names the thing, the two facts that clash, and shows the IR around it.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from farrier.errors import CompilerError
+from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.loop import Function
+from farrier.ir.printer import print_ir, print_type
+from farrier.ir.tensor import Program
+from farrier.ir.types import Layout, TensorType
+from farrier.ir.verify_kernel import verify_function, verify_program
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_ATTRIBUTES = (int, float, str, bool)
+
+
+def verify(node: Graph | Program | Function) -> None:
+    """Raises CompilerError where `node` breaks a rule of its grammar."""
+    match node:
+        case Graph():
+            _verify_graph(node, {})
+        case Program():
+            verify_program(node)
+        case Function():
+            verify_function(node)
+        case _:
+            assert_never(node)
+
+
+def _verify_graph(graph: Graph, outer: Mapping[str, Value]) -> None:
+    """`outer` holds the values of the enclosing graph, which the region of an If or Loop reads."""
+    _check_name(graph.name, "graph")
+    known: dict[str, Value] = dict(outer)
+    own: set[str] = set()
+
+    def define(values: Iterable[Value], by: str) -> None:
+        for value in values:
+            _check_name(value.name, by)
+            if value.name in own:
+                raise CompilerError(f"graph {graph.name}: {value.name} is defined again by {by}")
+            _check_layout(value)
+            own.add(value.name)
+            known[value.name] = value
+
+    define(graph.inputs, f"the inputs of {graph.name}")
+    for constant in graph.constants:
+        define([constant.value], f"the constants of {graph.name}")
+        _check_constant(constant)
+    constants = {constant.value.name: constant for constant in graph.constants}
+    for node in graph.nodes:
+        _check_node(node, known, constants)
+        define(node.outputs, f"{node.op}\n{print_ir(node)}")
+    for value in graph.outputs:
+        if known.get(value.name) != value:
+            raise CompilerError(
+                f"graph {graph.name}: returns {_show(value)}, but {_found(known, value)}"
+            )
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name):
+        raise CompilerError(f"{name!r} cannot name a part of {what}: it is no identifier")
+
+
+def _check_layout(value: Value) -> None:
+    layout = value.type.layout
+    if layout is None:
+        return
+    rank = value.type.rank
+    if layout.halo and len(layout.halo) != rank:
+        raise CompilerError(f"{_show(value)}: {len(layout.halo)} halos for {rank} axes")
+    axes = {dim.axis for dim in layout.dims}
+    if axes != set(range(rank)):
+        raise CompilerError(f"{_show(value)}: the layout places axes {sorted(axes)} of {rank}")
+    for axis in range(rank):
+        _check_blocks(value, layout, axis)
+
+
+def _check_blocks(value: Value, layout: Layout, axis: int) -> None:
+    """The parts of an axis nest: each divides the next, and a halo surrounds whole parts only."""
+    parts = sorted((dim for dim in layout.dims if dim.axis == axis), key=lambda dim: dim.div)
+    reach = 1
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if part.div != reach or (part.mod == 0) != last:
+            raise CompilerError(f"{_show(value)}: the parts of axis {axis} leave gaps or overlap")
+        reach *= part.mod
+    if len(parts) > 1 and any(layout.halo_of(axis)):
+        raise CompilerError(f"{_show(value)}: axis {axis} is split and has a halo")
+
+
+def _check_constant(constant: Constant) -> None:
+    type, data = constant.value.type, constant.data
+    if data.shape != type.shape or data.dtype != type.dtype.numpy:
+        raise CompilerError(
+            f"constant {_show(constant.value)}: its data is {data.dtype}{list(data.shape)}"
+        )
+
+
+def _check_node(node: Node, known: Mapping[str, Value], constants: Mapping[str, Constant]) -> None:
+    for value in node.inputs:
+        if value is not None and known.get(value.name) != value:
+            raise _error(node, f"reads {_show(value)}, but {_found(known, value)}")
+    _check_attributes(node)
+    if node.op == "Fused":
+        _check_fused(node)
+        return
+    for region in node.regions:
+        _verify_graph(region, known)
+    inferred = _infer(node, constants)
+    declared = [(value.type.dtype, value.type.shape) for value in node.outputs]
+    if declared != [(type.dtype, type.shape) for type in inferred]:
+        found = ", ".join(map(print_type, inferred))
+        raise _error(node, f"its operands give it the outputs ({found})")
+
+
+def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, ...]:
+    from farrier.ops import Mismatch, NotStatic, NotSupported, lookup
+
+    known = {
+        position: constants[value.name].data
+        for position, value in enumerate(node.inputs)
+        if value is not None and value.name in constants
+    }
+    types = [value.type if value is not None else None for value in node.inputs]
+    try:
+        return lookup(node.op).infer(types, known, dict(node.attrs))
+    except KeyError:
+        raise _error(node, "no operator has this name") from None
+    except (Mismatch, NotStatic, NotSupported) as error:
+        raise _error(node, str(error)) from error
+
+
+def _check_fused(node: Node) -> None:
+    """A kernel is closed: its region reads its own inputs alone, typed as the node's."""
+    if len(node.regions) != 1:
+        raise _error(node, f"has {len(node.regions)} regions, not one")
+    region = node.regions[0]
+    given = [value.type if value is not None else None for value in node.inputs]
+    for what, outside, inside in (
+        ("inputs", given, region.inputs),
+        ("outputs", [value.type for value in node.outputs], region.outputs),
+    ):
+        if outside != [value.type for value in inside]:
+            types = ", ".join(map(_show, inside))
+            raise _error(node, f"its region's {what} are typed otherwise: {types}")
+    _verify_graph(region, {})
+
+
+def _check_attributes(node: Node) -> None:
+    names = [name for name, _ in node.attrs]
+    if names != sorted(set(names)) or "origin" in names:
+        raise _error(node, f"its attributes are not in canonical order: {names}")
+    for name, value in node.attrs:
+        items = value if isinstance(value, tuple) else (value,)
+        if not all(type(item) in _ATTRIBUTES for item in items):
+            raise _error(node, f"attribute {name} is {value!r}, no plain number or string")
+
+
+def _show(value: Value) -> str:
+    return f"{value.name}: {print_type(value.type)}"
+
+
+def _found(known: Mapping[str, Value], value: Value) -> str:
+    found = known.get(value.name)
+    return f"{_show(found)} is what is defined" if found else "nothing before defines it"
+
+
+def _error(node: Node, message: str) -> CompilerError:
+    origin = f" (from {node.origin})" if node.origin else ""
+    return CompilerError(f"{node.op}{origin}: {message}\n{print_ir(node)}")

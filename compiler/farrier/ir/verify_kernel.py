@@ -1,0 +1,198 @@
+"""The rules of tensor programs and loop functions: what is in scope, ranks, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from farrier.errors import CompilerError
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Scope,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    Prefetch,
+    Stmt,
+    Store,
+)
+from farrier.ir.printer import print_ir, print_type
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType
+
+_ARGUMENTS = (Scope.PARAM, Scope.CONSTANT, Scope.WORKSPACE)
+_LOGICAL = (BinaryOp.AND, BinaryOp.OR)
+
+
+def verify_program(program: Program) -> None:
+    """Raises CompilerError where a stage reads what is not written, at the wrong rank or type."""
+    checker = _Checker(program)
+    for buffer in program.inputs:
+        checker.define(buffer)
+    for stage in program.stages:
+        _check_stage(checker, stage)
+    written = [stage.buffer for stage in program.stages]
+    for buffer in program.outputs:
+        if buffer not in written:
+            raise checker.error(f"no stage writes the output {buffer.name} as it is declared")
+
+
+def _check_stage(checker: _Checker, stage: Stage) -> None:
+    name = stage.buffer.name
+    if tuple(axis.extent for axis in stage.axes) != stage.buffer.shape:
+        extents = [axis.extent for axis in stage.axes]
+        raise checker.error(f"stage {name} runs over {extents}, its buffer is {stage.buffer.shape}")
+    body: Expr = stage.body
+    axes = stage.axes
+    if isinstance(stage.body, Reduce):
+        body, axes = stage.body.body, axes + stage.body.axes
+    for axis in axes:
+        checker.bind(axis.name)
+    found = checker.dtype(body)
+    if found is not stage.buffer.dtype:
+        raise checker.error(f"stage {name} computes {found}, its buffer holds {stage.buffer.dtype}")
+    for axis in axes:
+        checker.unbind(axis.name)
+    checker.define(stage.buffer)
+
+
+def verify_function(function: Function) -> None:
+    """Raises CompilerError where a loop nest uses what is not in scope, or at the wrong rank."""
+    checker = _Checker(function)
+    for buffer in function.params:
+        if buffer.scope not in _ARGUMENTS:
+            raise checker.error(f"the argument {buffer.name} is in scope {buffer.scope}")
+        checker.define(buffer)
+    checker.statement(function.body)
+
+
+class _Checker:
+    """What is in scope at the place that is being checked."""
+
+    def __init__(self, root: Program | Function) -> None:
+        self._root = root
+        self._buffers: dict[str, Buffer] = {}
+        self._bound: set[str] = set()
+        self._used: set[str] = set()  # loop variables of a function are unique in the whole of it
+
+    def error(self, message: str, at: Stmt | Expr | None = None) -> CompilerError:
+        where = at if at is not None else self._root
+        return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
+
+    def define(self, buffer: Buffer) -> None:
+        if buffer.name in self._buffers:
+            raise self.error(f"two buffers are called {buffer.name}")
+        self._buffers[buffer.name] = buffer
+
+    def bind(self, name: str) -> None:
+        if name in self._bound:
+            raise self.error(f"two loops or axes run over {name}")
+        self._bound.add(name)
+
+    def unbind(self, name: str) -> None:
+        self._bound.remove(name)
+
+    def statement(self, node: Stmt) -> None:
+        match node:
+            case Block(statements):
+                for item in statements:
+                    self.statement(item)
+            case For(var, _, _, body):
+                if var in self._used:
+                    raise self.error(f"two loops run over {var}")
+                self._used.add(var)
+                self.bind(var)
+                self.statement(body)
+                self.unbind(var)
+            case Alloc(buffer, body):
+                self.define(buffer)
+                self.statement(body)
+                del self._buffers[buffer.name]
+            case Store(buffer, indices, value):
+                self.element(buffer, indices, node)
+                found = self.dtype(value)
+                if found is not buffer.dtype:
+                    raise self.error(f"stores {found} into {buffer.name}: {buffer.dtype}", node)
+            case If(condition, then, otherwise):
+                self._expect(DType.BOOL, condition, "a condition")
+                self.statement(then)
+                if otherwise is not None:
+                    self.statement(otherwise)
+            case Prefetch(buffer, indices, _):
+                self.element(buffer, indices, node)
+            case Intrinsic(_, operands):
+                for tile in operands:
+                    self.element(tile.buffer, tile.origin, node)
+            case _:
+                assert_never(node)
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...], at: Stmt | Expr) -> None:
+        found = self._buffers.get(buffer.name)
+        if found is not buffer and found != buffer:
+            there = f"{print_type(found.type)} in {found.scope}" if found else "not in scope"
+            here = f"{print_type(buffer.type)} in {buffer.scope}"
+            raise self.error(f"buffer {buffer.name} is {there}, and used as {here}", at)
+        if len(indices) != len(buffer.shape):
+            raise self.error(f"{len(indices)} indices for {buffer.name}{list(buffer.shape)}", at)
+        for index in indices:
+            self._expect(DType.I64, index, f"an index of {buffer.name}")
+
+    def dtype(self, node: Expr) -> DType:
+        """The element type of an expression, once its parts are checked."""
+        match node:
+            case Const(_, dtype):
+                return dtype
+            case Var(name):
+                if name not in self._bound:
+                    raise self.error(f"no loop around runs over {name}", node)
+                return DType.I64
+            case Load(buffer, indices):
+                self.element(buffer, indices, node)
+                return buffer.dtype
+            case Unary(op, operand):
+                found = self.dtype(operand)
+                if op is UnaryOp.NOT and found is not DType.BOOL:
+                    raise self.error(f"not of {found}", node)
+                return found
+            case Binary(op, left, right):
+                shared = self._agree((left, right), node)
+                if op in _LOGICAL and shared is not DType.BOOL:
+                    raise self.error(f"{op} of {shared}", node)
+                return DType.BOOL if op.is_comparison else shared
+            case Select(condition, then, otherwise):
+                self._expect(DType.BOOL, condition, "a condition")
+                return self._agree((then, otherwise), node)
+            case Cast(dtype, operand):
+                self.dtype(operand)
+                return dtype
+            case Reduce():
+                raise self.error("a Reduce stands only at the root of a stage", node)
+            case _:
+                assert_never(node)
+
+    def _expect(self, dtype: DType, node: Expr, what: str) -> None:
+        found = self.dtype(node)
+        if found is not dtype:
+            raise self.error(f"{what} is {found}, not {dtype}", node)
+
+    def _agree(self, nodes: Iterable[Expr], parent: Expr) -> DType:
+        first, second = (self.dtype(node) for node in nodes)
+        if first is not second:
+            raise self.error(f"operands of {first} and {second}", parent)
+        return first
