@@ -36,10 +36,11 @@ function operations.connect()
     'draining', '0', 'lease', '')
 end
 
--- session, draining
+-- session, '0' or '1' for draining, '' to leave that as it is
 function operations.heartbeat()
   if is_stale(ARGV[3]) then return 'stale' end
-  redis.call('HSET', key, 'seen', stamp(now_ms()), 'draining', ARGV[4])
+  redis.call('HSET', key, 'seen', stamp(now_ms()))
+  if ARGV[4] ~= '' then redis.call('HSET', key, 'draining', ARGV[4]) end
 end
 
 -- session, batch

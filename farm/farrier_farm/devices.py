@@ -67,9 +67,9 @@ class Devices:
         self._call("connect", device_id, session, json.dumps(dict(description)))
         return session
 
-    def heartbeat(self, device_id: str, session: str, *, draining: bool = False) -> Device:
-        """Raises StaleSessionError."""
-        self._call("heartbeat", device_id, session, "01"[draining])
+    def heartbeat(self, device_id: str, session: str, *, draining: bool | None = None) -> Device:
+        """A sign of life; None leaves `draining` as it is. Raises StaleSessionError."""
+        self._call("heartbeat", device_id, session, "" if draining is None else "01"[draining])
         return self.get(device_id)
 
     def hold(self, device_id: str, session: str, batch_id: str) -> None:

@@ -70,8 +70,9 @@ class Attempt:
         if os.waitid(os.P_PID, self._process.pid, options) is None:
             return False
         self.kill()
-        self.crashed = not self._stopping and self._process.returncode != RETRY_LATER
-        self.reason = self._stopping or _describe(self._process.returncode, self._tail)
+        code = self._process.wait()
+        self.crashed = not self._stopping and code != RETRY_LATER
+        self.reason = self._stopping or _describe(code, self._tail)
         return True
 
     def kill(self) -> None:

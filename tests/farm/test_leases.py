@@ -1,0 +1,278 @@
+"""One class holds jobs and batches, both kinds of leased items, to the promises of the layer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from farrier.errors import NotFoundError
+from farrier.options import CompileOptions
+from farrier_device.measurement import MeasureRequest
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease, Leases
+from farrier_farm.states import CHANGES, State
+
+MODEL = "5e" * 32
+
+
+class LeaseConformance:
+    """Subclasses say how items of their kind are put and taken."""
+
+    crashes: int
+
+    @pytest.fixture
+    def leases(self, farm: Farm) -> Leases:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def put(self, farm: Farm) -> Callable[[], str]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def take(self, farm: Farm, leases: Leases) -> Callable[..., Lease | None]:
+        """Takes as one of several holders; waits 0 s unless told."""
+
+        def take_one(owner: str = "holder-1", wait_s: float = 0.0) -> Lease | None:
+            return leases.take(owner, leases.queues(), wait_s)
+
+        return take_one
+
+    def test_an_item_is_leased_to_one_holder(self, put, take) -> None:
+        item = put()
+        lease = take()
+        assert lease is not None
+        assert (lease.item, lease.attempt, lease.owner) == (item, 1, "holder-1")
+        assert take("holder-2") is None
+
+    def test_the_oldest_comes_first(self, put, take) -> None:
+        items = [put() for _ in range(5)]
+        assert [take().item for _ in range(5)] == items
+
+    def test_a_waiting_holder_gets_what_comes(self, put, take) -> None:
+        put()
+        take()
+        timer = threading.Timer(0.2, put)
+        timer.start()
+        begin = time.monotonic()
+        assert take("holder-2", 10.0) is not None
+        assert time.monotonic() - begin < 0.9
+        timer.join()
+
+    def test_waiting_ends_in_time(self, put, take) -> None:
+        put()
+        take()
+        begin = time.monotonic()
+        assert take("holder-2", 0.3) is None
+        assert 0.25 < time.monotonic() - begin < 1.0
+
+    def test_an_expired_lease_is_taken_over_and_its_fence_refused(
+        self, leases, put, take, expire
+    ) -> None:
+        item = put()
+        old = take()
+        expire(leases, old)
+        new = take("holder-2")
+        assert new.item == item
+        assert new.fence > old.fence
+        assert new.attempt == 2
+        self._assert_refused(leases, old)
+        leases.renew(new)
+
+    def test_a_renewed_lease_stays(self, leases, put, take, expire) -> None:
+        put()
+        lease = take()
+        expire(leases, lease)
+        leases.renew(lease)
+        assert take("holder-2") is None
+        leases.renew(lease)
+
+    def test_an_end_is_recorded_once(self, leases, put, take) -> None:
+        item = put()
+        lease = take()
+        assert leases.finish(lease, State.SUCCEEDED, {"value": "first"})
+        assert not leases.finish(lease, State.SUCCEEDED, {"value": "second"})
+        assert leases.fields(item)["value"] == "first"
+        states = [e["state"] for e in _events(leases, item) if e["kind"] == "state"]
+        assert states == ["queued", "running", "succeeded"]
+        assert take() is None
+
+    def test_a_late_end_of_an_old_attempt_is_refused(self, leases, put, take, expire) -> None:
+        item = put()
+        old = take()
+        expire(leases, old)
+        new = take("holder-2")
+        assert leases.finish(new, State.SUCCEEDED, {"value": "new"})
+        with pytest.raises(StaleLeaseError):
+            leases.finish(old, State.SUCCEEDED, {"value": "old"})
+        assert leases.fields(item)["value"] == "new"
+
+    def test_handing_back_is_no_crash(self, leases, put, take) -> None:
+        item = put()
+        for attempt in range(1, 7):
+            lease = take()
+            assert lease.attempt == attempt
+            assert leases.give_back(lease, crashed=False, reason="drain") is State.QUEUED
+        assert leases.fields(item)["crashes"] == "0"
+
+    def test_too_many_crashes_kill(self, leases, put, take) -> None:
+        item = put()
+        for _ in range(self.crashes - 1):
+            assert leases.give_back(take(), crashed=True, reason="boom") is State.QUEUED
+        lease = take()
+        assert leases.give_back(lease, crashed=True, reason="the last straw") is State.DEAD
+        error = json.loads(leases.fields(item)["error"])
+        assert error["code"] == "dead"
+        assert "the last straw" in error["message"]
+        assert f"{self.crashes} crashes" in error["message"]
+        assert _events(leases, item)[-1]["error"] == error
+        assert take() is None
+        self._assert_refused(leases, lease)
+
+    def test_lost_holders_kill_too(self, leases, put, take, expire) -> None:
+        item = put()
+        for _ in range(self.crashes):
+            expire(leases, take("holder-x"))
+        assert take() is None
+        assert leases.state(item) is State.DEAD
+        assert "holder-x stopped renewing" in leases.fields(item)["error"]
+
+    def test_leases_expire_without_takers(self, leases, put, take, expire) -> None:
+        item = put()
+        expire(leases, take())
+        assert leases.reap(leases.queues()) == 1
+        assert leases.state(item) is State.QUEUED
+
+    def test_a_cancelled_item_is_never_leased(self, leases, put, take) -> None:
+        item, other = put(), put()
+        assert leases.cancel(item) is State.CANCELLED
+        assert leases.cancel(item) is State.CANCELLED
+        assert take().item == other
+        assert take() is None
+
+    def test_cancelling_fences_the_holder_out(self, leases, put, take) -> None:
+        item = put()
+        lease = take()
+        assert leases.cancel(item) is State.CANCELLED
+        self._assert_refused(leases, lease)
+        assert leases.state(item) is State.CANCELLED
+
+    def test_cancelling_an_unknown_item(self, leases) -> None:
+        with pytest.raises(NotFoundError):
+            leases.cancel("nothing")
+
+    @pytest.mark.parametrize("final", [state for state in State if state.final])
+    def test_a_final_state_stays(self, leases, put, take, expire, final) -> None:
+        item = put()
+        lease = take()
+        match final:
+            case State.CANCELLED:
+                leases.cancel(item)
+            case State.DEAD:
+                for _ in range(self.crashes):
+                    leases.give_back(lease, crashed=True, reason="boom")
+                    lease = take() or lease
+            case _:
+                leases.finish(lease, final, {})
+        for other in (state for state in State if state.final and state is not final):
+            if leases.fields(item).get("finished_by") == str(lease.fence):
+                assert not leases.finish(lease, other, {})
+            else:
+                with pytest.raises(StaleLeaseError):
+                    leases.finish(lease, other, {})
+        assert leases.cancel(item) is final
+        assert leases.state(item) is final
+
+    def test_a_queued_item_cannot_be_finished(self, leases, put, take) -> None:
+        item = put()
+        lease = take()
+        leases.give_back(lease, crashed=False, reason="drain")
+        self._assert_refused(leases, lease)
+        assert leases.state(item) is State.QUEUED
+
+    def test_a_repeated_event_is_stored_once(self, leases, put, take) -> None:
+        item = put()
+        lease = take()
+        for number in (1, 1, 2, 1, 3):
+            event = json.dumps({"kind": "note", "number": number})
+            leases.write(lease, number, event, {"newest": str(number)})
+        noted = [e["number"] for e in _events(leases, item) if e["kind"] == "note"]
+        assert noted == [1, 2, 3]
+        assert leases.fields(item)["newest"] == "3"
+
+    def test_each_attempt_numbers_its_own_events(self, leases, put, take) -> None:
+        item = put()
+        for _ in range(2):
+            lease = take()
+            leases.write(lease, 1, '{"kind": "note"}', {})
+            leases.give_back(lease, crashed=False, reason="drain")
+        assert [e["kind"] for e in _events(leases, item)].count("note") == 2
+
+    def test_many_takers_share_without_overlap(self, leases, put, take) -> None:
+        items = {put() for _ in range(60)}
+        taken: list[str] = []
+
+        def work(name: str) -> None:
+            while (lease := take(name)) is not None:
+                leases.finish(lease, State.SUCCEEDED, {})
+                taken.append(lease.item)
+
+        threads = [threading.Thread(target=work, args=(f"holder-{n}",)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted(items)
+
+    def _assert_refused(self, leases: Leases, lease: Lease) -> None:
+        before = leases.fields(lease.item)
+        for change in (
+            lambda: leases.renew(lease),
+            lambda: leases.write(lease, 99, '{"kind": "note"}', {"value": "stale"}),
+            lambda: leases.finish(lease, State.FAILED, {"value": "stale"}),
+            lambda: leases.give_back(lease, crashed=True, reason="stale"),
+        ):
+            with pytest.raises(StaleLeaseError, match=lease.owner):
+                change()
+        assert leases.fields(lease.item) == before
+
+
+class TestJobLeases(LeaseConformance):
+    crashes = 2
+
+    @pytest.fixture
+    def leases(self, farm: Farm) -> Leases:
+        return farm.jobs.leases
+
+    @pytest.fixture
+    def put(self, farm: Farm) -> Callable[[], str]:
+        return lambda: farm.jobs.submit(MODEL, CompileOptions()).id
+
+
+class TestBatchLeases(LeaseConformance):
+    crashes = 3
+
+    @pytest.fixture
+    def leases(self, farm: Farm) -> Leases:
+        return farm.measurements.leases
+
+    @pytest.fixture
+    def put(self, farm: Farm, request_of: Callable[[str], MeasureRequest]) -> Callable[[], str]:
+        return lambda: farm.measurements.submit(request_of("ab" * 32), "x86-64-v2")
+
+
+def test_every_state_can_be_reached_and_left_as_declared() -> None:
+    reached, grown = {State.QUEUED}, True
+    while grown:
+        more = {to for state in reached for to in CHANGES[state]}
+        grown = not more <= reached
+        reached |= more
+    assert reached == set(State)
+    assert {s for s in State if s.final} == set(State) - {State.QUEUED, State.RUNNING}
+
+
+def _events(leases: Leases, item: str) -> list[dict[str, object]]:
+    return [json.loads(text) for _, text in leases.events(item, "", 0.0, 1000)]
