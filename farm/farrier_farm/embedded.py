@@ -58,7 +58,7 @@ class Embedded:
     @property
     def pid(self) -> int:
         """Of the server. Raises ServiceError where it does not run."""
-        client = connect(self.url)
+        client = connect(self.url, retries=0)
         try:
             return int(client.command("INFO", "server")["process_id"])
         finally:
@@ -108,6 +108,7 @@ def start(settings: Settings) -> Embedded:
         return Embedded(url, lock, process)
     except BaseException:
         if lock is not None:
+            path.unlink(missing_ok=True)  # of a server that is gone
             lock.close()
         raise
 
