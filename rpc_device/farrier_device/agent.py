@@ -101,13 +101,13 @@ def _run(options: argparse.Namespace) -> int:
 
 def _until_done(agent: Agent) -> int:
     """The agent works in a thread of its own, so that a signal interrupts nothing but this wait."""
-    failures: list[AgentError] = []
+    failures: list[BaseException] = []
     done = threading.Event()
 
     def work() -> None:
         try:
             agent.run()
-        except AgentError as error:
+        except BaseException as error:  # raised again below, in the main thread
             failures.append(error)
         finally:
             done.set()

@@ -146,7 +146,7 @@ def _told_apart(error: Any) -> Exception:
             return FencedOutError(error.details())
         case grpc.StatusCode.NOT_FOUND:
             return SessionLostError(error.details())
-        case grpc.StatusCode.INVALID_ARGUMENT:
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
             return RefusedError(error.details())
         case code:
             return UnreachableError(f"{code.name.lower()}: {error.details()}")

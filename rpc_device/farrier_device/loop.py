@@ -176,11 +176,7 @@ class Agent:
         return not self.draining
 
     def _beat(self) -> None:
-        while True:
-            self._beat_now.wait(self._session.heartbeat_s)
-            self._beat_now.clear()
-            if self._finished.is_set():
-                return
+        while not self._finished.is_set():
             try:
                 reply = self._session.call(self._heartbeat)
             except UnreachableError:
@@ -193,6 +189,8 @@ class Agent:
                 held.check_deadline()
                 if held.batch.lease in reply.revoked:
                     held.revoke()
+            self._beat_now.wait(self._session.heartbeat_s)
+            self._beat_now.clear()
 
     def _heartbeat(self, session: device_pb2.Session) -> device_pb2.HeartbeatReply:
         held = self._held

@@ -8,7 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from farrier_device.connection import Connection, FencedOutError, SessionLostError, UnreachableError
+from farrier_device.connection import (
+    Connection,
+    FencedOutError,
+    RefusedError,
+    SessionLostError,
+    UnreachableError,
+    UsageError,
+)
 from farrier_device.protocol import device_pb2
 
 Answer = TypeVar("Answer")
@@ -58,13 +65,15 @@ class Session:
             if self._current is not None and lost is not None and self._current.id == lost.id:
                 self._current = None
             if self._current is None:
-                reply = self._connection.register(
-                    device_pb2.RegisterRequest(
-                        device_id=self._device_id,
-                        instance=self._instance,
-                        description=self._description,
-                    )
+                request = device_pb2.RegisterRequest(
+                    device_id=self._device_id,
+                    instance=self._instance,
+                    description=self._description,
                 )
+                try:
+                    reply = self._connection.register(request)
+                except RefusedError as error:
+                    raise UsageError(f"the broker refuses {self._device_id!r}: {error}") from None
                 self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
                 self._current = device_pb2.Session(device_id=self._device_id, id=reply.session)
             return self._current

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import hashlib
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from farrier.codegen.support import support_object
 from farrier.target import host
 from farrier_device.measurement import Argument, Candidate, Role
 from farrier_device.runners.local import ChildRunner
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `small_broker`
 
 COUNT = 1009  # elements of a test array: a prime
 
@@ -80,3 +83,14 @@ def doubling(folder: Folder) -> Doubling:
 def runner():
     with ChildRunner() as shared:
         yield shared
+
+
+@pytest.fixture
+def broker():
+    """A broker of this process, listening."""
+    from small_broker import SmallBroker
+
+    running = SmallBroker()
+    running.start()
+    yield running
+    running.stop()

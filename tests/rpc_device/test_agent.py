@@ -1,0 +1,346 @@
+"""The agent against a broker in memory: leases, reports, lost connections, untrusted manifests."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import grpc
+import pytest
+from farrier_device.blobstore import BlobStore
+from farrier_device.connection import (
+    Connection,
+    FencedOutError,
+    TokenError,
+    UsageError,
+    open_channel,
+)
+from farrier_device.loop import Agent, describe_device
+from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
+from farrier_device.outbox import Letter, Outbox
+from farrier_device.protocol import device_pb2
+from small_broker import SmallBroker, unavailable, until
+
+QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
+
+
+class Running:
+    """An agent in a thread."""
+
+    def __init__(self, broker, runner, state, token="right token", store_bytes=1 << 30) -> None:
+        self.connection = Connection(open_channel(broker.address, None), token)
+        self.outbox = Outbox(state / "outbox")
+        self.store = BlobStore(state / "blobs", store_bytes)
+        self.agent = Agent(
+            "board",
+            describe_device("1.2.3", runner),
+            self.connection,
+            token,
+            self.store,
+            self.outbox,
+            runner,
+        )
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.agent.run()
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> None:
+        self.agent.drain()
+        self.join()
+
+    def join(self) -> None:
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        self.connection.close()
+
+
+@pytest.fixture
+def start(broker, runner, tmp_path):
+    agents = []
+
+    def begin(**options) -> Running:
+        agents.append(Running(broker, runner, tmp_path / "state", **options))
+        return agents[-1]
+
+    yield begin
+    for agent in agents:
+        agent.stop()
+
+
+@pytest.fixture
+def task(broker, library, doubling):
+    """A request for some symbols; its blobs are at the broker."""
+
+    def make(*symbols: str, policy: TimingPolicy = QUICK) -> MeasureRequest:
+        for data in (doubling.x, doubling.y):
+            broker.offer(data)
+        candidates = tuple(map(doubling.candidate, symbols))
+        return MeasureRequest(broker.offer(library), candidates, policy)
+
+    return make
+
+
+def statuses(result) -> list[Status]:
+    assert result.fault is None, result.message
+    return [candidate.status for candidate in result.results]
+
+
+class TestBatch:
+    def test_the_whole_way(self, broker, start, task):
+        broker.submit("lease-1", task("right", "wrong", "crash"), fence=7)
+        running = start()
+        result = broker.result("lease-1", 7)
+        assert statuses(result) == [Status.OK, Status.WRONG, Status.CRASHED]
+        assert "rlimits" in result.sandbox
+        assert result.transfer_s > 0
+        assert result.run_s > 0
+        until(lambda: running.outbox.waiting() == ())
+        description = broker.registered[0].description
+        assert broker.registered[0].device_id == "board"
+        assert description.cores >= 1
+        assert description.sandbox == result.sandbox
+        assert description.agent_version == "1.2.3"
+
+    def test_blobs_are_fetched_once(self, broker, start, task):
+        start()
+        for number in range(3):
+            broker.submit(f"lease-{number}", task("right"))
+            assert statuses(broker.result(f"lease-{number}")) == [Status.OK]
+        assert len(broker.offsets) == 3  # the library, x and y
+
+    def test_heartbeats_name_the_lease_while_it_is_measured(self, broker, start, task):
+        start()
+        broker.submit("long", task("slow", policy=dataclasses.replace(QUICK, min_repeats=2)))
+        broker.result("long")
+        named = [beat for beat in broker.heartbeats if "long" in beat.leases]
+        assert len(named) >= 3
+        assert all(beat.state == device_pb2.DEVICE_STATE_READY for beat in named)
+
+    def test_revoked_batch_ends_and_is_not_reported(self, broker, start, task):
+        start()
+        broker.submit("hung", task("hang", policy=dataclasses.replace(QUICK, timeout_s=60)))
+        until(lambda: any("hung" in beat.leases for beat in broker.heartbeats))
+        broker.revoked.add("hung")
+        broker.submit("next", task("right"))
+        assert statuses(broker.result("next")) == [Status.OK]
+        assert ("hung", 1) not in broker.reports
+
+    def test_batch_over_its_deadline_is_lost(self, broker, start, task):
+        start()
+        policy = dataclasses.replace(QUICK, timeout_s=60)
+        broker.submit("late", task("hang", policy=policy), deadline_ms=300)
+        assert broker.result("late").fault is DeviceFault.LOST
+
+
+class TestConnection:
+    def test_lost_before_the_report_counts(self, broker, start, task):
+        broker.faults["Report"] += [unavailable, unavailable]
+        broker.submit("one", task("right"))
+        start()
+        assert statuses(broker.result("one")) == [Status.OK]
+
+    def test_lost_after_the_report_counts(self, broker, start, task):
+        """The report is repeated: the broker sees it twice, and takes it once."""
+        broker.after["Report"].append(unavailable)
+        broker.submit("one", task("right"))
+        running = start()
+        broker.result("one")
+        until(lambda: running.outbox.waiting() == ())
+        assert broker.report_calls == 2
+        assert len(broker.reports) == 1
+
+    def test_broker_restarts_while_it_measures(self, broker, start, task):
+        start()
+        broker.submit("one", task("slow", policy=dataclasses.replace(QUICK, min_repeats=3)))
+        until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
+        broker.stop()
+        broker.forget()
+        broker.start()
+        assert statuses(broker.result("one")) == [Status.OK]
+        assert len(broker.registered) == 2
+        broker.submit("two", task("right"))
+        assert statuses(broker.result("two")) == [Status.OK]
+
+    def test_session_lost_is_renewed_by_the_heartbeat(self, broker, start, task):
+        start()
+        broker.submit("one", task("slow", policy=dataclasses.replace(QUICK, min_repeats=3)))
+        until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
+        broker.forget()
+        until(lambda: len(broker.registered) == 2)
+        assert ("one", 1) not in broker.reports  # still measuring
+        assert statuses(broker.result("one")) == [Status.OK]
+
+    def test_newer_session_fences_this_one_out(self, broker, start):
+        running = start()
+        until(lambda: broker.sessions)
+        broker.sessions["board"] = "of another agent"
+        running.join()
+        assert isinstance(running.error, FencedOutError)
+        assert "another agent has registered as 'board'" in str(running.error)
+
+    def test_stale_report_is_dropped(self, broker, start, task):
+        broker.stale.add("old")
+        broker.submit("old", task("right"))
+        broker.submit("new", task("right"))
+        running = start()
+        broker.result("new")
+        until(lambda: running.outbox.waiting() == ())
+        assert broker.report_calls == 2
+
+    def test_refused_report_does_not_block_the_next(self, broker, start, task):
+        broker.faults["Report"].append(
+            lambda context: context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no result")
+        )
+        broker.submit("bad", task("right"))
+        broker.submit("good", task("right"))
+        start()
+        assert statuses(broker.result("good")) == [Status.OK]
+
+    def test_result_of_an_earlier_life_is_delivered(self, broker, start, tmp_path, task):
+        first = start()
+        broker.faults["Report"] += [unavailable] * 1000
+        broker.submit("kept", task("right"))
+        until(lambda: first.outbox.waiting())
+        outbox = Outbox(tmp_path / "state" / "outbox")  # as a new process finds it
+        (letter,) = outbox.waiting()
+        assert letter.lease == "kept"
+        broker.faults["Report"].clear()
+        assert statuses(broker.result("kept")) == [Status.OK]
+
+    def test_wrong_token(self, broker, start):
+        running = start(token="wrong token")
+        running.join()
+        assert isinstance(running.error, TokenError)
+        assert broker.registered == []
+
+    def test_refused_name(self, broker, start):
+        broker.faults["Register"] += [
+            lambda context: context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such name")
+        ]
+        running = start()
+        running.join()
+        assert isinstance(running.error, UsageError)
+        assert "no such name" in str(running.error)
+
+
+class TestTrust:
+    @pytest.mark.parametrize("signature", [b"", b"\0" * 32])
+    def test_unsigned_manifest_is_not_run(self, broker, start, task, signature):
+        start()
+        broker.submit("evil", task("right"), signature=signature)
+        result = broker.result("evil")
+        assert result.fault is DeviceFault.BROKEN
+        assert "not signed" in result.message
+        assert broker.offsets == []
+
+    def test_blob_with_other_bytes(self, broker, start, task):
+        request = task("right")
+        broker.blobs[request.library] = broker.blobs[request.library][:-1] + b"!"
+        start()
+        broker.submit("one", request)
+        result = broker.result("one")
+        assert result.fault is DeviceFault.BROKEN
+        assert request.library in result.message
+
+    def test_blob_that_the_broker_lacks(self, broker, start, task):
+        request = task("right")
+        del broker.blobs[request.library]
+        start()
+        broker.submit("one", request)
+        result = broker.result("one")
+        assert result.fault is DeviceFault.BROKEN
+        assert "no blob" in result.message
+
+    def test_digest_that_is_a_path(self, broker, start, task):
+        start()
+        broker.submit("one", dataclasses.replace(task("right"), library="../../etc/passwd"))
+        assert "no sha256" in broker.result("one").message
+
+    def test_manifest_of_another_version(self, broker, start):
+        from farrier_device.protocol import signing
+
+        manifest = b'{"library":"x","candidates":[],"policy":{"nope":1},"reference":null}'
+        start()
+        broker._batches.put(
+            device_pb2.Batch(
+                lease="odd",
+                fence=1,
+                manifest=manifest,
+                signature=signing.sign(broker.token, manifest),
+            )
+        )
+        assert "understands" in broker.result("odd").message
+
+    def test_broken_stream_is_resumed(self, broker, start, task):
+        request = task("right")
+        broker.after["GetBlob"] += [lambda context: None] * 2 + [unavailable]
+        start()
+        broker.submit("one", request)
+        assert statuses(broker.result("one")) == [Status.OK]
+        assert any(offset > 0 for offset in broker.offsets)
+
+    def test_full_store(self, broker, start, task):
+        start(store_bytes=1000)
+        broker.submit("one", task("right"))
+        assert broker.result("one").fault is DeviceFault.NO_SPACE
+        until(
+            lambda: any(
+                beat.state == device_pb2.DEVICE_STATE_UNHEALTHY for beat in broker.heartbeats
+            )
+        )
+
+
+class TestAddress:
+    @pytest.mark.parametrize("broker", ["farm.example:50", "10.0.0.1:50", "0.0.0.0:50", "[::2]:50"])
+    def test_no_plaintext_beyond_this_machine(self, broker):
+        with pytest.raises(UsageError, match="--tls-ca"):
+            open_channel(broker, None)
+
+    @pytest.mark.parametrize("broker", ["localhost:50", "127.0.0.9:50", "[::1]:50"])
+    def test_plaintext_on_this_machine(self, broker):
+        open_channel(broker, None).close()
+
+    @pytest.mark.parametrize("broker", ["localhost", "localhost:http", ":50", ""])
+    def test_no_address(self, broker):
+        with pytest.raises(UsageError, match="HOST:PORT"):
+            open_channel(broker, None)
+
+    def test_missing_certificates(self, tmp_path):
+        with pytest.raises(UsageError, match="No such file"):
+            open_channel("farm.example:50", tmp_path / "ca.pem")
+
+
+class TestOutbox:
+    def test_survives_and_forgets(self, tmp_path):
+        outbox = Outbox(tmp_path)
+        letters = [Letter("a/../b", 1, "{}"), Letter("a/../b", 2, "{}"), Letter("ü", 1, "{}")]
+        for letter in letters:
+            outbox.add(letter)
+        again = Outbox(tmp_path)
+        assert set(again.waiting()) == set(letters)
+        again.delivered(letters[1])
+        assert set(Outbox(tmp_path).waiting()) == {letters[0], letters[2]}
+
+    def test_rubbish_is_removed(self, tmp_path):
+        (tmp_path / "x.json").write_text("{")
+        assert Outbox(tmp_path).waiting() == ()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_small_broker_needs_the_token():
+    """The double refuses what the real one refuses, or the tests above prove nothing."""
+    broker = SmallBroker()
+    broker.start()
+    try:
+        with pytest.raises(TokenError):
+            Connection(open_channel(broker.address, None), "x").register(
+                device_pb2.RegisterRequest(device_id="d")
+            )
+    finally:
+        broker.stop()
