@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.blocks import coverage
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import Alloc, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function
 from farrier.schedule.buffer_primitives import merge_axes, set_scope, transform_layout
+from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import parallel, unroll, vectorize
@@ -23,6 +24,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "vectorize": vectorize,
     "unroll": unroll,
     "inline": inline,
+    "cache_write": cache_write,
     "compute_at": compute_at,
     "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
     "transform_layout": transform_layout,

@@ -55,6 +55,9 @@ class Schedule:
     def inline(self, buffer: str) -> None:
         self.apply("inline", buffer)
 
+    def cache_write(self, buffer: str, name: str) -> None:
+        self.apply("cache_write", buffer, name)
+
     def compute_at(self, buffer: str, loop: str) -> None:
         self.apply("compute_at", buffer, loop)
 

@@ -1,0 +1,11 @@
+"""Scheduled function → function ready for code generation."""
+
+from __future__ import annotations
+
+from farrier.ir.loop import Function
+from farrier.lower.specialize import specialize
+
+
+def finalize(function: Function) -> Function:
+    """The function with canonical indices and its tails apart from its hot loops."""
+    return Function(function.name, function.params, specialize(function.body))

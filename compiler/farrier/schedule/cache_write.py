@@ -1,0 +1,108 @@
+"""Primitive: cache_write."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Buffer, Load, Scope, Var
+from farrier.ir.loop import Alloc, Block, For, Function, Stmt, Store
+from farrier.ir.substitute import Substitution
+from farrier.schedule.accesses import touches, writes
+from farrier.schedule.nest import (
+    Nest,
+    Path,
+    block,
+    find,
+    loops,
+    nested,
+    stores,
+    walk_stmts,
+)
+
+
+def cache_write(function: Function, buffer: str, name: str) -> Function:
+    """Computes a buffer in another one first, and copies.
+
+    before:  for y_init_i in 8: y[y_init_i] = 0.0
+             for y_i in 8: for y_k in 5: y[y_i] = y[y_i] + a[y_i, y_k]
+    after:   with alloc(f32[8] in workspace) as acc:
+                 for acc_init_i in 8: acc[acc_init_i] = 0.0
+                 for acc_i in 8: for acc_k in 5: acc[acc_i] = acc[acc_i] + a[acc_i, acc_k]
+                 for y_i in 8: y[y_i] = acc[y_i]
+
+    The nests that compute take the new name, the copy keeps the old one: so a reduction gets an
+    epilogue, and its sums can live in registers. Apply it before any other primitive.
+    """
+    nest = Nest(function, "cache_write")
+    path, nests, old = _check(nest, buffer, name)
+    return nest.replace(path, _edit(path, nests, old, name))
+
+
+def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
+    """The way to the block that holds the nests that write the buffer, these nests, the buffer."""
+    body = nest.function.body
+    if touches(body, new) or nest.param(new) is not None:
+        nest.fail(f"there is a buffer {new} already")
+    path = find(
+        body, lambda s: isinstance(s, Block) and any(_computes(t, name) for t in s.statements)
+    )
+    statements = path[-1].statements if path and isinstance(path[-1], Block) else (body,)
+    nests = [s for s in statements if _computes(s, name)]
+    if not nests:
+        nest.fail(f"no nest writes {name}")
+    for stmt in nests:
+        found = {loop.var for loop in loops(stmt)}
+        if writes(stmt) != {name} or not all(var.startswith(f"{name}_") for var in found):
+            nest.fail(f"{name} is not written by its own nests alone")
+    last = stores(nests[-1], name)
+    if len(last) != 1 or not all(isinstance(index, Var) for index in last[0].indices):
+        nest.fail(f"{name} is not written at plain loop variables: cache_write before you split")
+    nest.require_new(*(_renamed(loop.var, name, new) for s in nests for loop in loops(s)))
+    return path or (body,), nests, last[0].buffer
+
+
+def _computes(stmt: Stmt, name: str) -> bool:
+    """Whether a statement is a nest of the buffer's values, not of its halo's zeros."""
+    if isinstance(stmt, Block | Alloc):
+        return False
+    return any(
+        isinstance(s, Store) and s.buffer.name == name and not _is_halo(stmt, name)
+        for s in walk_stmts(stmt)
+    )
+
+
+def _is_halo(stmt: Stmt, name: str) -> bool:
+    return isinstance(stmt, For) and stmt.var == f"{name}_halo"
+
+
+def _renamed(loop: str, old: str, new: str) -> str:
+    return new + loop.removeprefix(old)
+
+
+def _edit(path: Path, nests: list[Stmt], old: Buffer, name: str) -> Stmt:
+    store = stores(nests[-1], old.name)[0]
+    extents = {loop.var: loop.extent for loop in loops(nests[-1])}
+    points = [index.name for index in store.indices if isinstance(index, Var)]
+    shape = tuple(extents[var] for var in points)
+    cache = dataclasses.replace(old, name=name, shape=shape, layout=None, scope=Scope.WORKSPACE)
+    renamed = {
+        loop.var: _renamed(loop.var, old.name, name) for stmt in nests for loop in loops(stmt)
+    }
+    compute = Substitution(
+        {var: Var(new) for var, new in renamed.items()}, {old.name: cache}, renamed
+    )
+    copy = nested(
+        [(var, extents[var]) for var in points],
+        Store(old, store.indices, Load(cache, store.indices)),
+    )
+    new = [*map(compute.stmt, nests), copy]
+    top = path[-1]
+    if not isinstance(top, Block):
+        return Alloc(cache, block(new))
+    rest: list[Stmt] = []
+    for stmt in top.statements:
+        if stmt is nests[-1]:
+            rest += new
+        elif not any(stmt is s for s in nests):
+            rest.append(stmt)
+    return Alloc(cache, Block(tuple(rest)))
