@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,23 +16,47 @@ from typing import Any
 import pytest
 
 
+class Installation:
+    """A home with a running Valkey, which a test may kill and start again."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        from farrier_farm.settings import Settings
+
+        self.settings = Settings(home=home, min_free_bytes=0, device_expiry_s=2.0)
+        self.start_redis()
+
+    def start_redis(self) -> None:
+        from farrier_farm import embedded
+
+        self._valkey = embedded.start(self.settings)
+
+    def stop_redis(self) -> None:
+        self._valkey.stop()
+
+    def kill_redis(self) -> None:
+        os.kill(self._valkey.pid, signal.SIGKILL)
+        self._valkey.stop()
+
+
 @pytest.fixture
-def farm_settings() -> Iterator[Any]:
-    """Settings of an installation of its own, with a running Valkey.
+def installation() -> Iterator[Installation]:
+    """An installation of its own.
 
     Its home is not `tmp_path`: the path of a unix socket has 107 bytes at most.
     """
-    from farrier_farm import embedded
-    from farrier_farm.settings import Settings
-
     home = pathlib.Path(tempfile.mkdtemp(prefix="farrier-"))
-    settings = Settings(home=home, min_free_bytes=0, device_expiry_s=2.0)
-    valkey = embedded.start(settings)
+    running = Installation(home)
     try:
-        yield settings
+        yield running
     finally:
-        valkey.stop()
+        running.stop_redis()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def farm_settings(installation: Installation) -> Any:
+    """The settings of a farm whose Valkey runs."""
+    return installation.settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -215,7 +215,7 @@ def test_watch_tells_everything_once_in_order(service, cut):
     events = [progress.StageStarted("import"), progress.TasksFound(3, 5)] + [
         progress.TrialsMeasured(n, 90, 10.0 / n, None, f"task {n}") for n in range(1, 60)
     ]
-    proxy = cut(4_000, 9_000, 3_000)
+    proxy = cut(4_000, 3_000, 2_000)
     with Client(proxy.url, service.token, patience_s=20) as client:
         job = client.submit(b"model")
         lease = service.farm.jobs.lease("worker", 1)
@@ -372,6 +372,20 @@ def test_watch_outlives_a_server_restart(farm_settings, start_service):
         assert StateChanged("running") == next(updates)
         assert progress.Warned("while nobody served") == next(updates)
         updates.close()
+
+
+def test_watch_outlives_redis(installation, start_service):
+    service = start_service(installation.settings)
+    with service.client(patience_s=20) as client:
+        job = client.submit(b"model")
+        updates = client.watch(job.id)
+        assert next(updates) == StateChanged("queued")
+        installation.kill_redis()
+        later = threading.Timer(1.0, installation.start_redis)
+        later.start()
+        assert client.cancel(job.id).state == "cancelled"  # the farm waits for it a little
+        later.join()
+        assert list(updates) == [StateChanged("cancelled")]
 
 
 def _listens(port: int) -> bool:

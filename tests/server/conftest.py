@@ -1,11 +1,119 @@
-"""Certificates for the tests of TLS."""
+"""A broker to dial, and certificates for the tests of TLS."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import dataclasses
 import pathlib
 import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import grpc
 import pytest
+from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
+from farrier_farm.farm import Farm
+from farrier_farm.tokens import TokenRole, load_token
+from farrier_server.broker.serving import Broker
+
+
+@dataclasses.dataclass
+class RunningBroker:
+    """A broker in a thread of this process, the farm behind it, and channels to it."""
+
+    address: str
+    token: str
+    farm: Any
+    stop: Callable[[], None]
+    closing: contextlib.ExitStack
+
+    def stub(self, token: str | None = None, credentials: Any = None) -> Any:
+        """The calls, as one who holds `token`."""
+        options = channel.CLIENT_OPTIONS
+        if credentials is None:
+            link = grpc.insecure_channel(self.address, options)
+        else:
+            link = grpc.secure_channel(self.address, credentials, options)
+        self.closing.enter_context(link)
+        metadata = [("authorization", f"Bearer {self.token if token is None else token}")]
+        return Calls(device_pb2_grpc.BrokerStub(link), metadata)
+
+
+class Calls:
+    """A stub whose calls carry the token and a deadline."""
+
+    def __init__(self, stub: Any, metadata: list[tuple[str, str]]) -> None:
+        self.stub = stub
+        self.metadata = metadata
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(request: Any, timeout: float = 20.0) -> Any:
+            return getattr(self.stub, name)(request, metadata=self.metadata, timeout=timeout)
+
+        return call
+
+    def register(self, device_id: str, **description: Any) -> Any:
+        """A new session of an x86-64 device that can do everything this machine can."""
+        from farrier_device import describe
+
+        here = describe.describe()
+        fields = {"arch": "x86_64", "features": here.features, "cores": 2, **description}
+        reply = self.Register(
+            device_pb2.RegisterRequest(
+                device_id=device_id,
+                instance="i",
+                description=device_pb2.Description(**fields),
+            )
+        )
+        return device_pb2.Session(device_id=device_id, id=reply.session)
+
+
+@pytest.fixture
+def start_broker() -> Iterator[Callable[..., RunningBroker]]:
+    """Starts brokers, `start_broker(settings, port=0)`, and stops them when the test ends."""
+    running: list[RunningBroker] = []
+
+    def start(settings: Any, port: int = 0) -> RunningBroker:
+        farm = Farm.open(settings)
+        started = threading.Event()
+        state: dict[str, Any] = {}
+
+        async def serve() -> None:
+            broker = Broker(farm, "127.0.0.1", port)
+            state["address"] = await broker.start()
+            state["loop"], state["stop"] = asyncio.get_running_loop(), asyncio.Event()
+            started.set()
+            await state["stop"].wait()
+            await broker.stop()
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+        thread.start()
+        assert started.wait(20)
+        closing = contextlib.ExitStack()
+        closing.callback(farm.close)
+
+        def stop() -> None:
+            if thread.is_alive():
+                state["loop"].call_soon_threadsafe(state["stop"].set)
+                thread.join(20)
+                assert not thread.is_alive()
+
+        token = load_token(settings, TokenRole.DEVICE)
+        broker = RunningBroker(state["address"], token or "", farm, stop, closing)
+        running.append(broker)
+        return broker
+
+    yield start
+    for broker in running:
+        broker.stop()
+        broker.closing.close()
+
+
+@pytest.fixture
+def broker(farm_settings: Any, start_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return start_broker(farm_settings)
 
 
 @pytest.fixture(scope="session")

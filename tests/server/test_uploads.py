@@ -158,6 +158,7 @@ def test_uploads_are_told_apart_and_unknown_ones_are_404(service):
         b'{"size": -1, "sha256": "' + b"0" * 64 + b'"}',
         b'{"size": 1, "x": 1, "sha256": "' + b"0" * 64 + b'"}',
         b"\xff\xfe",
+        b"[" * 100_000,
     ],
 )
 def test_malformed_announcements_are_400(service, body):

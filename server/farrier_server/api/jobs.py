@@ -23,7 +23,6 @@ _LINE = r"^[^\x00-\x1f\x7f]*$"
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JobId = Annotated[str, Path(description="of the job", max_length=100, pattern=r"^[\w.:-]+$")]
-Count = Annotated[int, Field(ge=0, strict=True)]
 Dims = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 40, strict=True)]], Field(max_length=32)]
 
 

@@ -217,5 +217,5 @@ def _description(description: device_pb2.Description) -> dict[str, Any]:
 def _result(text: bytes) -> MeasureResult:
     try:
         return result_from_json(text.decode())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"the result is malformed: {error}") from None

@@ -1,0 +1,287 @@
+"""Jobs, events, artifacts and devices over plain HTTP: what the SDK's tests do not see."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import random
+import time
+
+import pytest
+from farrier.errors import VerificationError
+from farrier.options import CompileOptions
+from farrier.progress import StageStarted, TrialsMeasured
+from farrier_server.api.jobs import Options
+
+
+@pytest.fixture
+def model(service) -> str:
+    return service.farm.blobs.put(b"model")
+
+
+def submit(http, model: str, key: str = "", **body):
+    headers = {"Idempotency-Key": key} if key else {}
+    return http.post("/v1/jobs", json={"model": model, **body}, headers=headers)
+
+
+def stream(http, job_id: str, last: str = "") -> list[dict[str, str]]:
+    """All events of a stream that ends, as fields."""
+    headers = {"Last-Event-ID": last} if last else {}
+    with http.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        blocks = answer.read().decode().split("\n\n")
+    found = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block]
+    return [fields for fields in found if "id" in fields]
+
+
+def test_options_are_those_of_the_compiler():
+    fields = {field.name: field for field in dataclasses.fields(CompileOptions)}
+    assert set(Options.model_fields) == set(fields)
+    assert Options().compile_options() == CompileOptions()
+
+
+def test_a_job_says_all_that_is_known(service, model):
+    http = service.http()
+    answer = submit(http, model, name="<script>", options={"seed": 3, "shapes": {"x": [1, 8]}})
+    assert answer.status_code == 201
+    job = answer.json()
+    assert job["state"] == "queued"
+    assert job["name"] == "<script>"
+    assert job["options"]["seed"] == 3
+    lease = service.farm.jobs.lease("worker", 1)
+    service.farm.jobs.say(lease, 1, StageStarted("tune"))
+    service.farm.jobs.say(lease, 2, TrialsMeasured(8, None, float("inf"), 3.5, "conv"))
+    job = http.get(f"/v1/jobs/{job['id']}").json()
+    known = {"state": "running", "stage": "tune", "trials": 8, "best_ms": None, "seconds_left": 3.5}
+    assert {name: job[name] for name in known} == known
+    service.farm.jobs.fail(lease, VerificationError("off by 3", hint="report it"))
+    error = http.get(f"/v1/jobs/{job['id']}").json()["error"]
+    assert error["code"] == "verification"
+    assert error["type"] == "urn:farrier:problem:verification"
+    assert (error["detail"], error["hint"], error["status"]) == ("off by 3", "report it", 500)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"options": {"trials": -1}},
+        {"options": {"trials": "many"}},
+        {"options": {"trials": 1.5}},
+        {"options": {"budget_s": -0.5}},
+        {"options": {"threads": True}},
+        {"options": {"color": "red"}},
+        {"options": {"target": "z80"}},
+        {"options": {"target": 5}},
+        {"options": {"target": "x" * 1000}},
+        {"options": {"shapes": {"x": [1, -2]}}},
+        {"options": {"shapes": {"x": [1] * 100}}},
+        {"options": {"shapes": [1, 2]}},
+        {"name": "a\nb"},
+        {"name": "x" * 201},
+        {"model": "../../etc/passwd"},
+        {"model": None},
+        {"surprise": 1},
+    ],
+)
+def test_requests_that_make_no_sense_are_400(service, model, body):
+    http = service.http()
+    answer = http.post("/v1/jobs", json={"model": model, **body})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["code"] == "usage"
+    assert http.get("/v1/jobs").json() == {"jobs": [], "next": ""}
+
+
+def test_infinities_in_a_request_are_400(service, model):
+    body = json.dumps({"model": model, "options": {"budget_s": float("inf")}})
+    assert service.http().post("/v1/jobs", content=body).status_code == 400
+
+
+def test_unknown_models_and_jobs_are_404(service):
+    http = service.http()
+    assert submit(http, "0" * 64).status_code == 404
+    for path in ("", "/events", "/artifact"):
+        answer = http.get(f"/v1/jobs/nothing{path}")
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "not-found"
+    assert http.post("/v1/jobs/nothing/cancel").status_code == 404
+
+
+def test_idempotency_key(service, model):
+    http = service.http()
+    first = submit(http, model, "k", name="n")
+    assert submit(http, model, "k", name="n").json()["id"] == first.json()["id"]
+    clash = submit(http, model, "k", name="m")
+    assert clash.status_code == 409
+    assert clash.json()["code"] == "conflict"
+    assert len(http.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_events_resume_and_end(service, model):
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    lease = service.farm.jobs.lease("worker", 1)
+    for number in range(1, 6):
+        service.farm.jobs.say(lease, number, StageStarted(f"stage {number}\n\nid: 0-0"))
+    service.farm.jobs.fail(lease, VerificationError("wrong"))
+    events = stream(http, job_id)
+    data = [json.loads(event["data"]) for event in events]
+    assert [event["event"] for event in events] == [d["kind"] for d in data]
+    assert [d["kind"] for d in data] == ["state", "state", *["stage-started"] * 5, "state"]
+    assert data[2]["stage"] == "stage 1\n\nid: 0-0"
+    assert data[-1]["state"] == "failed"
+    assert data[-1]["error"]["code"] == "verification"
+    assert stream(http, job_id, events[3]["id"]) == events[4:]
+    # One who has seen the end is told of it again, rather than kept waiting.
+    (again,) = stream(http, job_id, events[-1]["id"])
+    assert json.loads(again["data"])["state"] == "failed"
+    for malformed in ("x", "1", "1-2-3"):
+        headers = {"Last-Event-ID": malformed}
+        answer = http.get(f"/v1/jobs/{job_id}/events", headers=headers)
+        assert answer.status_code == 400
+
+
+def test_events_arrive_while_they_happen(service, model):
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    with http.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+        lines = answer.iter_lines()
+        while "queued" not in next(lines):
+            pass
+        begun = time.monotonic()
+        lease = service.farm.jobs.lease("worker", 1)
+        while "running" not in next(lines):
+            pass
+        assert time.monotonic() - begun < 2
+        service.farm.jobs.give_back(lease, crashed=False, reason="")
+
+
+def test_idle_streams_are_kept_alive(service, model, monkeypatch):
+    from farrier_server.api import events
+
+    monkeypatch.setattr(events, "KEEPALIVE_S", 0.3)
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    with http.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+        lines = answer.iter_lines()
+        assert sum(next(lines) == ": keepalive" for _ in range(10)) >= 2
+
+
+def test_many_watchers_hold_no_threads(service, model):
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    path = f"/v1/jobs/{job_id}/events"
+    with contextlib.ExitStack() as watching:
+        for _ in range(60):  # more than the threads that serve blocking routes
+            answer = watching.enter_context(service.http().stream("GET", path))
+            assert next(answer.iter_lines()).startswith("retry")
+        begun = time.monotonic()
+        assert http.get(f"/v1/jobs/{job_id}").status_code == 200
+        assert time.monotonic() - begun < 2
+
+
+@pytest.fixture
+def finished(service, model) -> tuple[str, bytes]:
+    """The id of a job that succeeded, and its artifact."""
+    data = random.Random(8).randbytes(1_000_003)
+    job = service.farm.jobs.submit(model, CompileOptions(), name="../../x")
+    lease = service.farm.jobs.lease("worker", 1)
+    service.farm.jobs.succeed(lease, service.farm.blobs.put(data), {})
+    return job.id, data
+
+
+def test_artifact_whole_and_by_range(service, finished):
+    job_id, data = finished
+    http, path = service.http(), f"/v1/jobs/{job_id}/artifact"
+    answer = http.get(path)
+    assert answer.content == data
+    assert answer.headers["ETag"] == f'"{hashlib.sha256(data).hexdigest()}"'
+    assert answer.headers["Content-Length"] == str(len(data))
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{job_id}.farrier"'
+    head = http.head(path)
+    assert head.content == b""
+    assert head.headers["Content-Length"] == str(len(data))
+    ranges = {
+        "bytes=0-0": data[:1],
+        "bytes=999990-": data[999_990:],
+        "bytes=500-1499": data[500:1500],
+        "bytes=-17": data[-17:],
+        "bytes=1000000-9999999": data[1_000_000:],
+    }
+    for text, expected in ranges.items():
+        answer = http.get(path, headers={"Range": text})
+        assert answer.status_code == 206, text
+        assert answer.content == expected
+        assert answer.headers["Content-Range"].endswith(f"/{len(data)}")
+    stale = {"Range": "bytes=10-", "If-Range": '"another"'}
+    assert http.get(path, headers=stale).content == data
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("bytes=1000003-", 416),
+        ("bytes=9-5", 416),
+        ("bytes=-0", 416),
+        ("bytes=a-b", 400),
+        ("bytes=0-1,5-6", 400),
+        ("lines=1-2", 400),
+        ("bytes=" + "9" * 40 + "-", 400),
+    ],
+)
+def test_ranges_that_cannot_be_served(service, finished, text, status):
+    answer = service.http().get(f"/v1/jobs/{finished[0]}/artifact", headers={"Range": text})
+    assert answer.status_code == status
+    assert answer.json()["code"] == "usage"
+    if status == 416:
+        assert answer.headers["Content-Range"] == "bytes */1000003"
+
+
+def test_artifact_of_an_unfinished_job_is_409(service, model):
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    answer = http.get(f"/v1/jobs/{job_id}/artifact")
+    assert answer.status_code == 409
+    assert "queued" in answer.json()["detail"]
+    http.post(f"/v1/jobs/{job_id}/cancel")
+    answer = http.get(f"/v1/jobs/{job_id}/artifact")
+    assert answer.status_code == 409
+    assert "cancelled" in answer.json()["detail"]
+
+
+def test_a_host_job_tunes_on_the_local_agent(service, model):
+    from farrier_device import describe
+
+    http = service.http()
+    refused = submit(http, model, options={"trials": 8})
+    assert refused.status_code == 503
+    assert refused.json()["code"] == "no-device"
+    here = describe.describe()
+    service.farm.devices.connect("local", {"arch": here.arch, "features": list(here.features)})
+    assert submit(http, model, options={"trials": 8}).status_code == 201
+    (device,) = http.get("/v1/devices").json()["devices"]
+    assert (device["id"], device["state"]) == ("local", "idle")
+
+
+def test_redis_away_is_503_until_it_is_back(installation, start_service):
+    service = start_service(installation.settings)
+    http = service.http()
+    model = service.farm.blobs.put(b"model")
+    job_id = submit(http, model).json()["id"]
+    with http.stream("GET", f"/v1/jobs/{job_id}/events") as watching:
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        installation.kill_redis()
+        for answer in (http.get("/readyz"), submit(http, model)):
+            assert answer.status_code == 503
+            assert answer.json()["code"] == "service"
+        assert http.get("/healthz").status_code == 200
+        upload = http.post("/v1/uploads", json={"size": 5, "sha256": "1" * 64})
+        assert upload.status_code == 200  # the disk is all that an upload needs
+        list(lines)  # the stream ends, so that its watcher asks again
+    installation.start_redis()
+    answer = http.get(f"/v1/jobs/{job_id}")
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "queued"
