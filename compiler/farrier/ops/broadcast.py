@@ -74,7 +74,7 @@ def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
-    return np.fmod(x, y) if attrs.get("fmod", 0) else np.mod(x, y)
+    return np.asarray(np.fmod(x, y) if attrs.get("fmod", 0) else np.mod(x, y))
 
 
 def _mod_dtype(types: Types, attrs: Attrs) -> DType:
@@ -107,7 +107,7 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
-        return np.power(x, y.astype(x.dtype))
+        return np.asarray(np.power(x, y.astype(x.dtype)))
     powers: Array = np.power(x.astype(np.float64), y.astype(np.float64))
     return powers.astype(x.dtype)
 

@@ -91,7 +91,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     if per_group == 1 and outputs == group:  # depthwise: one product a tap beats many tiny matmuls
         y = np.zeros((batch, outputs, *extents), x.dtype)
         for taps, view in tap_views(source, window, extents):
-            y += view * w[:, 0][(slice(None), *taps)].reshape(-1, *(1,) * window.rank)
+            y += view * np.moveaxis(w[:, 0], 0, -1)[taps].reshape(-1, *(1,) * window.rank)
     else:
         columns = patches(source, window, extents)
         columns = columns.reshape(batch, group, -1, math.prod(extents))  # copies: im2col

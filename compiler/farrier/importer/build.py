@@ -1,0 +1,224 @@
+"""Walks an ONNX graph once and types it: shapes are static, computations of shapes are folded."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
+from farrier.importer.limits import MAX_CONSTANT_BYTES, MAX_FOLDED_BYTES, MAX_TENSOR_BYTES
+from farrier.importer.order import in_order
+from farrier.importer.parse import opset, parse
+from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
+from farrier.importer.signature import declared_inputs, resolve
+from farrier.importer.tensors import to_array
+from farrier.importer.upgrade import READABLE, upgrade
+from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
+    outputs, in the graph's order. Those names are data: they are shown, and never become code."""
+
+    graph: Graph
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+def import_model(data: bytes, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ImportedModel:
+    """The model with every dimension fixed; `shapes` gives the open ones, by input name.
+
+    Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
+    UnresolvedShapeError, or UsageError for shapes that clash with the model.
+    """
+    model = parse(data)
+    _check_operators(model.graph)
+    types = resolve(declared_inputs(model.graph), shapes or {})
+    return _Import(model, types).run()
+
+
+def _check_operators(graph: onnx.GraphProto) -> None:
+    """Names every operator that Farrier does not know, how often it occurs, and where first."""
+    known = names() | READABLE
+    missing: dict[str, list[str]] = {}
+    for node in graph.node:
+        if qualified_name(node) not in known:
+            missing.setdefault(qualified_name(node), []).append(describe(node))
+    if missing:
+        lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
+        raise UnsupportedOperatorError(
+            f"{len(missing)} operators are not supported: {', '.join(lines)}",
+            hint="export the model with ONNX's own operators, or leave this part out of it",
+        )
+
+
+class _Import:
+    """The state of one import: values and constants by the model's names."""
+
+    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> None:
+        self._model, self._opset = model, opset(model)
+        self._counter = itertools.count()
+        self._values: dict[str, Value] = {}
+        self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
+        self._nodes: list[Node] = []
+        self._constant_bytes = 0
+        self._inputs = tuple(self._define(name, kind) for name, kind in inputs.items())
+        graph = model.graph
+        self._read = {o.name for o in graph.output} | {i for n in graph.node for i in n.input}
+        self._readers = collections.Counter(i for n in graph.node for i in n.input)
+
+    def run(self) -> ImportedModel:
+        graph = self._model.graph
+        for tensor in graph.initializer:
+            if tensor.name in self._values:
+                raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
+            self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
+        raw = in_order([to_raw(node) for node in graph.node], self._values)
+        for node in raw:
+            self._import_node(node)
+        for output in graph.output:
+            if output.name not in self._values:
+                raise InvalidModelError(f"nothing defines the output {output.name!r}")
+        outputs = tuple(self._values[output.name] for output in graph.output)
+        return ImportedModel(
+            self._pruned(outputs),
+            tuple(d.name for d in declared_inputs(graph)),
+            tuple(output.name for output in graph.output),
+        )
+
+    # What upgrades may ask for: the protocol `upgrade.Scope`.
+
+    def constant(self, data: npt.NDArray[Any]) -> str:
+        name = self.fresh()
+        self._add_constant(name, data)
+        return name
+
+    def fresh(self) -> str:
+        return f"\0{next(self._counter)}"  # no name of a model: it would not be text
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._values[name].type.static_shape
+
+    def data(self, name: str) -> npt.NDArray[Any] | None:
+        return self._data.get(self._values[name].name) if name else None
+
+    def is_read(self, name: str) -> bool:
+        return name in self._read
+
+    def _define(self, name: str, kind: TensorType) -> Value:
+        value = Value(f"v{next(self._counter)}", kind)
+        if name:
+            self._values[name] = value
+        return value
+
+    def _add_constant(self, name: str, data: npt.NDArray[Any]) -> None:
+        self._constant_bytes += data.nbytes
+        if self._constant_bytes > MAX_CONSTANT_BYTES:
+            raise InvalidModelError(
+                f"the model's constants take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
+                f"reached at {name!r} of shape {data.shape}"
+            )
+        data = data.view()
+        data.flags.writeable = False
+        value = self._define(name, TensorType(DType.from_numpy(data.dtype), data.shape))
+        self._data[value.name] = data
+
+    def _import_node(self, original: RawNode) -> None:
+        where = f"node {original.origin!r} ({original.op})"
+        try:
+            for node in upgrade(original, self._opset, self):
+                self._emit(node)
+        except NotSupported as error:
+            raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
+        except NotStatic as error:
+            raise UnresolvedShapeError(
+                f"{where}: {error}",
+                hint="Farrier compiles shapes that follow from the inputs' shapes alone",
+            ) from error
+        except Mismatch as error:
+            raise InvalidModelError(f"{where}: {error}") from error
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            # Attributes of wrong types and lengths surface as these: the model is at fault.
+            reason = f"{type(error).__name__}: {error}"
+            raise InvalidModelError(f"{where} is malformed: {reason}") from error
+
+    def _emit(self, node: RawNode) -> None:
+        """Types a node in the newest opset's form, and folds it where it can be."""
+        operator = lookup(node.op)
+        if node.op == "Identity":
+            self._values[node.outputs[0]] = self._values[node.inputs[0]]
+            return
+        inputs = [self._values[name] if name else None for name in node.inputs]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        types = [value.type if value else None for value in inputs]
+        data = [self._data.get(value.name) if value else None for value in inputs]
+        constants = {i: array for i, array in enumerate(data) if array is not None}
+        attrs: Mapping[str, Attribute] = node.attrs
+        if operator.explicit is not None:
+            attrs = operator.explicit(types, attrs)
+        kinds = operator.infer(types, constants, attrs)
+        self._check_outputs(node, kinds)
+        arrays = _foldable(operator, inputs, data, kinds)
+        if arrays is not None:
+            with np.errstate(all="ignore"):
+                results = operator.reference(arrays, attrs)
+            for name, result in zip(node.outputs, results, strict=False):
+                self._add_constant(name or self.fresh(), result)
+            return
+        names = itertools.chain(node.outputs, itertools.repeat(""))
+        outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
+        self._nodes.append(
+            Node(node.op, tuple(inputs), outputs, tuple(sorted(attrs.items())), (), node.origin)
+        )
+
+    def _check_outputs(self, node: RawNode, kinds: tuple[TensorType, ...]) -> None:
+        surplus = [name for name in node.outputs[len(kinds) :] if name and name in self._read]
+        if surplus:
+            raise NotSupported(f"the further output {surplus[0]!r}")
+        for kind in kinds:
+            if kind.nbytes > MAX_TENSOR_BYTES:
+                raise Mismatch(f"its output {kind.shape} of {kind.dtype} takes {kind.nbytes} bytes")
+
+    def _pruned(self, outputs: tuple[Value, ...]) -> Graph:
+        """The graph without nodes and constants that no output depends on."""
+        live = {value.name for value in outputs}
+        kept: list[Node] = []
+        for node in reversed(self._nodes):
+            if any(value.name in live for value in node.outputs):
+                kept.append(node)
+                live.update(value.name for value in node.inputs if value is not None)
+        by_name = {value.name: value for value in self._values.values()}
+        constants = tuple(
+            Constant(by_name[name], data) for name, data in self._data.items() if name in live
+        )
+        return Graph("model", self._inputs, constants, tuple(reversed(kept)), outputs)
+
+
+def _foldable(
+    operator: Operator,
+    inputs: list[Value | None],
+    data: list[npt.NDArray[Any] | None],
+    kinds: tuple[TensorType, ...],
+) -> list[npt.NDArray[Any] | None] | None:
+    """The arrays to fold the node with, or None where it must stay a node.
+
+    Views and fills take no memory of their own, so they fold at any size.
+    """
+    if operator.name in ("Shape", "Size") and inputs[0] is not None:
+        return [np.broadcast_to(np.False_, inputs[0].type.static_shape)]
+    if any(value is not None and array is None for value, array in zip(inputs, data, strict=True)):
+        return None
+    free = operator.kind is Kind.VIEW or operator.name in ("ConstantOfShape", "Expand")
+    small = sum(kind.nbytes for kind in kinds) <= MAX_FOLDED_BYTES
+    return data if free or (small and operator.kind is not Kind.CONTRACTION) else None

@@ -1,0 +1,33 @@
+"""What a model is, at a glance, without compiling it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from farrier.importer.parse import opset, parse
+from farrier.importer.raw import qualified_name
+from farrier.importer.signature import Declared, declare, declared_inputs
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """Inputs and outputs as declared; `operators` counts nodes by operator."""
+
+    opset: int
+    producer: str
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    operators: dict[str, int]
+
+
+def inspect(data: bytes) -> ModelSummary:
+    """Raises InvalidModelError for bytes that are no ONNX model."""
+    model = parse(data)
+    return ModelSummary(
+        opset=opset(model),
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        inputs=tuple(declared_inputs(model.graph)),
+        outputs=tuple(declare(info, "output") for info in model.graph.output),
+        operators=dict(collections.Counter(map(qualified_name, model.graph.node))),
+    )

@@ -1,0 +1,11 @@
+"""How large a model may be."""
+
+from __future__ import annotations
+
+OLDEST_OPSET = 7  # the first with numpy's broadcasting
+NEWEST_OPSET = 27
+
+MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
+MAX_TENSOR_BYTES = 1 << 31  # one value, computed or constant
+MAX_CONSTANT_BYTES = 1 << 31  # all constants together, written out
+MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes

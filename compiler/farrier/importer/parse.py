@@ -1,0 +1,76 @@
+"""Bytes → protobuf message, with the checks that need no types."""
+
+from __future__ import annotations
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from farrier.errors import InvalidModelError
+from farrier.importer.limits import MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
+
+DOMAINS = ("", "ai.onnx")  # two spellings of ONNX's own domain
+
+
+def parse(data: bytes) -> onnx.ModelProto:
+    """The model's message, its local functions inlined; raises InvalidModelError."""
+    if not data:
+        raise InvalidModelError("the model is empty: 0 bytes", hint="pass an .onnx file's bytes")
+    if len(data) > MAX_MODEL_BYTES:
+        raise InvalidModelError(f"the model has {len(data)} bytes, and ONNX ends at 2 GiB")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidModelError(
+            f"{len(data)} bytes are no ONNX model: truncated, or not protobuf",
+            hint="upload the file again, and check it with onnx.checker",
+        ) from error
+    if not model.HasField("graph") or not model.graph.output:
+        raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
+    opset(model)
+    _refuse_external_data(model.graph)
+    if model.functions:
+        model = _inline(model)
+    return model
+
+
+def opset(model: onnx.ModelProto) -> int:
+    """The version of ONNX's operators that the model uses; raises InvalidModelError."""
+    versions = [entry.version for entry in model.opset_import if entry.domain in DOMAINS]
+    if not versions:
+        raise InvalidModelError("the model does not say which opset of ai.onnx it uses")
+    version = max(versions)
+    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise InvalidModelError(
+            f"the model uses opset {version}; Farrier reads {OLDEST_OPSET} to {NEWEST_OPSET}",
+            hint="convert it with onnx.version_converter, or export it again with opset 17",
+        )
+    return int(version)
+
+
+def _refuse_external_data(graph: onnx.GraphProto) -> None:
+    """One file, self-contained: a path in a model is never opened."""
+    external = onnx.TensorProto.EXTERNAL
+    found = [t.name for t in graph.initializer if t.data_location == external or t.external_data]
+    for node in graph.node:
+        found += [
+            f"{node.name or node.op_type}.{a.name}"
+            for a in node.attribute
+            if a.t.data_location == external
+        ]
+    if found or graph.sparse_initializer:
+        what = "external data" if found else "sparse initializers"
+        raise InvalidModelError(
+            f"the model keeps {len(found) or len(graph.sparse_initializer)} tensors as {what}"
+            + (f" ({', '.join(map(repr, found[:3]))})" if found else ""),
+            hint="save it as one file: onnx.save(model, path, save_as_external_data=False)",
+        )
+
+
+def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner is native code and raises what it likes
+        raise InvalidModelError(f"the local functions cannot be inlined: {error}") from error

@@ -1,0 +1,236 @@
+"""Nodes of older opsets → the newest opset's form, so that operators know one form only.
+
+Each upgrade is a small function on one node. It may read the shapes and constants known so far,
+define constants, and replace the node by several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.raw import RawNode
+from farrier.importer.tensors import dtype_of
+from farrier.ir.types import DType
+from farrier.ops import NotSupported
+from farrier.ops.operator import Mismatch, normal_axis
+
+
+class Scope(Protocol):
+    """What an upgrade may ask of the import."""
+
+    def constant(self, data: npt.NDArray[Any]) -> str:
+        """Defines a constant and gives its name."""
+
+    def fresh(self) -> str:
+        """A name for a new value."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value defined so far."""
+
+    def data(self, name: str) -> npt.NDArray[Any] | None:
+        """The value of a constant, None for what is known only at run time."""
+
+    def is_read(self, name: str) -> bool:
+        """Whether any node or output of the model reads the value."""
+
+
+Upgrade: TypeAlias = Callable[[RawNode, int, Scope], list[RawNode]]
+
+
+def upgrade(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The node in the newest opset's form; raises Mismatch or NotSupported."""
+    for name in _IRRELEVANT:
+        node.attrs.pop(name, None)
+    rule = _UPGRADES.get(node.op)
+    return rule(node, opset, scope) if rule else [node]
+
+
+# Attributes that say nothing about inference.
+_IRRELEVANT = ("momentum", "stash_type", "saturate", "storage_order", "seed", "consumed_inputs")
+
+
+def _ints(values: Any) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
+    """Moves an attribute that is a list of integers to where newer opsets have an input."""
+    if name in node.attrs:
+        node.inputs += [""] * (position + 1 - len(node.inputs))
+        node.inputs[position] = scope.constant(_ints(node.attrs.pop(name)))
+
+
+def _axes_to_input(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Squeeze, Unsqueeze (13), ReduceSum (13) and the other reductions (18)."""
+    _attribute_to_input(node, scope, "axes", 1)
+    return [node]
+
+
+def _softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 13, axis (default 1) cut the tensor into a matrix, and whole rows were normalized."""
+    if opset >= 13:
+        return [node]
+    shape = scope.shape(node.inputs[0])
+    axis = normal_axis(node.attrs.pop("axis", 1), len(shape))
+    long = [a for a in range(axis, len(shape)) if shape[a] > 1]
+    if len(long) <= 1:
+        node.attrs["axis"] = long[0] if long else len(shape) - 1
+        return [node]
+    flat, result = scope.fresh(), scope.fresh()
+    matrix = scope.constant(_ints([math.prod(shape[:axis]), math.prod(shape[axis:])]))
+    back = scope.constant(_ints(shape))
+    return [
+        RawNode("Reshape", [node.inputs[0], matrix], [flat], {}, node.origin),
+        RawNode(node.op, [flat], [result], {"axis": 1}, node.origin),
+        RawNode("Reshape", [result, back], node.outputs, {}, node.origin),
+    ]
+
+
+def _clip(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 11, bounds were attributes."""
+    if opset < 11:
+        for position, name in enumerate(("min", "max"), 1):
+            bound = node.attrs.pop(name, None)
+            given = "" if bound is None else scope.constant(np.array(bound, np.float32))
+            node.inputs.insert(position, given)
+    return [node]
+
+
+def _pad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 11, pads and value were attributes."""
+    if opset < 11:
+        _attribute_to_input(node, scope, "pads", 1)
+        node.inputs.append(scope.constant(np.array(node.attrs.pop("value", 0.0), np.float32)))
+    return [node]
+
+
+def _slice(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 10, starts, ends and axes were attributes."""
+    for position, name in enumerate(("starts", "ends", "axes"), 1):
+        _attribute_to_input(node, scope, name, position)
+    return [node]
+
+
+def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
+    _attribute_to_input(node, scope, "split", 1)
+    if not node.input(1):
+        node.attrs["num_outputs"] = len(node.outputs)
+    return [node]
+
+
+def _upsample(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Upsample is Resize with plain floor division of coordinates."""
+    if "scales" in node.attrs:
+        node.inputs.append(scope.constant(np.array(node.attrs.pop("scales"), np.float32)))
+    return _resize(RawNode("Resize", node.inputs, node.outputs, node.attrs, node.origin), 10, scope)
+
+
+def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 11: (x, scales), asymmetric coordinates, rounded down."""
+    if opset < 11:
+        node.inputs.insert(1, "")
+        node.attrs["mode"] = str(node.attrs.get("mode", "nearest")).replace("bilinear", "linear")
+        node.attrs["coordinate_transformation_mode"] = "asymmetric"
+        node.attrs["nearest_mode"] = "floor"
+    if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1):
+        node.inputs[1] = ""  # the region of interest matters to that one mode alone
+    return [node]
+
+
+def _dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """At inference nothing is dropped: the output is the input, the mask true everywhere."""
+    training = scope.data(node.input(2)) if node.input(2) else np.False_
+    if training is None or np.any(training):
+        raise NotSupported("training mode: only inference is compiled")
+    nodes = [RawNode("Identity", node.inputs[:1], node.outputs[:1], {}, node.origin)]
+    if len(node.outputs) > 1 and scope.is_read(node.outputs[1]):
+        shape = scope.constant(_ints(scope.shape(node.inputs[0])))
+        attrs = {"value": np.array([True])}
+        mask = RawNode("ConstantOfShape", [shape], node.outputs[1:], attrs, node.origin)
+        nodes += _constant_of_shape(mask, opset, scope)
+    return nodes
+
+
+def _batch_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    if not node.attrs.pop("spatial", 1):
+        raise NotSupported("spatial=0: statistics for each element")
+    return [node]
+
+
+def _group_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 21, scale and bias had one element a group."""
+    if opset < 21:
+        channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
+        for position in (1, 2):
+            data = scope.data(node.inputs[position])
+            if data is None:
+                raise NotSupported("scale or bias that is computed at run time, before opset 21")
+            if data.shape != (groups,) or channels % groups:
+                raise Mismatch(f"parameters {data.shape} for {groups} groups, {channels} channels")
+            node.inputs[position] = scope.constant(np.repeat(data, channels // groups))
+    return [node]
+
+
+def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The element type is a number in ONNX and a name in Farrier."""
+    node.attrs["to"] = str(dtype_of(node.attrs["to"], f"the result of node {node.origin!r}"))
+    return [node]
+
+
+def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The value is a tensor in ONNX; Farrier's attributes hold an element and its type."""
+    value = node.attrs.pop("value", np.zeros(1, np.float32))
+    if value.size != 1:
+        raise Mismatch(f"the value to fill with has shape {value.shape}, and must be one element")
+    node.attrs["dtype"] = str(DType.from_numpy(value.dtype))
+    node.attrs["value"] = value.reshape(-1)[0].item()
+    return [node]
+
+
+def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Constants are no nodes: the value takes the output's place as a constant of the graph."""
+    forms: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
+    forms |= {"value_int": np.int64, "value_ints": np.int64}
+    for name, value in node.attrs.items():
+        if name == "value" or name in forms:
+            data = np.asarray(value) if name == "value" else np.array(value, forms[name])
+            alias = [scope.constant(data)]
+            return [RawNode("Identity", alias, node.outputs, {}, node.origin)]
+    raise NotSupported(f"a constant given as {', '.join(node.attrs) or 'nothing'}")
+
+
+_REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+]
+_UPGRADES: dict[str, Upgrade] = {
+    **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    "Clip": _clip,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
+    "Upsample": _upsample,
+    "Resize": _resize,
+    "Dropout": _dropout,
+    "BatchNormalization": _batch_normalization,
+    "GroupNormalization": _group_normalization,
+    "Cast": _cast,
+    "ConstantOfShape": _constant_of_shape,
+    "Constant": _constant,
+}
+READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here
