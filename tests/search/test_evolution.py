@@ -8,7 +8,7 @@ from farrier.cost_model import CostModel
 from farrier.search import EvolutionarySearch, Trial
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
-from toy_space import ToyMeasurer, make_space
+from toy_space import ToyMeasurer, ToySchedule, make_space
 
 
 def drive(search, measurer, batches, count=16):
@@ -60,7 +60,7 @@ def test_a_small_space_is_exhausted_exactly_once():
         (Knob("a", (1, 2, 3)), Knob("b", (0, 1))),
         lambda c: c["a"] + c["b"] < 4,
         lambda c: Estimate(1e-6 * c["a"].astype(float), {}),
-        lambda d: (None, ""),
+        ToySchedule,
     )
     search = EvolutionarySearch("t", space, CostModel())
     first, second = search.propose(4), search.propose(4)
@@ -104,7 +104,7 @@ def test_a_space_too_large_to_enumerate_is_searched_by_evolution():
         knobs,
         lambda c: c["k0"] + c["k1"] < 28,
         lambda c: Estimate(seconds(c), {}),
-        lambda d: (None, ""),
+        ToySchedule,
     )
     search = EvolutionarySearch("t", space, CostModel())
     first = search.propose(16)

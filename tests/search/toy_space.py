@@ -9,6 +9,13 @@ from farrier_device.measurement import CandidateResult, Status
 TILES = tuple(range(1, 33))
 
 
+class ToySchedule:
+    """Has a trace, as schedules do."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+
 def valley(columns, best_x, best_y, scale):
     """Seconds: a valley with its floor at (best_x, best_y), with ripples."""
     x, y = columns["x"].astype(float), columns["y"].astype(float)
@@ -29,7 +36,7 @@ def make_space(best=(9, 20), scale=1e-4, skew=1.0, zs=(0, 1)):
         (Knob("x", TILES), Knob("y", TILES), Knob("z", zs)),
         lambda c: c["x"] * c["y"] <= 512,
         estimate,
-        lambda d: (None, f"toy {sorted(d.items())}"),
+        lambda d: ToySchedule(f"toy {sorted(d.items())}"),
     )
 
 

@@ -172,7 +172,7 @@ class _Run:
             threads=self._threads,
             rule=task.space.rule_name,
             decisions=pairs(trial.decisions),
-            trace=task.space.trace(trial.decisions),
+            trace=str(task.space.schedule(trial.decisions).trace),
             status=trial.result.status,
             samples_ns=trial.result.samples_ns,
             seed=self._seed,

@@ -19,6 +19,7 @@ from farrier.errors import CompilerError
 
 if TYPE_CHECKING:
     from farrier.ir import loop
+    from farrier.schedule import Schedule
 
 Population: TypeAlias = npt.NDArray[np.int64]  # [candidates, knobs], values of the knobs
 Columns: TypeAlias = dict[
@@ -71,7 +72,7 @@ class Space:
     """All schedules of one task that one rule knows.
 
     `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
-    row into the scheduled function. A space is never empty.
+    row into a schedule of the task's naive loop nests. A space is never empty.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Space:
         knobs: tuple[Knob, ...],
         constraint: Callable[[Columns], npt.NDArray[np.bool_]],
         estimate: Callable[[Columns], Estimate],
-        recipe: Callable[[Decisions], loop.Function],
+        recipe: Callable[[Decisions], Schedule],
     ) -> None:
         if len(knobs) > KNOB_SLOTS:
             raise CompilerError(f"{rule_name} has {len(knobs)} knobs, features hold {KNOB_SLOTS}")
@@ -153,16 +154,19 @@ class Space:
         return self.decisions(rows[int(np.argmin(self.cost(rows)))])
 
     def build(self, decisions: Decisions) -> loop.Function:
-        """The scheduled and finalized function. Raises CompilerError for decisions that are not
-        allowed, and whatever a schedule primitive raises where the recipe does not apply."""
+        """The scheduled and finalized function, ready for code generation. Raises CompilerError for
+        decisions that are not allowed."""
+        from farrier.lower.finalize import finalize
+
+        return finalize(self.schedule(decisions).function)
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """The schedule of a candidate, its trace included. Raises CompilerError for decisions that
+        are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
         row = self.row(decisions)
         if not self.valid(row[None])[0]:
             raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
         return self._recipe(self.decisions(row))
-
-    def trace(self, decisions: Decisions) -> str:
-        """The schedule of `decisions` as text, which replays without the rule."""
-        return self._recipe(self.decisions(self.row(decisions)))[1]
 
     def columns(self, population: Population) -> Columns:
         """The population by the knobs' names."""

@@ -1,0 +1,176 @@
+"""What a program contracts: which operand runs along the lanes, which is broadcast, over what.
+
+conv[n, oc, oy, ox] = sum(x[n, ic, oy + ky, ox + kx] * w[oc, ic, ky, kx])
+
+lane       oc      contiguous in the output: a vector holds `lanes` of it
+points     oy, ox  w does not depend on them: one load of w serves a whole tile of them
+batch      n       everything else
+reduction  ic, ky, kx
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Axis, Binary, BinaryOp, Expr, Load, Reduce, ReduceOp, Select, Var
+from farrier.ir.substitute import loads, variables
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contraction:
+    """A sum of products, and the elementwise stages that follow it; axes by their names."""
+
+    stage: Stage
+    lane_load: Load  # varies along the lanes
+    point_load: Load  # is broadcast to them; in a depthwise product it varies along them too
+    lane: str
+    points: tuple[str, ...]
+    batch: tuple[str, ...]
+    reduction: tuple[str, ...]
+    padded: bool  # the point operand stands under a Select that makes its padding
+    epilogue: tuple[Stage, ...]  # from the stage after the contraction to the output
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether both operands vary along the lanes, element by element."""
+        return any(index == Var(self.lane) for index in self.point_load.indices)
+
+    @property
+    def output(self) -> Stage:
+        """The stage that writes the kernel's result."""
+        return self.epilogue[-1] if self.epilogue else self.stage
+
+
+def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contraction | None:
+    """The contraction that `program` consists of, or None where it is something else: no sum of f32
+    products first (stages that write the buffers `leading` aside), or what follows it is not
+    elementwise."""
+    stages = [stage for stage in program.stages if stage.buffer.name not in leading]
+    if not stages:
+        return None
+    first, *rest = stages
+    if len(program.outputs) != 1 or first.buffer.dtype is not DType.F32:
+        return None
+    if rest and rest[-1].buffer.name != program.outputs[0].name:
+        return None
+    if not all(_is_elementwise(stage, program) for stage in rest):
+        return None
+    body = first.body
+    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
+        return None
+    factors = _factors(body.body)
+    if factors is None:
+        return None
+    lane = first.axes[innermost_axis(first)].name
+    plain, padded = factors
+    for lanes, other in ((plain[1], plain[0]), (plain[0], plain[1])):
+        roles = _roles(first, body, lanes, other, lane)
+        if roles is not None:
+            points, batch = roles
+            reduction = tuple(axis.name for axis in body.axes)
+            return Contraction(
+                first, lanes, other, lane, points, batch, reduction, padded, tuple(rest)
+            )
+    return None
+
+
+def innermost_axis(stage: Stage) -> int:
+    """The axis along which the stage's result is contiguous in memory."""
+    layout = stage.buffer.layout
+    return layout.dims[-1].axis if layout is not None else len(stage.axes) - 1
+
+
+def extent_of(stage: Stage, name: str) -> int:
+    """The logical extent of a stage's axis, spatial or reduced."""
+    reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
+    for axis in (*stage.axes, *reduced):
+        if axis.name == name:
+            return axis.extent
+    raise KeyError(name)
+
+
+def volume(stage: Stage, names: tuple[str, ...]) -> int:
+    """The product of the axes' extents."""
+    return math.prod(extent_of(stage, name) for name in names)
+
+
+def _factors(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
+    """The two loads of a product; one may stand under a Select whose other branch is padding."""
+    if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:
+        return None
+    sides: list[Load] = []
+    padded = False
+    for side in (expr.left, expr.right):
+        if isinstance(side, Select):
+            side, padded = side.then, True
+        if not isinstance(side, Load):
+            return None
+        sides.append(side)
+    return (sides[0], sides[1]), padded
+
+
+def _roles(
+    stage: Stage, body: Reduce, lanes: Load, other: Load, lane: str
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """(points, batch) with `lanes` as the operand along the lanes, or None where it cannot be."""
+    if Var(lane) not in lanes.indices:
+        return None
+    by_lanes = set().union(*(variables(index) for index in lanes.indices))
+    by_other = set().union(*(variables(index) for index in other.indices))
+    axes = [axis.name for axis in stage.axes if axis.name != lane]
+    points = tuple(axis for axis in axes if axis in by_other and axis not in by_lanes)
+    batch = tuple(axis for axis in axes if axis not in points)
+    if lane in by_other and Var(lane) not in other.indices and not _grouped(other, lane):
+        return None
+    reduced = {axis.name for axis in body.axes}
+    if not reduced & by_lanes:
+        return None
+    return points, batch
+
+
+def _grouped(load: Load, lane: str) -> bool:
+    """Whether the lane axis enters only as `lane // size`: one index for all lanes of a group."""
+
+    def whole(expr: Expr) -> bool:
+        if isinstance(expr, Binary):
+            if expr.op is BinaryOp.DIV and expr.left == Var(lane):
+                return True
+            return whole(expr.left) and whole(expr.right)
+        return expr != Var(lane)
+
+    return all(whole(index) for index in load.indices)
+
+
+def group_size(load: Load, lane: str) -> int:
+    """Lanes that share one group of the point operand; 0 where it has no groups."""
+    for index in load.indices:
+        stack: list[Expr] = [index]
+        while stack:
+            expr = stack.pop()
+            if isinstance(expr, Binary):
+                if expr.op is BinaryOp.DIV and expr.left == Var(lane):
+                    return int(expr.right.value)  # type: ignore[union-attr]
+                stack += [expr.left, expr.right]
+    return 0
+
+
+def _is_elementwise(stage: Stage, program: Program) -> bool:
+    """Whether a stage reads each earlier stage at its own point only."""
+    if isinstance(stage.body, Reduce):
+        return False
+    made = {s.buffer.name for s in program.stages}
+    shape = tuple(axis.extent for axis in stage.axes)
+    return all(
+        load.buffer.shape == shape and all(map(_is_at, load.indices, stage.axes))
+        for load in loads(stage.body)
+        if load.buffer.name in made
+    )
+
+
+def _is_at(index: Expr, axis: Axis) -> bool:
+    """Whether an index is the point of an axis; the only point of an axis may be written as 0."""
+    return index == Var(axis.name) or (axis.extent == 1 and index == e.index(0))

@@ -1,0 +1,35 @@
+"""The machine as the analytic models see it: throughputs in cycles, sizes in bytes.
+
+The figures are those of current x86 cores with the vector width that the target names; what ranks
+candidates is their ratio, so they need not be exact for every model of a family.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.target import Target
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Machine:
+    """Costs of one core; `memory_bandwidth` is that of all cores together."""
+
+    lanes: int  # f32 elements of a vector register
+    registers: int
+    threads: int
+    l1_bytes: int
+    l2_bytes: int
+    hertz: float = 3.7e9
+    fma_ports: float = 2.0  # vector multiply-adds a cycle
+    load_ports: float = 2.0  # vector or scalar loads a cycle
+    fma_latency: float = 4.0  # cycles from one multiply-add to the next that needs it
+    l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
+    l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
+    memory_bandwidth: float = 33e9  # bytes a second
+    fork_join: float = 0.5e-6  # seconds that a parallel loop costs
+
+    @classmethod
+    def of(cls, target: Target, threads: int) -> Machine:
+        """The part of `target` that a kernel with `threads` threads has."""
+        return cls(target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes)

@@ -1,0 +1,161 @@
+"""How long a contraction takes with a given register tile: the model that picks tiles unmeasured.
+
+One step of the reduction on a tile of v vectors by p points takes v loads of the lane operand, p
+broadcasts of the point operand and v·p multiply-adds. It takes as long as the busiest of: the
+multiply-add ports; the load ports; the latency of one multiply-add, for each accumulator waits for
+its own last; and the caches that the operands come from. Around it: tails, where the tile is
+smaller and the latency shows; the weights that come cold from memory; the busiest thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from farrier.space.machine import Machine
+from farrier.space.space import Estimate, Floats
+
+_EXPOSED = 0.3  # of the shorter of arithmetic and memory traffic, not hidden behind the longer
+_COPY_CYCLES = 1.0  # to copy one element of a panel
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """Extents and sizes of one contraction, of all calls' work in one kernel."""
+
+    batch: int  # independent products
+    lanes: int  # extent of the lane axis
+    points: tuple[int, int]  # extents of the two tiled point axes, outer first
+    steps: int  # of the whole reduction
+    taps: tuple[int, int]  # the window's extents along the points, (1, 1) for a matmul
+    strides: tuple[int, int]  # of the points in the point operand
+    lane_bytes: int  # of the lane operand, for all products
+    point_bytes: int  # of the point operand, for all products
+    cold: bool  # whether the lane operand comes from memory
+    depthwise: bool  # the point operand is loaded as vectors too
+    packs: bool  # the lane operand is copied, panel by panel, on the way
+    epilogue: int  # operations on each result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tiles:
+    """Decisions of a population, each [candidates]."""
+
+    vectors: Floats
+    rows: Floats
+    columns: Floats
+    unroll: Floats
+    rows_outer: Floats  # 1: panels of the lane operand inside the rows of points, 0: around them
+
+
+def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
+    """Seconds of one call and what they are made of, for a population of tiles."""
+    panel = tiles.vectors * machine.lanes
+    panels = np.ceil(problem.lanes / panel)
+    row_tiles = np.ceil(problem.points[0] / tiles.rows)
+    cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
+    if problem.packs:
+        cycles += problem.batch * problem.lanes * problem.steps * _COPY_CYCLES
+    units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
+    balance = np.ceil(units / machine.threads) / (units / machine.threads)
+    ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
+    peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
+    compute = np.full(len(panel), ideal / peak)
+    busy = cycles / machine.hertz * balance / machine.threads
+    memory = np.full(len(panel), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
+    seconds = np.maximum(busy, memory) + _EXPOSED * np.minimum(busy, memory)
+    seconds += machine.fork_join
+    registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
+    covered = panels * panel * row_tiles * tiles.rows
+    covered *= np.ceil(problem.points[1] / tiles.columns) * tiles.columns
+    terms = {
+        "compute": compute,
+        "latency": latency / machine.hertz,
+        "load": load / machine.hertz,
+        "l2": l2 / machine.hertz,
+        "memory": memory,
+        "overhead": machine.fork_join + 0 * panel,
+        "tiles": units,
+        "balance": balance,
+        "registers": registers / machine.registers,
+        "waste": covered / (problem.lanes * np.prod(problem.points)),
+        "code": tiles.unroll * registers,
+    }
+    return Estimate(seconds, terms)
+
+
+def _tile_cycles(
+    problem: Problem, tiles: Tiles, machine: Machine
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Cycles of all tiles on one core; and those that latency, load ports and the second-level
+    cache alone would take."""
+    lanes = _parts(np.ceil(problem.lanes / machine.lanes), tiles.vectors)
+    rows = _parts(float(problem.points[0]), tiles.rows)
+    columns = _parts(float(problem.points[1]), tiles.columns)
+    total = np.zeros((4, len(tiles.vectors)))
+    for (v, n_v), (r, n_r), (c, n_c) in itertools.product(lanes, rows, columns):
+        count = problem.batch * n_v * n_r * n_c
+        safe = [np.maximum(size, 1.0) for size in (v, r, c)]
+        total += count * _one_tile(problem, tiles, machine, *safe)
+    return total[0], total[1], total[2], total[3]
+
+
+def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
+    """(size, count) of the whole tiles, and of the tail where there is one."""
+    whole = np.floor(extent / tile)
+    rest = extent - whole * tile
+    return [(np.minimum(tile, extent), whole), (rest, (rest > 0) * 1.0)]
+
+
+def _one_tile(
+    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
+) -> Floats:
+    """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
+    cache; [4, candidates]."""
+    points = r * c
+    steps = float(problem.steps)
+    multiply = steps * v * points / machine.fma_ports
+    chain = steps * machine.fma_latency + 0 * v
+    field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
+        (c - 1) * problem.strides[1] + problem.taps[1]
+    )
+    if problem.depthwise:
+        loads = v * steps * (points + 1) / machine.load_ports
+        point_bytes = v * field * machine.lanes * 4
+    else:
+        loads = steps * (v + points) / machine.load_ports
+        point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
+    panel_bytes = steps * v * machine.lanes * 4
+    beyond = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
+    core = np.maximum(np.maximum(multiply, chain), np.maximum(loads, beyond))
+    # What is not the bottleneck still takes issue slots and waits at times.
+    core += 0.08 * (loads + beyond)
+    loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
+    finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
+    cycles: Floats = np.stack([core + loop + finish, chain, loads, beyond])
+    return cycles
+
+
+def _traffic(
+    problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
+) -> Floats:
+    """Cycles that the operands of one tile take on their way into the first-level cache."""
+    share = problem.point_bytes / problem.batch / machine.threads
+    whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
+    rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
+
+    def rate(footprint: Floats | float) -> Floats:
+        """Cycles a byte of data that is used again after `footprint` bytes of other data."""
+        l1, l2 = 0.6 * machine.l1_bytes, 0.7 * machine.l2_bytes
+        far: Floats = np.where(
+            np.asarray(footprint) > l2, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth
+        )
+        return np.where(np.asarray(footprint) <= l1, 0.0, far)
+
+    outer = tiles.rows_outer > 0
+    lane_again = np.where(outer, whole, panel_bytes + point_bytes)
+    point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
+    traffic: Floats = panel_bytes * rate(lane_again) + point_bytes * rate(point_again)
+    return traffic

@@ -1,0 +1,343 @@
+"""Contractions: a tile of accumulators in registers, one broadcast and one multiply-add at a time.
+
+Matrix products, convolutions of any window and stride, depthwise and grouped: the lanes run along
+the output's contiguous axis; a tile of `rows` x `columns` points and `vectors` vectors stays in
+registers through the whole reduction, and what follows the contraction is applied to it there.
+
+    for panel, row in parallel:          a panel of `vectors` vectors of the lane axis
+        for column:                      a tile
+            for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
+            epilogue, store
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.blocks import block_of
+from farrier.ir.expr import Const, Load, Scope, Var
+from farrier.ir.loop import For, Function
+from farrier.ir.substitute import variables
+from farrier.ir.tensor import Program
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.walk import walk
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space import microkernel
+from farrier.space.contraction import (
+    Contraction,
+    extent_of,
+    find_contraction,
+    group_size,
+    innermost_axis,
+    volume,
+)
+from farrier.space.epilogue import inline_once, keep_values, operations
+from farrier.space.machine import Machine
+from farrier.space.operands import (
+    PACKED,
+    PADDED,
+    accumulate,
+    hoist_padding,
+    pack_lane_operand,
+    without_halos,
+)
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.target import Target
+
+NAME = "register_tile"
+_VECTORS = (1, 2, 3, 4, 6, 8, 12)
+_UNROLL = (1, 2, 4)
+_SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
+_WINDOW = 49  # a depthwise window of so many taps is unrolled whole
+_SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a contraction with whole vectors of lanes; None for any other program."""
+    machine = Machine.of(target, threads)
+    kernel = _kernel(without_halos(program), machine)
+    if kernel is None:
+        return None
+    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+
+
+def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+    """The program made ready for tiling, or None where the rule does not apply."""
+    found = find_contraction(program)
+    if found is None or 2 * extent_of(found.stage, found.lane) < machine.lanes:
+        return None
+    group = 0 if found.depthwise else group_size(found.point_load, found.lane)
+    if group % machine.lanes:
+        return None
+    packs = not _is_direct(found)
+    if packs and not _is_permuted(found.lane_load):
+        return None
+    program = accumulate(program, found)
+    hoisted = found.padded and not found.depthwise
+    for wanted, rewrite in ((hoisted, hoist_padding), (packs, pack_lane_operand)):
+        if wanted:
+            program = rewrite(program, _again(program))
+    made = _again(program)
+    axis, block = _block(made)
+    return _Kernel(program, made, machine, group, axis, block, hoisted, packs)
+
+
+def _again(program: Program) -> Contraction:
+    found = find_contraction(program, leading=(PADDED, PACKED))
+    assert found is not None  # what rewrites a contraction leaves a contraction
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One contraction whose innermost loop has neither test nor stride."""
+
+    program: Program
+    contraction: Contraction
+    machine: Machine
+    group: int  # neighbours on the lane axis that read the same points; 0: all do
+    blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
+    block: int
+    hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
+    packs: bool  # the lane operand is a stage of its own, computed for each panel
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def extents(self) -> dict[str, int]:
+        """What the loops of the contraction cover: whole blocks where the layout has blocks."""
+        stage = self.contraction.stage
+        names = (*(axis.name for axis in stage.axes), *self.contraction.reduction)
+        ranges = _loop_extents(self.function)
+        return {name: ranges[f"{stage.buffer.name}_{name}"] for name in names}
+
+    @property
+    def tiled(self) -> tuple[str, str]:
+        """The axes of a tile's rows and columns, "" where there are not as many."""
+        points = ("", "", *self.contraction.points)
+        return points[-2], points[-1]
+
+    def extent(self, axis: str) -> int:
+        return self.extents[axis] if axis else 1
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        limit = self.machine.registers
+        rows, columns = (self.extent(axis) for axis in self.tiled)
+        vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
+        inner = self.block or self.extents[self.contraction.reduction[-1]]
+        unroll = [u for u in _UNROLL if inner % u == 0]
+        unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
+        orders = (0,) if self.packs else (0, 1)
+        return (
+            Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
+            Knob("rows", tuple(range(1, min(rows, 8) + 1))),
+            Knob("columns", tuple(range(1, min(columns, limit) + 1))),
+            Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
+            Knob("rows_outer", orders),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Accumulators, one step's vectors and two broadcasts fit the registers; panels do not
+        straddle groups."""
+        vectors = columns["vectors"]
+        live = vectors * columns["rows"] * columns["columns"] + vectors + 2
+        fits = live <= max(self.machine.registers - 1, 4)
+        lanes = vectors * self.machine.lanes
+        if self.group:
+            fits &= self.group % lanes == 0
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        tiles = microkernel.Tiles(
+            *(
+                columns[name].astype(np.float64)
+                for name in ("vectors", "rows", "columns", "unroll", "rows_outer")
+            )
+        )
+        return microkernel.estimate(self._problem, tiles, self.machine)
+
+    @functools.cached_property
+    def _problem(self) -> microkernel.Problem:
+        found, stage = self.contraction, self.contraction.stage
+        outer = tuple(axis for axis in found.points if axis not in self.tiled)
+        (row_taps, row_stride), (column_taps, column_stride) = map(self._window, self.tiled)
+        return microkernel.Problem(
+            batch=volume(stage, found.batch) * volume(stage, outer),
+            lanes=self.extents[found.lane],
+            points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
+            steps=volume(stage, found.reduction),
+            taps=(row_taps, column_taps),
+            strides=(row_stride, column_stride),
+            lane_bytes=found.lane_load.buffer.nbytes,
+            point_bytes=found.point_load.buffer.nbytes,
+            cold=found.lane_load.buffer.scope is Scope.CONSTANT,
+            depthwise=found.depthwise,
+            packs=self.packs,
+            epilogue=operations(found.epilogue),
+        )
+
+    def _window(self, axis: str) -> tuple[int, int]:
+        """(reach of the taps, stride) of the point operand along a tiled axis."""
+        load, simplifier = self.contraction.point_load, Simplifier(self.extents)
+        for index in load.indices:
+            terms = simplifier.linear(index).terms
+            if axis and Var(axis) in terms:
+                low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
+                return high - low + 1, terms[Var(axis)]
+        return 1, 1
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the output, moves the sum into the tile's registers, the epilogue into its
+        vectors, and shares panels and rows among the threads."""
+        schedule = Schedule(self.function)
+        if _is_constant(self.contraction.lane_load):
+            self._lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
+        kept = inline_once(schedule, self.contraction.epilogue)
+        outer = self._tile_output(schedule, decisions)
+        name = self.contraction.stage.buffer.name
+        schedule.compute_at(name, outer[-1])
+        schedule.set_scope(name, Scope.REGISTER)
+        keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
+        self._order_sum(schedule, decisions["unroll"])
+        shared = outer
+        if self.hoisted:
+            schedule.compute_at(PADDED, "row" if "row" in outer else outer[-1])
+        if self.packs:
+            schedule.compute_at(PACKED, "panel")
+            shared = outer[: outer.index("panel") + 1]
+        elif "column" in outer:
+            shared = outer[:-1]
+        joined = shared[0]
+        for loop in shared[1:]:
+            joined = schedule.fuse(joined, loop, f"{joined}_{loop}")
+        schedule.parallel(joined)
+        return schedule
+
+    def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
+        """Panels of `panel` lanes, inside a panel the order in which the reduction reads them."""
+        load = self.contraction.lane_load
+        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
+        lane = places[self.contraction.lane]
+        order = [places[axis] for axis in self.contraction.reduction if axis in places]
+        rest = [at for at in range(len(load.indices)) if at not in (lane, *order)]
+        inner: list[PhysicalDim] = []
+        dims = [PhysicalDim(at) for at in rest]
+        dims.append(PhysicalDim(lane, panel))
+        if self.blocked in places:
+            split = places[self.blocked]
+            order.remove(split)
+            dims.append(PhysicalDim(split, self.block))
+            inner.append(PhysicalDim(split, 1, self.block))
+        dims += [PhysicalDim(at) for at in order]
+        layout = Layout((*dims, *inner, PhysicalDim(lane, 1, panel)))
+        schedule.transform_layout(load.buffer.name, layout)
+
+    def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
+        found = self.contraction
+        prefix = found.output.buffer.name
+        loops = {
+            inner.name: f"{prefix}_{outer.name}"
+            for inner, outer in zip(found.stage.axes, found.output.axes, strict=True)
+        }
+        rows, columns = self.tiled
+        width = self.machine.lanes
+        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "vector", "lane")
+        outer = [loops[axis] for axis in loops if axis not in (found.lane, rows, columns)]
+        inner = []
+        middle = ["panel"]
+        if rows:
+            schedule.split(loops[rows], decisions["rows"], "row", "in_row")
+            middle.insert(0 if decisions["rows_outer"] else 1, "row")
+            inner.append("in_row")
+        outer += middle
+        if columns:
+            schedule.split(loops[columns], decisions["columns"], "column", "in_column")
+            outer.append("column")
+            inner.append("in_column")
+        schedule.reorder(*outer, *inner, "vector", "lane")
+        schedule.vectorize("lane")
+        for loop in ("vector", *inner):
+            schedule.unroll(loop)
+        return outer
+
+    def _order_sum(self, schedule: Schedule, unroll: int) -> None:
+        """The order of one tile's sum: the reduction outside, accumulators and lanes inside."""
+        found, name = self.contraction, self.contraction.stage.buffer.name
+        width = self.machine.lanes
+        points = [axis for axis in self.tiled if axis]
+        schedule.split(f"{name}_init_{found.lane}", width, "init_vector", "init_lane")
+        start = [f"{name}_init_{axis}" for axis in points]
+        schedule.reorder(*start, "init_vector", "init_lane")
+        schedule.split(f"{name}_{found.lane}", width, "sum_vector", "sum_lane")
+        tile = [f"{name}_{axis}" for axis in points]
+        steps = [f"{name}_{axis}" for axis in found.reduction]
+        if self.blocked:
+            steps.remove(f"{name}_{self.blocked}")
+            schedule.split(f"{name}_{self.blocked}", self.block, "block", "in_block")
+            steps = ["block", *steps, "in_block"]
+        unrolled = [*tile, "sum_vector"]
+        if found.depthwise:
+            unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
+        elif unroll > 1:
+            schedule.split(steps[-1], unroll, "step", "in_step")
+            steps = [*steps[:-1], "step", "in_step"]
+            unrolled.append("in_step")
+        schedule.reorder(*steps, *tile, "sum_vector", "sum_lane")
+        schedule.vectorize("init_lane")
+        schedule.vectorize("sum_lane")
+        for loop in (*start, "init_vector", *unrolled):
+            schedule.unroll(loop)
+
+
+def _is_constant(load: Load) -> bool:
+    """Whether the schedule may choose the layout of what is loaded."""
+    return load.buffer.scope is Scope.CONSTANT and _is_permuted(load)
+
+
+def _is_permuted(load: Load) -> bool:
+    """Whether each index is a constant or an axis of its own."""
+    axes = [index.name for index in load.indices if isinstance(index, Var)]
+    constants = sum(isinstance(index, Const) for index in load.indices)
+    return len(axes) == len(set(axes)) and len(axes) + constants == len(load.indices)
+
+
+def _is_direct(found: Contraction) -> bool:
+    """Whether a vector of the lane operand is, or can be made, one contiguous load."""
+    load = found.lane_load
+    layout = load.buffer.layout
+    plain = layout is None or layout.is_plain
+    return _is_constant(load) or (plain and load.indices[-1] == Var(found.lane))
+
+
+def _block(found: Contraction) -> tuple[str, int]:
+    """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
+    where there is none, or a group ends within a block."""
+    load = found.point_load
+    for position, index in enumerate(load.indices):
+        block = block_of(load.buffer.layout, position)
+        for axis in variables(index) & set(found.reduction):
+            extent = extent_of(found.stage, axis)
+            block = block if extent % block == 0 else math.gcd(extent, block)
+            if block >= _SMALLEST_BLOCK and extent > block:
+                return axis, block
+    return "", 0
+
+
+def _loop_extents(function: Function) -> dict[str, int]:
+    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
