@@ -48,9 +48,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(report, indent=1))
 
 
-def measure(
-    name: str, arguments: argparse.Namespace, console: Console
-) -> list[dict[str, object]]:
+def measure(name: str, arguments: argparse.Namespace, console: Console) -> list[dict[str, object]]:
     """Compiles one model and races it; prints the table and returns its rows."""
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
         onnx, path = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.farrier"
