@@ -100,27 +100,31 @@ class SandboxedProcess:
 
     def __init__(self, module: str, limits: Limits, *, required: str = "") -> None:
         """Raises SandboxError where it does not start, or without a wall that is required."""
-        self.sock, theirs = socket.socketpair()
-        self._directory = tempfile.mkdtemp(prefix="farrier-child-")
+        self._process: subprocess.Popen[bytes] | None = None
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
+        self._directory = tempfile.mkdtemp(prefix="farrier-child-")
+        self.sock, theirs = socket.socketpair()
         words = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
-        # Isolated and without `site`: it sees the standard library and this package, and is quick.
+        # Isolated, without `site`: it sees the standard library and this package, and is quick.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, *flags, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                env={},
-                cwd=self._directory,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
         try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, *flags, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    env={},
+                    cwd=self._directory,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            self.pid = self._process.pid
             self.level = self._greeting()
             require(self.level, required)
+        except OSError as error:
+            self.kill()
+            raise SandboxError(f"the measurement child cannot be started: {error}") from None
         except BaseException:
             self.kill()
             raise
@@ -147,6 +151,7 @@ class SandboxedProcess:
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit code (negative: the signal), or None if it still runs after `timeout_s`."""
+        assert self._process is not None
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -159,9 +164,11 @@ class SandboxedProcess:
         return tail.decode(errors="replace").strip() or "it said nothing"
 
     def _end(self) -> str:
+        if self._process is None:
+            return "not started"
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         return describe_exit(self._process.returncode)
 

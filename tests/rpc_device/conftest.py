@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import grpc
+
 from farrier_device.measurement import MeasureRequest, MeasureResult, result_from_json, to_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing
 

@@ -7,6 +7,8 @@ import threading
 
 import grpc
 import pytest
+from small_broker import SmallBroker, unavailable, until
+
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import (
     Connection,
@@ -19,7 +21,6 @@ from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
 from farrier_device.outbox import Letter, Outbox
 from farrier_device.protocol import device_pb2
-from small_broker import SmallBroker, unavailable, until
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 

@@ -10,9 +10,10 @@ import sys
 import time
 
 import pytest
+from small_broker import TLS, SmallBroker, until
+
 from farrier_device.measurement import MeasureRequest, Status, TimingPolicy
 from farrier_device.protocol import device_pb2
-from small_broker import TLS, SmallBroker, until
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=20.0)
 

@@ -9,6 +9,7 @@ import resource
 import signal
 
 import pytest
+
 from farrier_device.blobstore import (
     BlobMismatchError,
     BlobMissingError,

@@ -6,6 +6,7 @@ import os
 import platform
 
 import pytest
+
 from farrier_device import describe
 
 CORTEX_A72 = """processor\t: 0

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from farrier_device.describe import available_cpus
 from farrier_device.native import (
     Library,
     NativeError,
@@ -78,7 +80,7 @@ class TestCall:
     def test_result(self, loaded, threads):
         x, data = filled(random.Random(threads).uniform(-9, 9) for _ in range(COUNT))
         y = aligned_buffer(4 * COUNT)
-        with Pool(loaded, threads, pin=(0,)) as pool:
+        with Pool(loaded, threads, pin=available_cpus()) as pool:
             call(loaded.entry("right_in_parallel"), pointers([x.address, y.address]), pool)
         assert list(y.view.cast("f")) == [2 * v for v in array.array("f", data)]
 
