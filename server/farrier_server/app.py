@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-from farrier_farm.farm import Farm
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from farrier_farm.farm import Farm
 from farrier_server import problems
 from farrier_server.api import artifacts, devices, events, health, jobs, uploads
 from farrier_server.context import Context

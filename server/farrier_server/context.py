@@ -6,8 +6,9 @@ import asyncio
 import dataclasses
 from typing import Annotated
 
-from farrier_farm.farm import Farm
 from fastapi import Depends, Request
+
+from farrier_farm.farm import Farm
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from farrier.errors import AuthenticationError, FarrierError, UsageError
-from farrier_farm import tokens
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from farrier.errors import AuthenticationError, FarrierError, UsageError
+from farrier_farm import tokens
 from farrier_server import problems
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})

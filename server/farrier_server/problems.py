@@ -12,6 +12,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
 from farrier.errors import (
     AuthenticationError,
     ConflictError,
@@ -20,11 +26,6 @@ from farrier.errors import (
     NotFoundError,
     UsageError,
 )
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
 _log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
+
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
-
 from farrier_server import exposure
 from farrier_server.app import create_app
 from farrier_server.broker import serving

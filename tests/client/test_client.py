@@ -12,6 +12,7 @@ import time
 import urllib.parse
 
 import pytest
+
 from farrier import progress
 from farrier.client import Client, StateChanged
 from farrier.errors import (
@@ -58,8 +59,7 @@ class CuttingProxy:
             self._cut(link)
         for thread in self._threads:
             thread.join()
-        for link in (self._listener, *self._links):
-            link.close()
+        self._listener.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -69,10 +69,15 @@ class CuttingProxy:
                 self._links += [near, far]
                 self.connections += 1
                 budget = self._budgets.pop(0) if self._budgets else 1 << 60
-                for ends in ((near, far), (far, near)):
-                    thread = threading.Thread(target=self._forward, args=(*ends, budget))
-                    self._threads.append(thread)
-                    thread.start()
+                self._threads.append(threading.Thread(target=self._serve, args=(near, far, budget)))
+                self._threads[-1].start()
+
+    def _serve(self, near: socket.socket, far: socket.socket, budget: int) -> None:
+        with near, far:
+            back = threading.Thread(target=self._forward, args=(far, near, budget))
+            back.start()
+            self._forward(near, far, budget)
+            back.join()
 
     def _forward(self, source: socket.socket, sink: socket.socket, budget: int) -> None:
         with contextlib.suppress(OSError):

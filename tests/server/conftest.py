@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 from farrier_farm.farm import Farm
 from farrier_farm.tokens import TokenRole, load_token

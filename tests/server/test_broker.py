@@ -9,6 +9,7 @@ import time
 
 import grpc
 import pytest
+
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -275,6 +276,20 @@ def test_a_restarted_broker_knows_sessions_and_leases(farm_settings, start_broke
     batch = lease(stub, session)
     first.stop()
     stub = start_broker(farm_settings).stub()
+    assert beat(stub, session, batch.lease) == []
+    assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
+
+
+def test_redis_away_is_unavailable_until_it_is_back(installation, start_broker):
+    broker = start_broker(installation.settings)
+    stub = broker.stub()
+    session = stub.register("board")
+    broker.farm.measurements.submit(REQUEST, "host")
+    batch = lease(stub, session)
+    installation.kill_redis()
+    with refusal(grpc.StatusCode.UNAVAILABLE):
+        beat(stub, session, batch.lease)
+    installation.start_redis()
     assert beat(stub, session, batch.lease) == []
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
 

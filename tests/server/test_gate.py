@@ -7,6 +7,7 @@ import urllib.parse
 
 import httpx
 import pytest
+
 from farrier_server.problems import MEDIA_TYPE
 
 ROUTES = [

@@ -10,6 +10,7 @@ import random
 import time
 
 import pytest
+
 from farrier.errors import VerificationError
 from farrier.options import CompileOptions
 from farrier.progress import StageStarted, TrialsMeasured

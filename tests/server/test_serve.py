@@ -13,15 +13,15 @@ import time
 
 import httpx
 import pytest
+
 from farrier.errors import ServiceError, StorageError, UsageError
 from farrier_farm.settings import Settings
 from farrier_server import exposure
 
 PROGRAM = """
-import sys
 from farrier_farm.settings import Settings
-from farrier_server.serve import run_api
-run_api(Settings.from_environment(), port=0, ready=lambda url: print(url, flush=True))
+from farrier_server.serve import {0}
+{0}(Settings.from_environment(), port=0, ready=lambda where: print(where, flush=True))
 """
 
 
@@ -86,7 +86,10 @@ def test_tls_serves_https(farm_settings, start_service, certificate):
 def test_a_signal_ends_streams_and_server(farm_settings, number):
     environment = {**os.environ, "FARRIER_HOME": str(farm_settings.home)}
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM.format("run_api")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         url = process.stdout.readline().strip()
@@ -102,6 +105,36 @@ def test_a_signal_ends_streams_and_server(farm_settings, number):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_broker(farm_settings, number):
+    environment = {**os.environ, "FARRIER_HOME": str(farm_settings.home)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format("run_broker")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        host, _, port = process.stdout.readline().strip().rpartition(":")
+        assert host == "127.0.0.1"
+        socket.create_connection((host, int(port)), 5).close()
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_taken_broker_port_is_a_usage_error(farm_settings):
+    from farrier_server.serve import run_broker
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=str(port)):
+            run_broker(farm_settings, port=port)
 
 
 def _watch_a_job(settings, url: str, token: str) -> threading.Thread:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from farrier.errors import UsageError
-from farrier_farm.jobs import Job
 from fastapi import APIRouter, Header
 from starlette.responses import FileResponse
 
+from farrier.errors import UsageError
+from farrier_farm.jobs import Job
 from farrier_server.api.jobs import JobId
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from farrier_farm import devices
-from farrier_farm.devices import DeviceState
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from farrier_farm import devices
+from farrier_farm.devices import DeviceState
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented

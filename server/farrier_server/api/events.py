@@ -8,13 +8,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from farrier.errors import ServiceError
-from farrier_farm.events import StoredEvent
-from farrier_farm.farm import Farm
 from fastapi import APIRouter, Header
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from farrier.errors import ServiceError
+from farrier_farm.events import StoredEvent
+from farrier_farm.farm import Farm
 from farrier_server.api.jobs import JobId
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite

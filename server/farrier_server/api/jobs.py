@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
 from farrier.errors import NotFoundError
 from farrier.options import CompileOptions
 from farrier.target import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
-from fastapi import APIRouter, Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
-
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import Problem, documented, from_stored

@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from farrier.errors import ConflictError, InvalidModelError, UsageError
-from farrier_farm.blobs import BlobStore, Upload
 from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from farrier.errors import ConflictError, InvalidModelError, UsageError
+from farrier_farm.blobs import BlobStore, Upload
 from farrier_server.context import FarmDep
 from farrier_server.problems import OffsetConflictError, TooLargeError, documented
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from farrier_farm import tokens
 
 

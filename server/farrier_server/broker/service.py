@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError, UsageError
 from farrier_device.measurement import MeasureResult, result_from_json, to_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing

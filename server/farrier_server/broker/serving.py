@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import grpc
 import grpc.aio
+
 from farrier.errors import UsageError
 from farrier_device.protocol import channel, device_pb2_grpc
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
-
 from farrier_server import exposure
 from farrier_server.broker.authentication import TokenInterceptor
 from farrier_server.broker.service import BrokerService
