@@ -16,6 +16,12 @@ from typing import Any
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write what passes give into tests/golden"
+    )
+
+
 class Installation:
     """A home with a running Valkey, which a test may kill and start again."""
 

@@ -176,7 +176,7 @@ def _node(node: Node, indent: str) -> Iterator[str]:
 def _literal(value: Any) -> str:
     """A number, string or tuple of them as a Python expression; infinities and NaN by name."""
     if isinstance(value, tuple):
-        return f"({''.join(f'{_literal(item)}, ' for item in value).rstrip()})"
+        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
     # repr writes non-finite floats as `inf`, `-inf` and `nan`, which the parser knows.
     return repr(value)
 

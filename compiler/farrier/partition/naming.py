@@ -1,0 +1,79 @@
+"""Readable names of kernels."""
+
+from __future__ import annotations
+
+import re
+
+from farrier.ir.graph import Graph, Node
+from farrier.ops import Kind, lookup
+from farrier.ops.window import window_of
+
+_MAX_TAIL = 4  # operators named after the main one
+
+
+def task_name(region: Graph) -> str:
+    """What a kernel computes, as an identifier: `conv3x3_s1_64x56x56_add_relu`.
+
+    The contraction, else the reduction, else the first node leads, with its geometry.
+    """
+    lead = min(region.nodes, key=lambda node: _RANK.index(lookup(node.op).kind))
+    others = [node.op.lower() for node in region.nodes if node is not lead]
+    if len(others) > _MAX_TAIL:
+        others = [*others[:_MAX_TAIL], f"and_{len(others) - _MAX_TAIL}_more"]
+    name = "_".join([_describe(lead), *others])
+    return re.sub(r"[^a-z0-9_]", "_", name)
+
+
+_RANK = (
+    Kind.CONTRACTION,
+    Kind.REDUCTION,
+    Kind.INJECTIVE,
+    Kind.ELEMENTWISE,
+    Kind.VIEW,
+    Kind.OPAQUE,
+)
+
+
+def _describe(node: Node) -> str:
+    match node.op:
+        case "Conv" | "ConvTranspose":
+            return _convolution(node)
+        case "MaxPool" | "AveragePool":
+            x = _shape(node, 0)
+            window = window_of(dict(node.attrs), x[2:], None)
+            size = f"{_joined(window.kernel)}_s{_joined(window.strides, True)}"
+            return f"{node.op.lower()}{size}_{_output(node)}"
+        case "MatMul" | "Gemm":
+            return f"matmul_{_output(node)}_k{_shape(node, 0)[0 if node.attr('transA', 0) else -1]}"
+    return f"{node.op.lower()}_{_output(node)}"
+
+
+def _convolution(node: Node) -> str:
+    """Kernel, stride, input channels, then output channels and extents."""
+    x, w = _shape(node, 0), _shape(node, 1)
+    window = window_of(dict(node.attrs), x[2:], w[2:])
+    group = node.attr("group", 1)
+    kind = "depthwise" if group == x[1] and group > 1 else node.op.lower()
+    groups = f"_g{group}" if group > 1 and kind != "depthwise" else ""
+    dilation = f"_d{_joined(window.dilations, True)}" if max(window.dilations) > 1 else ""
+    stride = _joined(window.strides, True)
+    return f"{kind}{_joined(window.kernel)}_s{stride}{dilation}{groups}_{x[1]}_{_output(node)}"
+
+
+def _output(node: Node) -> str:
+    """The output's extents, without a batch of one."""
+    shape = node.outputs[0].type.static_shape
+    return _joined(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+
+
+def _shape(node: Node, position: int) -> tuple[int, ...]:
+    value = node.inputs[position]
+    assert value is not None
+    return value.type.static_shape
+
+
+def _joined(numbers: tuple[int, ...], short: bool = False) -> str:
+    """`3x3`; where all are equal and `short`, only one of them."""
+    if short and len(set(numbers)) == 1:
+        return str(numbers[0])
+    return "x".join(map(str, numbers)) or "scalar"

@@ -1,0 +1,185 @@
+"""Decides where the elements of every tensor lie in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import DType, Layout, TensorType
+from farrier.passes.layouts import Form, form_of, halo_read, is_image
+from farrier.passes.rewriting import Rewriter
+from farrier.target import Target
+
+_Halo = tuple[tuple[int, int], tuple[int, int]]
+_NONE: _Halo = ((0, 0), (0, 0))
+
+
+def assign_layouts(graph: Graph, target: Target) -> Graph:
+    """Lays the images of convolution networks out in blocks of as many channels as a vector has
+    lanes, inside the zeros that their readers take for padding. Inputs and outputs of the model stay
+    row-major; Relayout nodes stand between.
+
+    before:
+        @graph
+        def g(x: f32[1, 3, 8, 8], v: f32[16, 3, 3, 3], w: f32[16, 16, 3, 3]):
+            s: f32[1, 16, 6, 6] = Conv(x, v)
+            r: f32[1, 16, 6, 6] = Relu(s)
+            y: f32[1, 16, 6, 6] = Conv(r, w, pads=(1, 1, 1, 1))
+            return y
+
+    after:
+        @graph
+        def g(x: f32[1, 3, 8, 8], v: f32[16, 3, 3, 3], w: f32[16, 16, 3, 3]):
+            s: f32[1, 16, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16) = Conv(x, v)
+            r: f32[1, 16, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16, halo=((0, 0), (0, 0), (1, 1), (1, 1))) = Relu(s)
+            y_blocked: f32[1, 16, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16) = Conv(r, w, pads=(1, 1, 1, 1))
+            y: f32[1, 16, 6, 6] = Relayout(y_blocked)
+            return y
+    """  # noqa: E501
+    return _Assignment(graph, target.lanes).run()
+
+
+class _Assignment:
+    def __init__(self, graph: Graph, lanes: int) -> None:
+        self._graph = graph
+        self._lanes = lanes
+        self._returned = frozenset(value.name for value in graph.outputs)
+        self._rewriter = Rewriter(graph)
+        self._forms: dict[int, Form] = {}  # by position of the node
+        self._blocked: set[str] = set()  # values that their producer writes in blocks
+        self._halos: dict[str, _Halo] = {}  # what readers of the blocked form ask for
+        self._written_as: dict[str, Value] = {}  # each value as its producer writes it
+        self._copies: dict[tuple[str, bool], Value] = {}  # by name, and whether in blocks
+
+    def run(self) -> Graph:
+        for position, node in enumerate(self._graph.nodes):
+            self._decide(position, node)
+        if not self._blocked:
+            return self._graph
+        for position, node in enumerate(self._graph.nodes):
+            self._place(node, self._forms[position])
+        for value in self._graph.outputs:
+            if value.name in self._blocked:
+                self._copy(value, False)
+        return self._rewriter.finish()
+
+    # Deciding -------------------------------------------------------------------------------------
+
+    def _decide(self, position: int, node: Node) -> None:
+        form = form_of(node, self._is_blocked, self._ints, self._lanes)
+        self._forms[position] = form
+        if form in (Form.BLOCKED, Form.BLOCKED_OUTPUT):
+            self._blocked |= {value.name for value in node.outputs if is_image(value)}
+        halo = halo_read(node) if form is Form.BLOCKED else None
+        x = node.inputs[0] if node.inputs else None
+        if halo is not None and x is not None:
+            known = self._halos.get(x.name, _NONE)
+            self._halos[x.name] = (_widest(known[0], halo[0]), _widest(known[1], halo[1]))
+
+    def _is_blocked(self, value: Value) -> bool:
+        return value.name in self._blocked
+
+    def _ints(self, value: Value | None) -> tuple[int, ...] | None:
+        data = self._rewriter.data(value)
+        return tuple(int(v) for v in data.reshape(-1)) if data is not None else None
+
+    def _layout(self, name: str) -> Layout:
+        rows, columns = self._halos.get(name, _NONE)
+        has_halo = any((*rows, *columns))
+        return Layout.blocked(
+            4, 1, self._lanes, ((0, 0), (0, 0), rows, columns) if has_halo else ()
+        )
+
+    # Rewriting ------------------------------------------------------------------------------------
+
+    def _place(self, node: Node, form: Form) -> None:
+        inputs = tuple(self._operand(node, i, form) for i in range(len(node.inputs)))
+        outputs = tuple(self._written(value) for value in node.outputs)
+        self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
+
+    def _written(self, value: Value) -> Value:
+        """A value as its producer writes it. An output of the model keeps its name for the plain
+        copy."""
+        written = value
+        if value.name in self._blocked:
+            returned = value.name in self._returned
+            name = self._rewriter.fresh(f"{value.name}_blocked") if returned else value.name
+            written = Value(name, _with_layout(value.type, self._layout(value.name)))
+        self._written_as[value.name] = written
+        return written
+
+    def _operand(self, node: Node, position: int, form: Form) -> Value | None:
+        """Input `position` of a node, in the layout in which the node reads it."""
+        value = node.inputs[position]
+        if value is None:
+            return None
+        if self._rewriter.data(value) is not None:
+            return self._constant(node, value, position, form)
+        written = self._written_as.get(value.name, value)
+        is_blocked = value.name in self._blocked
+        if form is Form.BLOCKED_OUTPUT:
+            return written
+        if form is Form.PLAIN:
+            return self._copy(value, False) if is_blocked else written
+        if node.op in ("Conv", "ConvTranspose") and position > 0:
+            return self._copy(value, False) if is_blocked else written
+        # Only what has the output's points is worth blocking: gates, masks and scalars broadcast.
+        wants = is_image(value) and _covers(value, node)
+        return self._copy(value, True) if wants and not is_blocked else written
+
+    def _copy(self, value: Value, blocked: bool) -> Value:
+        """`value` in the other layout, converted once for all its readers."""
+        key = (value.name, blocked)
+        if key not in self._copies:
+            layout = self._layout(value.name) if blocked else None
+            if value.name in self._returned and not blocked:
+                name = value.name
+            else:
+                name = self._rewriter.fresh(f"{value.name}_{'blocked' if blocked else 'plain'}")
+            self._copies[key] = Value(name, _with_layout(value.type, layout))
+            source = self._written_as.get(value.name, value)
+            self._rewriter.emit(Node("Relayout", (source,), (self._copies[key],)))
+        return self._copies[key]
+
+    def _constant(self, node: Node, value: Value, position: int, form: Form) -> Value:
+        """A constant that meets blocks along its channels is packed in blocks, so that a vector may
+        read the last, partial one whole."""
+        y = node.outputs[0]
+        if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
+            return value
+        shape, channels = value.type.static_shape, y.type.static_shape[1]
+        is_bias = node.op in ("Conv", "ConvTranspose") and position == 2
+        if node.op in ("Conv", "ConvTranspose") and not is_bias:
+            return value  # the kernel's schedule packs the weights
+        axis = 0 if is_bias else len(shape) - 3
+        if axis < 0 or shape[axis] != channels or value.type.dtype is not DType.F32:
+            return value
+        if channels % self._lanes == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
+            return value  # lies the same way in blocks
+        key = (value.name, True)
+        if key not in self._copies:
+            layout = Layout.blocked(len(shape), axis, self._lanes)
+            data = self._rewriter.data(value)
+            assert data is not None
+            name = self._rewriter.fresh(f"{value.name}_blocked")
+            self._copies[key] = Value(name, _with_layout(value.type, layout))
+            self._rewriter.define(self._copies[key], data)
+        return self._copies[key]
+
+
+def _covers(value: Value, node: Node) -> bool:
+    """Whether an operand has the channels and points of what the node computes from, so that it is
+    read along with them and not broadcast."""
+    if node.op in ("Conv", "ConvTranspose", "Concat"):
+        return True
+    x, y = node.inputs[0], node.outputs[0]
+    reference = y if y.type.rank == 4 and len(node.inputs) > 1 else x
+    return reference is not None and value.type.shape[1:] == reference.type.shape[1:]
+
+
+def _widest(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+def _with_layout(type: TensorType, layout: Layout | None) -> TensorType:
+    return dataclasses.replace(type, layout=layout)

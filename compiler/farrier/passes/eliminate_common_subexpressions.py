@@ -1,0 +1,66 @@
+"""Computes once what is computed twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+
+from farrier.ir.graph import Constant, Graph, Node
+from farrier.passes.rewriting import Rewriter
+
+_SAMPLE_BYTES = 256
+
+
+def eliminate_common_subexpressions(graph: Graph) -> Graph:
+    """Merges nodes with one operator, inputs and attributes, and constants with one content.
+
+    before:
+        @graph
+        def g(x: f32[4]):
+            one: f32[1] = constant([1.0])
+            eins: f32[1] = constant([1.0])
+            a: f32[4] = Add(x, one)
+            b: f32[4] = Add(x, eins)
+            y: f32[4] = Mul(a, b)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[4]):
+            one: f32[1] = constant([1.0])
+            eins: f32[1] = constant([1.0])
+            a: f32[4] = Add(x, one)
+            y: f32[4] = Mul(a, a)
+            return y
+    """
+    rewriter = Rewriter(graph)
+    _merge_constants(graph, rewriter)
+    seen: dict[Hashable, Node] = {}
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        inputs = tuple(value.name if value is not None else None for value in node.inputs)
+        types = tuple(value.type for value in node.outputs)
+        twin = seen.setdefault((node.op, inputs, types, node.attrs, node.regions), node)
+        if twin is node:
+            rewriter.emit(node)
+            continue
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            rewriter.replace(old, new)
+    return rewriter.finish()
+
+
+def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
+    """Replaces each constant that equals an earlier one.
+
+    Only constants that agree in type and in a sample of their bytes are hashed whole.
+    """
+    alike: dict[Hashable, list[Constant]] = defaultdict(list)
+    for constant in graph.constants:
+        sample = constant.data.ravel()[: _SAMPLE_BYTES // constant.data.itemsize].tobytes()
+        alike[constant.value.type, sample].append(constant)
+    for group in alike.values():
+        first: dict[str, Constant] = {}
+        for constant in group if len(group) > 1 else ():
+            twin = first.setdefault(constant.digest, constant)
+            if twin is not constant:
+                rewriter.replace(constant.value, twin.value)

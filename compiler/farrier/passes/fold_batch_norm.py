@@ -1,0 +1,168 @@
+"""Folds the affine maps of inference-time normalization into the weights before them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.passes.rewriting import Rewriter, join_origins
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Affine:
+    """`y = x * scale + shift`, each one number a channel, in float64."""
+
+    scale: Array
+    shift: Array
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """Folds BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
+    into the Conv or ConvTranspose that computes their operand; a BatchNormalization that follows
+    something else becomes Mul and Add.
+
+    before:
+        @graph
+        def g(x: f32[1, 1, 4, 4]):
+            w: f32[2, 1, 1, 1] = constant([1.0, 2.0])
+            gamma: f32[2] = constant([2.0, 2.0])
+            beta: f32[2] = constant([0.5, 0.25])
+            mean: f32[2] = constant([0.0, 1.0])
+            var: f32[2] = constant([1.0, 4.0])
+            c: f32[1, 2, 4, 4] = Conv(x, w)
+            y: f32[1, 2, 4, 4] = BatchNormalization(c, gamma, beta, mean, var, epsilon=0.0)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[1, 1, 4, 4]):
+            w: f32[2, 1, 1, 1] = constant([1.0, 2.0])
+            gamma: f32[2] = constant([2.0, 2.0])
+            beta: f32[2] = constant([0.5, 0.25])
+            mean: f32[2] = constant([0.0, 1.0])
+            var: f32[2] = constant([1.0, 4.0])
+            w_1: f32[2, 1, 1, 1] = constant([2.0, 2.0])
+            y_bias: f32[2] = constant([0.5, -0.75])
+            y: f32[1, 2, 4, 4] = Conv(x, w_1, y_bias)
+            return y
+    """
+    rewriter = Rewriter(graph)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        for new in _fold(node, rewriter):
+            rewriter.emit(new)
+    return rewriter.finish()
+
+
+def _fold(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
+    affine = _affine_of(node, rewriter)
+    if affine is None:
+        return (node,)
+    producer = rewriter.producer(node.inputs[0])
+    if producer is not None and rewriter.single_use(producer.outputs[0]):
+        merged = _into_convolution(producer, node, affine, rewriter)
+        if merged is not None:
+            rewriter.withdraw(producer)
+            return (merged,)
+    if node.op == "BatchNormalization":
+        return _as_mul_add(node, affine, rewriter)
+    return (node,)
+
+
+def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
+    """The channel-wise affine map that `node` applies to its first input, if it is one."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or x.type.rank < 2 or len(node.outputs) != 1 or not x.type.dtype.is_float:
+        return None
+    if node.op == "BatchNormalization":
+        gamma, beta, mean, variance = (rewriter.data(value) for value in node.inputs[1:5])
+        if gamma is None or beta is None or mean is None or variance is None:
+            return None
+        epsilon = float(node.attr("epsilon", 1e-5))
+        scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        return _Affine(scale, beta.astype(np.float64) - mean * scale)
+    if node.op not in ("Mul", "Add", "Sub", "Div") or node.outputs[0].type.shape != x.type.shape:
+        return None
+    operand = _per_channel(rewriter.data(node.inputs[1]), x)
+    if operand is None:
+        return None
+    one, zero = np.ones_like(operand), np.zeros_like(operand)
+    with np.errstate(divide="ignore"):
+        maps = {
+            "Mul": _Affine(operand, zero),
+            "Div": _Affine(1 / operand, zero),
+            "Add": _Affine(one, operand),
+            "Sub": _Affine(one, -operand),
+        }
+    affine = maps[node.op]
+    return affine if np.isfinite(affine.scale).all() else None
+
+
+def _per_channel(data: Array | None, x: Value) -> Array | None:
+    """A constant that broadcasts along all axes of `x` but the second, as one number a channel."""
+    channels = x.type.static_shape[1]
+    if data is None or data.ndim > x.type.rank:
+        return None
+    shape = (1,) * (x.type.rank - data.ndim) + data.shape
+    if any(extent != 1 for axis, extent in enumerate(shape) if axis != 1):
+        return None
+    return np.broadcast_to(data.reshape(-1).astype(np.float64), (channels,))
+
+
+def _into_convolution(
+    producer: Node, node: Node, affine: _Affine, rewriter: Rewriter
+) -> Node | None:
+    """`node` after `producer` as one convolution; None where the producer's weights are unknown."""
+    if producer.op not in ("Conv", "ConvTranspose"):
+        return None
+    x, weight, *rest = producer.inputs
+    bias = rest[0] if rest else None
+    weights, biases = rewriter.data(weight), rewriter.data(bias)
+    if weight is None or weights is None or (bias is not None and biases is None):
+        return None
+    scaled = _scale_output_channels(producer, weights, affine.scale)
+    shift = affine.shift if biases is None else biases * affine.scale + affine.shift
+    name = node.outputs[0].name
+    new_weight = weight
+    if (affine.scale != 1).any():
+        new_weight = rewriter.constant(scaled.astype(weights.dtype), weight.name)
+    new_bias = rewriter.constant(shift.astype(weights.dtype), f"{name}_bias")
+    return dataclasses.replace(
+        producer,
+        inputs=(x, new_weight, new_bias),
+        outputs=node.outputs,
+        origin=join_origins((producer, node)),
+    )
+
+
+def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Array:
+    """Weights are [oc, ic/group, kernel…], of a transposed convolution [ic, oc/group, kernel…]."""
+    kernel = (1,) * (weights.ndim - 2)
+    if producer.op == "Conv":
+        return weights * scale.reshape(-1, 1, *kernel)
+    group = int(producer.attr("group", 1))
+    grouped = weights.reshape(group, -1, *weights.shape[1:])
+    scaled: Array = grouped * scale.reshape(group, 1, -1, *kernel)
+    return scaled.reshape(weights.shape)
+
+
+def _as_mul_add(node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    shape = (-1, *(1,) * (x.type.rank - 2))
+    dtype = x.type.dtype.numpy
+    scale = rewriter.constant(affine.scale.reshape(shape).astype(dtype), f"{y.name}_scale")
+    shift = rewriter.constant(affine.shift.reshape(shape).astype(dtype), f"{y.name}_shift")
+    scaled = Value(rewriter.fresh(f"{y.name}_scaled"), y.type)
+    return (
+        Node("Mul", (x, scale), (scaled,), origin=node.origin),
+        Node("Add", (scaled, shift), (y,), origin=node.origin),
+    )

@@ -1,0 +1,58 @@
+"""Computes at compile time what depends on constants alone."""
+
+from __future__ import annotations
+
+from farrier.ir.graph import Graph, Node
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter
+
+# A model of a few bytes can ask for gigabytes (ConstantOfShape, Tile, Expand): what grows beyond
+# this is left to run time, unless it is hardly larger than what it is made of.
+MAX_BYTES = 16 << 20
+_MAX_GROWTH = 2
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Evaluates nodes whose inputs are all constants, by their numpy reference.
+
+    before:
+        @graph
+        def g(x: f32[2, 2]):
+            w: f32[2, 2] = constant([1.0, 2.0, 3.0, 4.0])
+            t: f32[2, 2] = Transpose(w, perm=(1, 0))
+            y: f32[2, 2] = MatMul(x, t)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 2]):
+            w: f32[2, 2] = constant([1.0, 2.0, 3.0, 4.0])
+            t: f32[2, 2] = constant([1.0, 3.0, 2.0, 4.0])
+            y: f32[2, 2] = MatMul(x, t)
+            return y
+    """
+    rewriter = Rewriter(graph)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        if _is_foldable(node, rewriter):
+            _fold(node, rewriter)
+        else:
+            rewriter.emit(node)
+    return rewriter.finish()
+
+
+def _is_foldable(node: Node, rewriter: Rewriter) -> bool:
+    if node.regions or not all(v.type.is_static for v in node.outputs):
+        return False
+    if any(v is not None and rewriter.data(v) is None for v in node.inputs):
+        return False
+    result = sum(value.type.nbytes for value in node.outputs)
+    source = sum(value.type.nbytes for value in node.inputs if value is not None)
+    return result <= max(MAX_BYTES, _MAX_GROWTH * source) or lookup(node.op).kind is Kind.OPAQUE
+
+
+def _fold(node: Node, rewriter: Rewriter) -> None:
+    arrays = [rewriter.data(value) for value in node.inputs]
+    results = lookup(node.op).reference(arrays, dict(node.attrs))
+    for value, result in zip(node.outputs, results, strict=True):
+        rewriter.define(value, result.astype(value.type.dtype.numpy, copy=False))

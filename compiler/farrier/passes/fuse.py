@@ -1,0 +1,283 @@
+"""Gathers operators into kernels.
+
+A group has one exit: the node whose outputs leave it. Nodes are met from the last to the first;
+each joins the group that all its readers are in, where that repeats no work, else it starts a
+group of its own. So no two groups can wait for each other, and a value that two groups read is
+computed once. A sum of two convolutions goes with the later one, which finds the earlier's result
+in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import join_origins, rename
+
+# Beyond this many nodes a kernel gains nothing and its code grows.
+_MAX_NODES = 32
+
+# These read each element of their first input once, or a row at a time that a kernel can keep: what
+# computes the element may be part of the kernel. Sliding windows and gathers would repeat it.
+_ROWS = frozenset(
+    ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "LpNormalization")
+)
+_ONCE = frozenset(
+    ("Transpose", "Slice", "Concat", "Split", "Pad", "Relayout", "DepthToSpace", "SpaceToDepth")
+)
+
+
+def fuse(graph: Graph) -> Graph:
+    """Turns groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
+    most one contraction or reduction, the elementwise operators around it, literal scalars. Views
+    of row-major tensors stay outside: they are the same memory.
+
+    before:
+        @graph
+        def g(x: f32[2, 3], r: f32[2, 4]):
+            w: f32[3, 4] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0])
+            half: f32[()] = constant(0.5)
+            m: f32[2, 4] = MatMul(x, w)
+            s: f32[2, 4] = Mul(m, half)
+            y: f32[2, 4] = Add(s, r)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 3], r: f32[2, 4]):
+            w: f32[3, 4] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0])
+            def matmul_mul_add(x: f32[2, 3], w: f32[3, 4], r: f32[2, 4]):
+                half: f32[()] = constant(0.5)
+                m: f32[2, 4] = MatMul(x, w)
+                s: f32[2, 4] = Mul(m, half)
+                y: f32[2, 4] = Add(s, r)
+                return y
+            y: f32[2, 4] = Fused[matmul_mul_add](x, w, r)
+            return y
+    """
+    graph = _copy_what_is_returned_twice(graph)
+    groups = _Grouping(graph).groups()
+    constants = {constant.value.name: constant for constant in graph.constants}
+    returned = frozenset(value.name for value in graph.outputs)
+    nodes = [_kernel(group, constants) if group.fused else group.nodes[0] for group in groups]
+    used = {v.name for node in nodes for v in node.inputs if v is not None} | returned
+    kept = tuple(constant for constant in graph.constants if constant.value.name in used)
+    return Graph(graph.name, graph.inputs, kept, tuple(nodes), graph.outputs)
+
+
+@dataclasses.dataclass(slots=True)
+class _Group:
+    """Nodes in execution order, the exit last. `home` is the contraction, reduction or injective
+    node that the group's elementwise nodes belong to, once it is known which."""
+
+    nodes: list[Node]
+    home: Node | None
+    anchor: Node | None
+    fused: bool
+
+
+class _Grouping:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._returned = frozenset(value.name for value in graph.outputs)
+        self._readers = graph.consumers()
+        self._kinds = {id(node): _kind(node) for node in graph.nodes}
+        self._positions = {id(node): at for at, node in enumerate(graph.nodes)}
+        self._homes = self._find_homes()
+        self._group_of: dict[int, _Group] = {}
+
+    def groups(self) -> list[_Group]:
+        """All groups, in an order in which they can run: that of their exits."""
+        found: list[_Group] = []
+        for node in reversed(self._graph.nodes):
+            group = self._group_to_join(node)
+            if group is None:
+                group = _Group([], *self._start(node))
+                found.append(group)
+            elif self._kind(node) is not Kind.ELEMENTWISE:
+                group.anchor = node
+            group.nodes.insert(0, node)
+            self._group_of[id(node)] = group
+        return found[::-1]
+
+    def _kind(self, node: Node) -> Kind:
+        return self._kinds[id(node)]
+
+    def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
+        """Home and anchor of a group that `node` is the exit of, and whether it is a kernel."""
+        kind = self._kind(node)
+        if kind is Kind.VIEW or (node.regions and node.op != "Fused"):
+            return None, node, False
+        if node.op == "Fused":
+            return None, node, False
+        if kind is Kind.ELEMENTWISE:
+            return self._homes[id(node)], None, True
+        return node, node, True
+
+    def _find_homes(self) -> dict[int, Node | None]:
+        """For each elementwise node, the latest contraction (else reduction, else injective node)
+        whose result reaches it through elementwise nodes of the same shape alone: the kernel whose
+        epilogue it can be part of."""
+        homes: dict[int, Node | None] = {}
+        producers = self._graph.producers()
+        for node in self._graph.nodes:
+            if self._kind(node) is not Kind.ELEMENTWISE:
+                homes[id(node)] = node
+                continue
+            shape = node.outputs[0].type.shape
+            best: Node | None = None
+            for value in node.inputs:
+                source = producers.get(value.name) if value is not None else None
+                if source is None or value is None or value.type.shape != shape:
+                    continue
+                home = homes[id(source)]
+                if home is not None and self._stays_inside(value) and self._can_lead(home):
+                    best = home if best is None or self._rank(home) > self._rank(best) else best
+            homes[id(node)] = best
+        return homes
+
+    def _rank(self, node: Node) -> tuple[int, int]:
+        order = (Kind.INJECTIVE, Kind.REDUCTION, Kind.CONTRACTION)
+        return order.index(self._kind(node)), self._positions[id(node)]
+
+    def _can_lead(self, node: Node) -> bool:
+        """Whether elementwise nodes may follow `node` in its kernel."""
+        kinds = (Kind.CONTRACTION, Kind.REDUCTION, Kind.INJECTIVE)
+        return self._kind(node) in kinds and len(node.outputs) == 1 and not node.regions
+
+    def _stays_inside(self, value: Value) -> bool:
+        """Whether elementwise nodes of its shape alone read `value`."""
+        return value.name not in self._returned and all(
+            self._kind(reader) is Kind.ELEMENTWISE
+            and reader.outputs[0].type.shape == value.type.shape
+            for reader in self._readers.get(value.name, ())
+        )
+
+    def _group_to_join(self, node: Node) -> _Group | None:
+        """The group that all readers of `node` are in, if `node` may be part of it."""
+        if len(node.outputs) != 1 or node.outputs[0].name in self._returned:
+            return None
+        value = node.outputs[0]
+        readers = self._readers.get(value.name, [])
+        groups = {id(group): group for group in (self._group_of[id(r)] for r in readers)}
+        if len(groups) != 1:
+            return None
+        (group,) = groups.values()
+        if not group.fused or len(group.nodes) >= _MAX_NODES:
+            return None
+        if self._kind(node) is Kind.ELEMENTWISE:
+            joins = self._joins_elementwise(node, value, readers, group)
+        else:
+            joins = self._joins_as_anchor(node, value, group)
+        return group if joins else None
+
+    def _joins_elementwise(
+        self, node: Node, value: Value, readers: list[Node], group: _Group
+    ) -> bool:
+        home = self._homes[id(node)]
+        if home is not None and home is not group.home:
+            return False  # it can be the epilogue of another kernel
+        for reader in readers:
+            if self._kind(reader) is Kind.ELEMENTWISE:
+                if reader.outputs[0].type.shape != value.type.shape:
+                    return False
+            elif not _takes_prologue(reader, value):
+                return False
+        return True
+
+    def _joins_as_anchor(self, node: Node, value: Value, group: _Group) -> bool:
+        if group.anchor is not None or group.home is not node or not self._can_lead(node):
+            return False
+        return self._stays_inside(value)
+
+
+def _kind(node: Node) -> Kind:
+    if node.op == "Fused" or node.regions:
+        return Kind.OPAQUE
+    if node.op == "Relayout":
+        return Kind.INJECTIVE  # its output is elementwise, but not in the order of memory
+    kind = lookup(node.op).kind
+    has_layout = any(v is not None and v.type.layout for v in (*node.inputs, *node.outputs))
+    # Between two layouts the same row-major order is no view.
+    return Kind.INJECTIVE if kind is Kind.VIEW and has_layout else kind
+
+
+def _takes_prologue(reader: Node, value: Value) -> bool:
+    """Whether the kernel of `reader` may compute `value`, an operand, where it reads it."""
+    reduces = reader.op.startswith(("Reduce", "Global"))
+    if not reduces and reader.op not in _ROWS and reader.op not in _ONCE:
+        return False
+    operands = reader.inputs if reader.op == "Concat" else reader.inputs[:1]
+    readings = [operand for operand in reader.inputs if operand == value]
+    return value in operands and len(readings) == 1
+
+
+def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
+    """The `Fused` node of a group."""
+    inside = {value.name for node in group.nodes for value in node.outputs}
+    literals: dict[str, Constant] = {}
+    inputs: dict[str, Value] = {}
+    for node in group.nodes:
+        static = lookup(node.op).static
+        for position, value in enumerate(node.inputs):
+            if value is None or value.name in inside:
+                continue
+            constant = constants.get(value.name)
+            if constant is not None and (position in static or constant.data.size == 1):
+                literals[value.name] = constant
+            else:
+                inputs[value.name] = value
+    outputs = group.nodes[-1].outputs
+    region = Graph(
+        _region_name(group.nodes),
+        tuple(inputs.values()),
+        tuple(literals.values()),
+        tuple(group.nodes),
+        outputs,
+    )
+    origin = join_origins(group.nodes)
+    return Node("Fused", region.inputs, outputs, regions=(region,), origin=origin)
+
+
+def _region_name(nodes: list[Node]) -> str:
+    """`conv_add_relu`: the operators, in order; of a long chain the ends."""
+    names = [node.op.lower() for node in nodes]
+    return "_".join(names if len(names) <= 6 else [*names[:3], "to", *names[-2:]])
+
+
+def _copy_what_is_returned_twice(graph: Graph) -> Graph:
+    """Every output gets memory of its own: one that is an input, a constant, or a view of what is
+    returned already, is copied."""
+    views: dict[str, str] = {}
+    for node in graph.nodes:
+        if _kind(node) is Kind.VIEW and node.inputs[0] is not None:
+            source = node.inputs[0].name
+            views[node.outputs[0].name] = views.get(source, source)
+    taken = {value.name for value in graph.inputs}
+    taken |= {constant.value.name for constant in graph.constants}
+    names = {value.name for value in graph.values()}
+    nodes, outputs = list(graph.nodes), list(graph.outputs)
+    for at, value in enumerate(graph.outputs):
+        root = views.get(value.name, value.name)
+        if root not in taken:
+            taken.add(root)
+            continue
+        other = Value(_unused(f"{value.name}_copy", names), value.type)
+        if value.name in views and value not in outputs[:at]:
+            # The output keeps its name; what was called so before is read under another.
+            nodes = [rename(node, {value.name: other}) for node in nodes]
+            nodes.append(Node("Relayout", (other,), (value,)))
+        else:
+            nodes.append(Node("Relayout", (value,), (other,)))
+            outputs[at] = other
+    return dataclasses.replace(graph, nodes=tuple(nodes), outputs=tuple(outputs))
+
+
+def _unused(hint: str, names: set[str]) -> str:
+    name, count = hint, 0
+    while name in names:
+        count += 1
+        name = f"{hint}_{count}"
+    names.add(name)
+    return name

@@ -1,0 +1,177 @@
+"""What each operator can do with channel-blocked images, for `assign-layouts`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+from farrier.ir.graph import Node, Value
+from farrier.ir.types import DType
+from farrier.ops import Kind, lookup
+from farrier.ops.window import Window, window_of
+
+# Whether a value lies in blocks of channels already, and the content of constants.
+IsBlocked = Callable[[Value], bool]
+
+# Windows that slide over each channel by itself, and other operators that keep channels apart.
+_CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
+_GLOBAL = frozenset(("GlobalAveragePool", "GlobalMaxPool"))
+
+
+class Form(enum.Enum):
+    """How a node runs."""
+
+    PLAIN = enum.auto()  # reads and writes row-major tensors
+    BLOCKED = enum.auto()  # reads and writes blocked images
+    BLOCKED_INPUT = enum.auto()  # reads blocked images and writes what has no blocks
+    BLOCKED_OUTPUT = enum.auto()  # writes blocked images and reads its input as it lies
+
+
+def is_image(value: Value) -> bool:
+    """Whether `value` is an f32 tensor [n, c, h, w] of more than one point.
+
+    A single point lies the same way in blocks as without them.
+    """
+    type = value.type
+    return type.rank == 4 and type.dtype is DType.F32 and type.static_shape[2:] != (1, 1)
+
+
+def form_of(
+    node: Node,
+    is_blocked: IsBlocked,
+    ints: Callable[[Value | None], tuple[int, ...] | None],
+    lanes: int,
+) -> Form:
+    """How `node` runs best, given how its inputs lie; `ints` gives the content of a constant."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None:
+        return Form.PLAIN
+    if node.op in ("Conv", "ConvTranspose"):
+        return _convolution(node, x, is_blocked(x), lanes)
+    if lookup(node.op).kind is Kind.ELEMENTWISE:
+        return _elementwise(node, is_blocked)
+    if node.op == "Concat":
+        return Form.BLOCKED if _concat(node, is_blocked, lanes) else Form.PLAIN
+    if not is_blocked(x):
+        return Form.PLAIN
+    if node.op in _CHANNELWISE:
+        return Form.BLOCKED
+    if node.op in _GLOBAL:
+        return Form.BLOCKED_INPUT
+    if node.op.startswith("Reduce"):
+        axes = ints(node.inputs[1]) if len(node.inputs) > 1 else None
+        spatial = axes is not None and {axis % 4 for axis in axes} <= {2, 3}
+        whole = spatial and axes is not None and len(axes) == 2
+        if not spatial:
+            return Form.PLAIN
+        return Form.BLOCKED if node.attr("keepdims", 1) and not whole else Form.BLOCKED_INPUT
+    return Form.BLOCKED if _moves_whole_blocks(node, x, ints, lanes) else Form.PLAIN
+
+
+def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
+    """Vectors run over output channels and broadcast input elements, so inputs of few channels are
+    read as they lie; a depthwise convolution reads vectors too."""
+    y, group = node.outputs[0], int(node.attr("group", 1))
+    if not (x.type.rank == 4 and y.type.rank == 4 and y.type.dtype is DType.F32):
+        return Form.PLAIN
+    channels, outputs = x.type.static_shape[1], y.type.static_shape[1]
+    if not is_image(y):
+        return Form.BLOCKED_INPUT if blocked and group == 1 else Form.PLAIN
+    if group > 1:
+        depthwise = group == channels == outputs and node.op == "Conv"
+        if depthwise:
+            return Form.BLOCKED if channels >= lanes or blocked else Form.PLAIN
+        whole = (outputs // group) % lanes == 0 and (channels // group) % lanes == 0
+        return Form.BLOCKED if whole and node.op == "Conv" else Form.PLAIN
+    if channels >= lanes:
+        return Form.BLOCKED
+    if blocked:
+        return Form.BLOCKED
+    return Form.BLOCKED_OUTPUT if outputs >= lanes // 2 else Form.PLAIN
+
+
+def _elementwise(node: Node, is_blocked: IsBlocked) -> Form:
+    """Blocked where an operand is, and the output keeps that operand's channels."""
+    y = node.outputs[0]
+    if y.type.rank != 4:
+        return Form.PLAIN
+    for value in node.inputs:
+        if value is not None and is_blocked(value) and value.type.shape[1] == y.type.shape[1]:
+            return Form.BLOCKED if is_image(y) else Form.BLOCKED_INPUT
+    return Form.PLAIN
+
+
+def _concat(node: Node, is_blocked: IsBlocked, lanes: int) -> bool:
+    """Along channels every part but the last must fill its blocks."""
+    parts = [value for value in node.inputs if value is not None]
+    if not any(map(is_blocked, parts)) or not all(map(is_image, parts)):
+        return False
+    if node.attr("axis") % 4 != 1:
+        return True
+    return all(value.type.static_shape[1] % lanes == 0 for value in parts[:-1])
+
+
+def _moves_whole_blocks(
+    node: Node,
+    x: Value,
+    ints: Callable[[Value | None], tuple[int, ...] | None],
+    lanes: int,
+) -> bool:
+    """Whether an operator that only moves elements leaves each within its place in a block."""
+    if any(not is_image(y) for y in node.outputs):
+        return False
+    channels = [y.type.static_shape[1] for y in node.outputs]
+    match node.op:
+        case "Resize":
+            return channels == [x.type.static_shape[1]]
+        case "Pad":
+            widths = ints(node.inputs[1])
+            given_axes = len(node.inputs) > 3 and node.inputs[3] is not None
+            return not given_axes and widths is not None and widths[1] == widths[5] == 0
+        case "Split":
+            axis = node.attr("axis", 0) % 4
+            return axis != 1 or all(count % lanes == 0 for count in channels[:-1])
+        case "Slice":
+            return _slices_whole_blocks(node, ints, lanes)
+    return False
+
+
+def _slices_whole_blocks(
+    node: Node, ints: Callable[[Value | None], tuple[int, ...] | None], lanes: int
+) -> bool:
+    inputs = (*node.inputs, None, None)[:5]
+    starts, axes, steps = ints(inputs[1]), ints(inputs[3]), ints(inputs[4])
+    if starts is None:
+        return False
+    axes = tuple(range(len(starts))) if inputs[3] is None else axes
+    steps = (1,) * len(starts) if inputs[4] is None else steps
+    if axes is None or steps is None:
+        return False
+    for start, axis, step in zip(starts, axes, steps, strict=True):
+        if axis % 4 == 1 and (start < 0 or start % lanes or step != 1):
+            return False
+    return True
+
+
+def halo_read(node: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Zeros around the image, before and after each spatial axis, that spare `node` the checks for
+    its padding; None for an operator that reads no padding, or not zeros."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or x.type.rank != 4:
+        return None
+    attrs, spatial = dict(node.attrs), x.type.static_shape[2:]
+    if node.op == "Conv" and node.inputs[1] is not None:
+        window = window_of(attrs, spatial, node.inputs[1].type.static_shape[2:])
+    elif node.op == "AveragePool":
+        window = window_of(attrs, spatial, None)
+    else:
+        return None
+    outputs = node.outputs[0].type.static_shape[2:]
+    rows, columns = (_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
+    return rows, columns
+
+
+def _reach(window: Window, axis: int, extent: int, outputs: int) -> tuple[int, int]:
+    before = window.before[axis]
+    last = (outputs - 1) * window.strides[axis] + window.reach(axis) - 1 - before
+    return before, max(last - extent + 1, 0)

@@ -1,0 +1,44 @@
+"""The passes, and the order in which a model goes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from farrier.ir.graph import Graph
+from farrier.passes.assign_layouts import assign_layouts
+from farrier.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from farrier.passes.eliminate_dead_code import eliminate_dead_code
+from farrier.passes.fold_batch_norm import fold_batch_norm
+from farrier.passes.fold_constants import fold_constants
+from farrier.passes.fuse import fuse
+from farrier.passes.simplify import simplify
+from farrier.target import Target
+
+Pass: TypeAlias = Callable[[Graph, Target], Graph]
+
+ORDER: tuple[str, ...] = (
+    "fold-constants",
+    "eliminate-common-subexpressions",
+    "simplify",
+    "fold-batch-norm",
+    "eliminate-dead-code",
+    "assign-layouts",
+    "eliminate-dead-code",
+    "fuse",
+)
+
+
+def _for_any_target(function: Callable[[Graph], Graph]) -> Pass:
+    return lambda graph, target: function(graph)
+
+
+PASSES: Mapping[str, Pass] = {
+    "assign-layouts": assign_layouts,
+    "eliminate-common-subexpressions": _for_any_target(eliminate_common_subexpressions),
+    "eliminate-dead-code": _for_any_target(eliminate_dead_code),
+    "fold-batch-norm": _for_any_target(fold_batch_norm),
+    "fold-constants": _for_any_target(fold_constants),
+    "fuse": _for_any_target(fuse),
+    "simplify": _for_any_target(simplify),
+}

@@ -1,0 +1,150 @@
+"""What passes share to rebuild a graph node by node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Rewriter:
+    """A graph under construction: nodes are emitted in order, values may be replaced by others.
+
+    The names of the graph's inputs and outputs never change: they are the model's signature.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._constants = {constant.value.name: constant for constant in graph.constants}
+        self._producers: dict[str, Node] = {}
+        self._replaced: dict[str, Value] = {}
+        self._names = {value.name for value in graph.values()}
+        self._uses = count_uses(graph)
+
+    def resolve(self, value: Value) -> Value:
+        """What stands for `value` now."""
+        while value.name in self._replaced:
+            value = self._replaced[value.name]
+        return value
+
+    def resolve_inputs(self, node: Node) -> Node:
+        """`node` reading what stands for its inputs now."""
+        inputs = tuple(self.resolve(v) if v is not None else None for v in node.inputs)
+        return node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
+
+    def emit(self, node: Node) -> None:
+        """Appends a node whose inputs are resolved."""
+        for value in node.outputs:
+            self._producers[value.name] = node
+
+    def withdraw(self, node: Node) -> None:
+        """Takes back an emitted node that nothing reads any more."""
+        for value in node.outputs:
+            del self._producers[value.name]
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Readers of `old` shall read `new`."""
+        self._replaced[old.name] = new
+        self._uses[new.name] += self._uses[old.name]
+
+    def producer(self, value: Value | None) -> Node | None:
+        """The emitted node that computes `value`."""
+        return self._producers.get(value.name) if value is not None else None
+
+    def single_use(self, value: Value) -> bool:
+        """Whether one node reads `value`, and the graph does not return it."""
+        return self._uses[value.name] == 1
+
+    def data(self, value: Value | None) -> npt.NDArray[Any] | None:
+        """The content of a constant; None for a value known only at run time."""
+        constant = self._constants.get(value.name) if value is not None else None
+        return constant.data if constant is not None else None
+
+    def constant(self, data: npt.NDArray[Any], hint: str) -> Value:
+        """A new constant, named after `hint`."""
+        type = TensorType(DType.from_numpy(data.dtype), data.shape)
+        value = Value(self.fresh(hint), type)
+        self.define(value, data)
+        return value
+
+    def define(self, value: Value, data: npt.NDArray[Any]) -> None:
+        """Makes `value` a constant."""
+        data = np.asarray(data).view()
+        data.flags.writeable = False
+        self._constants[value.name] = Constant(value, data)
+
+    def fresh(self, hint: str) -> str:
+        """`hint`, or `hint_1`, `hint_2`, … where it is taken."""
+        name, count = hint, 0
+        while name in self._names:
+            count += 1
+            name = f"{hint}_{count}"
+        self._names.add(name)
+        return name
+
+    def finish(self) -> Graph:
+        """The rebuilt graph. Constants that nothing reads are left to eliminate-dead-code."""
+        nodes = list({id(node): node for node in self._producers.values()}.values())
+        renamed: dict[str, Value] = {}
+        outputs: list[Value] = []
+        computed = set(self._producers)
+        returned = {value.name for value in self._graph.outputs}
+        for old in self._graph.outputs:
+            new = self.resolve(old)
+            if new.name == old.name:
+                outputs.append(new)
+                continue
+            # The value that replaced an output takes its name, unless it has one to keep.
+            kept = Value(old.name, new.type)
+            if new.name in computed and new.name not in returned and new.name not in renamed:
+                renamed[new.name] = kept
+            else:
+                nodes.append(Node("Identity", (new,), (kept,)))
+            outputs.append(kept)
+        if renamed:
+            nodes = [rename(node, renamed) for node in nodes]
+        constants = tuple(self._constants.values())
+        return Graph(self._graph.name, self._graph.inputs, constants, tuple(nodes), tuple(outputs))
+
+
+def rename(node: Node, renamed: dict[str, Value]) -> Node:
+    """`node` with the values in `renamed` (by old name) exchanged."""
+    inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in node.inputs)
+    outputs = tuple(renamed.get(v.name, v) for v in node.outputs)
+    if inputs == node.inputs and outputs == node.outputs:
+        return node
+    return dataclasses.replace(node, inputs=inputs, outputs=outputs)
+
+
+def count_uses(graph: Graph) -> Counter[str]:
+    """How often each value is read, by its name; the graph's return counts as well."""
+    uses = Counter(v.name for node in graph.nodes for v in node.inputs if v is not None)
+    uses.update(value.name for value in graph.outputs)
+    return uses
+
+
+def join_origins(nodes: Iterable[Node]) -> str:
+    """The ONNX nodes that a merged node comes from."""
+    return ",".join(dict.fromkeys(node.origin for node in nodes if node.origin))
+
+
+def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
+    """Whether every element of a constant is `number`."""
+    return data is not None and data.size > 0 and bool((data == number).all())
+
+
+def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> Graph:
+    """`graph` with other nodes; the same object where they are the same."""
+    same = len(nodes) == len(graph.nodes) and all(
+        a is b for a, b in zip(nodes, graph.nodes, strict=True)
+    )
+    return graph if same else dataclasses.replace(graph, nodes=tuple(nodes))

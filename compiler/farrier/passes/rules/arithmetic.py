@@ -1,0 +1,94 @@
+"""Neutral elements, cheaper operators, chains of constants."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value
+from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.passes.rules.rule import Replacement
+
+_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}
+_COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "And", "Or", "Xor"))
+
+
+def put_constant_second(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`c + x` → `x + c`."""
+    if node.op not in _COMMUTATIVE or len(node.inputs) != 2:
+        return None
+    left, right = node.inputs
+    if rewriter.data(left) is None or rewriter.data(right) is not None:
+        return None
+    return (dataclasses.replace(node, inputs=(right, left)),)
+
+
+def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`x * 1`, `x / 1`, `x ** 1`, `x + 0`, `x - 0` → `x`, unless the constant broadcasts x."""
+    if node.op not in _NEUTRAL:
+        return None
+    x, constant = node.inputs
+    if x is None or x.type != node.outputs[0].type:
+        return None
+    return x if is_value(rewriter.data(constant), _NEUTRAL[node.op]) else None
+
+
+def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well."""
+    if node.op != "Div" or not node.outputs[0].type.dtype.is_float:
+        return None
+    data = rewriter.data(node.inputs[1])
+    if data is None or node.inputs[1] is None:
+        return None
+    with np.errstate(all="ignore"):
+        inverse = (1 / data.astype(np.float64)).astype(data.dtype)
+    if not (np.isfinite(inverse).all() and (inverse != 0).all()):
+        return None
+    factor = rewriter.constant(inverse, f"{node.inputs[1].name}_inverse")
+    return (dataclasses.replace(node, op="Mul", inputs=(node.inputs[0], factor)),)
+
+
+def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** 0.5` → Sqrt, `x ** -1` → Reciprocal."""
+    x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
+    if node.op != "Pow" or x is None or x.type != y.type or not x.type.dtype.is_float:
+        return None
+    exponent = rewriter.data(node.inputs[1])
+    if is_value(exponent, 2):
+        return (Node("Mul", (x, x), (y,), origin=node.origin),)
+    if is_value(exponent, 3):
+        square = Value(rewriter.fresh(f"{y.name}_square"), y.type)
+        return (
+            Node("Mul", (x, x), (square,), origin=node.origin),
+            Node("Mul", (square, x), (y,), origin=node.origin),
+        )
+    if is_value(exponent, 0.5):
+        return (Node("Sqrt", (x,), (y,), origin=node.origin),)
+    if is_value(exponent, -1):
+        return (Node("Reciprocal", (x,), (y,), origin=node.origin),)
+    return None
+
+
+def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats."""
+    if node.op not in ("Add", "Mul") or not node.outputs[0].type.dtype.is_float:
+        return None
+    inner = rewriter.producer(node.inputs[0])
+    second = rewriter.data(node.inputs[1])
+    if inner is None or inner.op != node.op or second is None or node.inputs[0] is None:
+        return None
+    first = rewriter.data(inner.inputs[1])
+    if first is None or not rewriter.single_use(node.inputs[0]):
+        return None
+    x = inner.inputs[0]
+    if x is None or np.broadcast_shapes(first.shape, second.shape, x.type.static_shape) != (
+        node.outputs[0].type.shape
+    ):
+        return None
+    merged = np.multiply(first, second) if node.op == "Mul" else np.add(first, second)
+    if merged.size > max(first.size, second.size):
+        return None
+    constant = rewriter.constant(np.asarray(merged), f"{node.outputs[0].name}_constant")
+    origin = join_origins((inner, node))
+    return (dataclasses.replace(node, inputs=(x, constant), origin=origin),)

@@ -1,0 +1,98 @@
+"""Convolutions and matrix products in the forms that schedules know best."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value
+from farrier.ir.types import TensorType
+from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.passes.rules.rule import Replacement
+from farrier.passes.rules.shapes import reshape
+
+
+def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`Gemm(a, B, c)` with constant B → `a @ (alpha * B') + beta * c`, B' transposed beforehand."""
+    if node.op != "Gemm" or node.attr("transA", 0) or node.inputs[1] is None:
+        return None
+    a, b, *rest = node.inputs
+    addend = rest[0] if rest else None
+    weights, offset = rewriter.data(b), rewriter.data(addend)
+    if b is None or weights is None or not b.type.dtype.is_float:
+        return None
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    if beta != 1 and addend is not None and offset is None:
+        return None
+    if node.attr("transB", 0):
+        weights = weights.T
+    if alpha != 1 or weights is not rewriter.data(b):
+        scaled = np.ascontiguousarray(weights * weights.dtype.type(alpha))
+        b = rewriter.constant(scaled, b.name)
+    y = node.outputs[0]
+    if addend is None:
+        return (Node("MatMul", (a, b), (y,), origin=node.origin),)
+    if offset is not None and beta != 1:
+        addend = rewriter.constant(offset * offset.dtype.type(beta), addend.name)
+    product = Value(rewriter.fresh(f"{y.name}_product"), y.type)
+    return (
+        Node("MatMul", (a, b), (product,), origin=node.origin),
+        Node("Add", (product, addend), (y,), origin=node.origin),
+    )
+
+
+def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for zeros around spatial axes."""
+    x = node.inputs[0] if node.inputs else None
+    inner = rewriter.producer(x)
+    if node.op != "Conv" or x is None or inner is None or inner.op != "Pad":
+        return None
+    widths, fill = rewriter.data(inner.inputs[1]), None
+    has_fill = len(inner.inputs) > 2 and inner.inputs[2] is not None
+    if has_fill:
+        fill = rewriter.data(inner.inputs[2])
+    axes_given = len(inner.inputs) > 3 and inner.inputs[3] is not None
+    if widths is None or axes_given or inner.attr("mode", "constant") != "constant":
+        return None
+    rank = x.type.rank
+    before, after = widths[:rank].tolist(), widths[rank:].tolist()
+    zeros = not has_fill or is_value(fill, 0)
+    if not zeros or min(before + after) < 0 or any(before[:2] + after[:2]):
+        return None
+    spatial = rank - 2
+    pads = node.attr("pads", (0,) * (2 * spatial))
+    total = tuple(p + q for p, q in zip(pads, before[2:] + after[2:], strict=True))
+    attrs = tuple(sorted({**dict(node.attrs), "pads": total}.items()))
+    origin = join_origins((inner, node))
+    inputs = (inner.inputs[0], *node.inputs[1:])
+    return (dataclasses.replace(node, inputs=inputs, attrs=attrs, origin=origin),)
+
+
+def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """A 1×1 convolution of a 1×1 image, as in squeeze-and-excitation, → a matrix product."""
+    if node.op != "Conv" or node.inputs[1] is None or node.attr("group", 1) != 1:
+        return None
+    x, w, *rest = node.inputs
+    y = node.outputs[0]
+    weights = rewriter.data(w)
+    if x is None or w is None or weights is None:
+        return None
+    points = (*x.type.static_shape[2:], *weights.shape[2:], *y.type.static_shape[2:])
+    if any(extent != 1 for extent in points):
+        return None
+    batch, channels = x.type.static_shape[:2]
+    dtype = y.type.dtype
+    rows = Value(rewriter.fresh(f"{y.name}_rows"), TensorType(dtype, (batch, channels)))
+    type = TensorType(dtype, y.type.shape[:2])
+    product = Value(rewriter.fresh(f"{y.name}_product"), type)
+    matrix = rewriter.constant(np.ascontiguousarray(weights.reshape(len(weights), -1).T), w.name)
+    nodes = [
+        reshape(x, rows, rewriter, node.origin),
+        Node("MatMul", (rows, matrix), (product,), origin=node.origin),
+    ]
+    if rest and rest[0] is not None:
+        shifted = Value(rewriter.fresh(f"{y.name}_shifted"), type)
+        nodes.append(Node("Add", (product, rest[0]), (shifted,), origin=node.origin))
+        product = shifted
+    return (*nodes, reshape(product, y, rewriter, node.origin))

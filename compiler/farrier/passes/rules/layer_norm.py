@@ -1,0 +1,105 @@
+"""Recovers LayerNormalization from the primitives that exporters write it in.
+
+    d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d) + epsilon) * gamma + beta
+
+One kernel reads x once then, where the parts would pass over it five times. The pattern stands over
+the last axis alone; the composite grows as its parts are met: Div, then Mul, then Add.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value, attributes
+from farrier.passes.rewriting import Rewriter, join_origins
+from farrier.passes.rules.rule import Replacement
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`d / Sqrt(ReduceMean(d * d) + epsilon)` → LayerNormalization of x, scaled by one."""
+    if node.op != "Div":
+        return None
+    centred, root = (rewriter.producer(value) for value in node.inputs)
+    if centred is None or root is None or centred.op != "Sub" or root.op != "Sqrt":
+        return None
+    x, mean = centred.inputs
+    shifted = rewriter.producer(root.inputs[0])
+    if x is None or shifted is None or shifted.op != "Add":
+        return None
+    epsilon = rewriter.data(shifted.inputs[1])
+    variance = rewriter.producer(shifted.inputs[0])
+    square = rewriter.producer(_mean_operand(variance, rewriter))
+    if epsilon is None or epsilon.size != 1 or square is None or square.op != "Mul":
+        return None
+    d = node.inputs[0]
+    if square.inputs != (d, d) or _mean_operand(rewriter.producer(mean), rewriter) != x:
+        return None
+    ones = np.ones(x.type.static_shape[-1:], x.type.dtype.numpy)
+    scale = rewriter.constant(ones, f"{node.outputs[0].name}_scale")
+    attrs = attributes(axis=-1, epsilon=float(epsilon.reshape(-1)[0]))
+    origin = join_origins((centred, root, node))
+    return (Node("LayerNormalization", (x, scale), node.outputs, attrs, origin=origin),)
+
+
+def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:
+    """The operand of a ReduceMean over the last axis that keeps it; None for all else."""
+    if node is None or node.op != "ReduceMean" or not node.attr("keepdims", 1):
+        return None
+    x = node.inputs[0]
+    axes = rewriter.data(node.inputs[1]) if len(node.inputs) > 1 else None
+    if x is None or axes is None or axes.size != 1:
+        return None
+    return x if int(axes.reshape(-1)[0]) in (-1, x.type.rank - 1) else None
+
+
+def merge_layer_norm_scale(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`LayerNormalization(x, s) * gamma` → `LayerNormalization(x, s * gamma)`."""
+    inner = _single_use_norm(node, "Mul", rewriter)
+    gamma = _last_axis(node, rewriter)
+    if inner is None or gamma is None or len(inner.inputs) != 2:
+        return None
+    scale = rewriter.data(inner.inputs[1])
+    if scale is None:
+        return None
+    merged = rewriter.constant(scale * gamma, f"{node.outputs[0].name}_scale")
+    return (_grown(inner, node, (inner.inputs[0], merged)),)
+
+
+def merge_layer_norm_bias(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`LayerNormalization(x, s) + beta` → `LayerNormalization(x, s, beta)`."""
+    inner = _single_use_norm(node, "Add", rewriter)
+    beta = _last_axis(node, rewriter)
+    if inner is None or beta is None or len(inner.inputs) != 2:
+        return None
+    bias = rewriter.constant(beta, f"{node.outputs[0].name}_bias")
+    return (_grown(inner, node, (*inner.inputs, bias)),)
+
+
+def _single_use_norm(node: Node, op: str, rewriter: Rewriter) -> Node | None:
+    """The LayerNormalization over the last axis whose result `node`, an `op`, alone reads."""
+    inner = rewriter.producer(node.inputs[0]) if node.op == op else None
+    if inner is None or inner.op != "LayerNormalization" or len(inner.outputs) != 1:
+        return None
+    y = inner.outputs[0]
+    last = inner.attr("axis", -1) in (-1, y.type.rank - 1)
+    return inner if last and rewriter.single_use(y) else None
+
+
+def _last_axis(node: Node, rewriter: Rewriter) -> npt.NDArray[Any] | None:
+    """The second operand, where it is one number for each element of the last axis."""
+    y = node.outputs[0].type
+    data = rewriter.data(node.inputs[1]) if len(node.inputs) > 1 else None
+    if data is None or not y.shape or data.size != y.shape[-1] or data.shape[-1:] != y.shape[-1:]:
+        return None
+    return data.reshape(-1)
+
+
+def _grown(inner: Node, node: Node, inputs: tuple[Value | None, ...]) -> Node:
+    origin = join_origins((inner, node))
+    return dataclasses.replace(inner, inputs=inputs, outputs=node.outputs, origin=origin)

@@ -1,0 +1,92 @@
+"""Operators that move elements or leave them alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value, attributes
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.passes.rules.rule import Replacement
+
+# With equal input and output types these compute nothing.
+_IDLE = frozenset(("Identity", "Dropout", "Cast", "Expand", "Concat", "Reshape"))
+
+
+def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """Identity, Dropout, Cast to the same dtype, Expand or Reshape to the same shape, Concat of one
+    tensor, Slice of everything, Pad by nothing → their input."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or len(node.outputs) != 1 or x.type != node.outputs[0].type:
+        return None
+    if node.op in _IDLE:
+        idle = node.op != "Concat" or len(node.inputs) == 1
+    elif node.op == "Resize":
+        idle = node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
+    elif node.op == "Slice":
+        steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
+        idle = len(node.inputs) < 5 or node.inputs[4] is None or is_value(steps, 1)
+    elif node.op == "Pad":
+        idle = is_value(rewriter.data(node.inputs[1]), 0)
+    else:
+        idle = False
+    return x if idle else None
+
+
+def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """Flatten, Squeeze, Unsqueeze, and a Reshape whose shape is not written out → one Reshape with
+    its shape; a Reshape of a Reshape reads the first's input."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or len(node.outputs) != 1 or lookup(node.op).kind is not Kind.VIEW:
+        return None
+    y = node.outputs[0]
+    if x.type == y.type or x.type.dtype is not y.type.dtype or x.type.layout or y.type.layout:
+        return None
+    source, origin = x, node.origin
+    inner = rewriter.producer(x)
+    if inner is not None and inner.op == "Reshape" and inner.inputs[0] is not None:
+        source, origin = inner.inputs[0], join_origins((inner, node))
+    shape = y.type.static_shape
+    if node.op == "Reshape" and source is x:
+        given = rewriter.data(node.inputs[1])
+        literal = min(shape, default=1) > 0 or node.attr("allowzero", 0)
+        if literal and given is not None and tuple(given.tolist()) == shape:
+            return None
+    return (reshape(source, y, rewriter, origin),)
+
+
+def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
+    """The node that views `x` in the shape of `y`."""
+    shape = rewriter.constant(np.array(y.type.static_shape, np.int64), f"{y.name}_shape")
+    attrs = attributes(allowzero=1) if 0 in y.type.shape else ()
+    return Node("Reshape", (x, shape), (y,), attrs, origin=origin)
+
+
+def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """Transpose of Transpose → one; one that moves no element (axes of size 1) → Reshape."""
+    if node.op != "Transpose" or node.inputs[0] is None:
+        return None
+    x, y = node.inputs[0], node.outputs[0]
+    perm = permutation(node)
+    inner = rewriter.producer(x)
+    if inner is not None and inner.op == "Transpose":
+        composed = tuple(permutation(inner)[axis] for axis in perm)
+        merged = dataclasses.replace(
+            node,
+            inputs=inner.inputs,
+            attrs=attributes(perm=composed),
+            origin=join_origins((inner, node)),
+        )
+        return (merged,)
+    if perm == tuple(range(len(perm))):
+        return x
+    moved = [axis for axis in perm if x.type.shape[axis] != 1]
+    return (reshape(x, y, rewriter, node.origin),) if moved == sorted(moved) else None
+
+
+def permutation(node: Node) -> tuple[int, ...]:
+    """Which input axis each output axis of a Transpose is; by default they are reversed."""
+    rank = node.outputs[0].type.rank
+    return tuple(node.attr("perm", tuple(reversed(range(rank)))))

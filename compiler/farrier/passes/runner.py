@@ -1,0 +1,145 @@
+"""Runs passes: times, verifies and shows each, and leaves a reproducer where one fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier import debug
+from farrier.errors import CompilerError, UsageError
+from farrier.ir.graph import Constant, Graph
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.verify import verify
+from farrier.ir.walk import walk
+from farrier.passes.order import ORDER, PASSES
+from farrier.target import Target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PassRun:
+    """What one pass did: its name, wall time in seconds, and the graph before and after it."""
+
+    name: str
+    seconds: float
+    before: Graph
+    after: Graph
+
+    @property
+    def changed(self) -> bool:
+        return self.after is not self.before and self.after != self.before
+
+
+Listener: TypeAlias = Callable[[PassRun], None]
+
+
+def optimize(graph: Graph, target: Target, listener: Listener | None = None) -> Graph:
+    """The model as kernels: every pass in order. What remains outside `Fused` nodes are views."""
+    return run_passes(graph, ORDER, target, listener)
+
+
+def run_passes(
+    graph: Graph, names: Sequence[str], target: Target, listener: Listener | None = None
+) -> Graph:
+    """`graph` after the named passes. Raises UsageError for a name that is none, and CompilerError
+    where a pass fails or breaks the IR, naming the pass and the reproducer that it left."""
+    unknown = [name for name in names if name not in PASSES]
+    if unknown:
+        raise UsageError(
+            f"there is no pass {', '.join(unknown)}", hint=f"passes: {', '.join(sorted(PASSES))}"
+        )
+    for name in names:
+        start = time.perf_counter()
+        try:
+            after = PASSES[name](graph, target)
+            seconds = time.perf_counter() - start
+            _check(after)
+        except Exception as error:
+            raise _failure(name, graph, error) from error
+        run = PassRun(name, seconds, graph, after)
+        _show(run)
+        if listener is not None:
+            listener(run)
+        graph = after
+    return graph
+
+
+def _check(graph: Graph) -> None:
+    level = debug.check_level()
+    if level >= 1:
+        verify(graph)
+    if level >= 2 and parse_ir(print_ir(graph), arrays_of(graph)) != graph:
+        raise CompilerError("the printed IR does not read back as the same graph")
+
+
+def arrays_of(graph: Graph) -> dict[str, npt.NDArray[Any]]:
+    """The data of every constant, of regions too, by its sha256: what `parse_ir` asks for."""
+    return {node.digest: node.data for node in walk(graph) if isinstance(node, Constant)}
+
+
+def _show(run: PassRun) -> None:
+    took = f"{run.name}: {run.seconds * 1e3:.1f} ms"
+    if not run.changed:
+        debug.show(debug.TIMES, f"{took} (unchanged)")
+        return
+    debug.show(debug.TIMES, f"{took}, {len(run.before.nodes)} → {len(run.after.nodes)} nodes")
+    if debug.debug_level() == debug.CHANGES:
+        debug.show(debug.CHANGES, f"changes by {run.name}", lambda: _difference(run))
+    debug.show(debug.GRAPHS, f"after {run.name}", lambda: print_ir(run.after))
+
+
+def _difference(run: PassRun) -> str:
+    before, after = (print_ir(graph).splitlines(keepends=True) for graph in (run.before, run.after))
+    return "".join(difflib.unified_diff(before, after, "before", "after", n=1))
+
+
+def _failure(name: str, graph: Graph, error: Exception) -> CompilerError:
+    path = write_reproducer(name, graph)
+    what = error.message if isinstance(error, CompilerError) else f"{type(error).__name__}: {error}"
+    return CompilerError(
+        f"the pass {name} failed on graph {graph.name}: {what}",
+        hint=f"farrier opt {path} -p {name} --constants {path.with_suffix('.npz')}",
+    )
+
+
+def write_reproducer(name: str, graph: Graph) -> Path:
+    """Leaves `graph` as text, its large constants beside it as .npz, and gives the text's path."""
+    import numpy as np
+
+    directory = debug.crash_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    text, arrays = print_ir(graph), arrays_of(graph)
+    path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"
+    path.write_text(text, encoding="utf-8")
+    named = {digest: array for digest, array in arrays.items() if digest in text}
+    np.savez(path.with_suffix(".npz"), **named)  # type: ignore[arg-type]
+    return path
+
+
+def opt(
+    text: str,
+    passes: Sequence[str],
+    print_after_all: bool = False,
+    constants: Mapping[str, npt.NDArray[Any]] | None = None,
+    *,
+    target: Target,
+) -> str:
+    """What `farrier opt` prints: the IR text of a graph after `passes`, or after each of them."""
+    graph = parse_ir(text, constants)
+    if not isinstance(graph, Graph):
+        raise UsageError("passes run on a @graph, and the text is a kernel")
+    verify(graph)
+    shown: list[str] = []
+
+    def keep(run: PassRun) -> None:
+        shown.append(f"# after {run.name}\n{print_ir(run.after)}")
+
+    result = run_passes(graph, passes, target, keep if print_after_all else None)
+    return "\n".join(shown) if print_after_all else print_ir(result)

@@ -1,0 +1,83 @@
+"""Replaces nodes by cheaper ones of the same meaning."""
+
+from __future__ import annotations
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.rules.arithmetic import (
+    drop_neutral_element,
+    expand_small_power,
+    merge_constant_chain,
+    multiply_by_reciprocal,
+    put_constant_second,
+)
+from farrier.passes.rules.contractions import (
+    gemm_as_matmul,
+    pad_in_convolution,
+    point_convolution_as_matmul,
+)
+from farrier.passes.rules.layer_norm import (
+    merge_layer_norm_bias,
+    merge_layer_norm_scale,
+    recover_layer_norm,
+)
+from farrier.passes.rules.rule import Rule
+from farrier.passes.rules.shapes import drop_idle, merge_transposes, view_as_reshape
+
+_RULES: tuple[Rule, ...] = (
+    drop_idle,
+    view_as_reshape,
+    merge_transposes,
+    put_constant_second,
+    drop_neutral_element,
+    recover_layer_norm,
+    merge_layer_norm_scale,
+    merge_layer_norm_bias,
+    multiply_by_reciprocal,
+    expand_small_power,
+    merge_constant_chain,
+    gemm_as_matmul,
+    pad_in_convolution,
+    point_convolution_as_matmul,
+)
+
+
+def simplify(graph: Graph) -> Graph:
+    """Applies the rules in `passes/rules` to each node until none fits.
+
+    before:
+        @graph
+        def g(x: f32[2, 3]):
+            half: f32[()] = constant(2.0)
+            p: f32[3, 2] = Transpose(x, perm=(1, 0))
+            q: f32[2, 3] = Transpose(p, perm=(1, 0))
+            y: f32[2, 3] = Div(q, half)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 3]):
+            half: f32[()] = constant(2.0)
+            half_inverse: f32[()] = constant(0.5)
+            p: f32[3, 2] = Transpose(x, perm=(1, 0))
+            y: f32[2, 3] = Mul(x, half_inverse)
+            return y
+    """
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        _simplify(rewriter.resolve_inputs(node), rewriter)
+    return rewriter.finish()
+
+
+def _simplify(node: Node, rewriter: Rewriter) -> None:
+    """Emits what `node` comes down to; each rule brings it nearer to its final form."""
+    for rule in _RULES:
+        replacement = rule(node, rewriter)
+        if isinstance(replacement, Value):
+            rewriter.replace(node.outputs[0], replacement)
+            return
+        if replacement is not None:
+            for part in replacement:
+                _simplify(part, rewriter)
+            return
+    rewriter.emit(node)
