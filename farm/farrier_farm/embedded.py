@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO
 
 from farrier.errors import FarrierError, ServiceError, StorageError, UsageError
-
 from farrier_farm.connection import Client, connect
 from farrier_farm.settings import Settings
 
@@ -48,9 +47,10 @@ class Embedded:
     """A running server of one home. `owned` says whether this process is to stop it."""
 
     def __init__(
-        self, url: str, lock: IO[str] | None, process: subprocess.Popen[bytes] | None
+        self, home: Path, lock: IO[str] | None, process: subprocess.Popen[bytes] | None
     ) -> None:
-        self.url = url
+        self.url = f"unix://{socket_path(home)}"
+        self._home = home
         self.owned = lock is not None
         self._lock = lock
         self._process = process
@@ -64,11 +64,22 @@ class Embedded:
         finally:
             client.close()
 
+    def revive(self) -> bool:
+        """Starts an owned server again that has died; whether it had. Raises ServiceError."""
+        path = socket_path(self._home)
+        if self._lock is None or _accepts(path):
+            return False
+        if self._process is not None:
+            self._process.wait(_STOP_S)
+        self._process = _launch(self._home, path)
+        _wait_for(path, self._process, self._home)
+        return True
+
     def stop(self) -> None:
         """Stops an owned server cleanly; idempotent."""
         if self._lock is None:
             return
-        path = Path(self.url.removeprefix("unix://"))
+        path = socket_path(self._home)
         client = _answering(path)
         if client is not None:
             client.shutdown()
@@ -94,18 +105,17 @@ def start(settings: Settings) -> Embedded:
             hint="set FARRIER_HOME to a shorter path",
         )
     lock = _take_lock(settings.home)
-    url = f"unix://{path}"
     try:
         if lock is None:
             _wait_for(path, None, settings.home)
-            return Embedded(url, None, None)
+            return Embedded(settings.home, None, None)
         running = _answering(path)
         if running is not None:  # its starter died
             running.close()
-            return Embedded(url, lock, None)
+            return Embedded(settings.home, lock, None)
         process = _launch(settings.home, path)
         _wait_for(path, process, settings.home)
-        return Embedded(url, lock, process)
+        return Embedded(settings.home, lock, process)
     except BaseException:
         if lock is not None:
             path.unlink(missing_ok=True)  # of a server that is gone

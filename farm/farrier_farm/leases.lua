@@ -93,7 +93,6 @@ end
 -- Back to the end of the queue, or dead where it brought down its holder too often.
 local function give_back(id, crashed, reason)
   dequeue(id)
-  redis.call('HDEL', item_key(id), 'owner')
   if crashed then
     local crashes = redis.call('HINCRBY', item_key(id), 'crashes', 1)
     redis.call('HSET', item_key(id), 'last_crash', reason)
@@ -105,6 +104,7 @@ local function give_back(id, crashed, reason)
       return 'dead'
     end
   end
+  redis.call('HDEL', item_key(id), 'owner')
   change(id, 'queued')
   enqueue(id)
   return 'queued'

@@ -21,7 +21,6 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
-
 from farrier_worker.attempt import RETRY_LATER
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     item, fence, attempt, owner = argv
     settings = Settings.from_environment()
     signal.signal(signal.SIGTERM, _leave)
-    _die_with_parent()
+    die_with_parent()
     _limit(settings)
     try:
         farm = Farm.open(settings)
@@ -89,7 +88,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signal.SIGTERM)  # so that batches in flight are dropped on the way out
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A job whose supervisor was killed must not go on beside the attempt that replaces it."""
     parent = os.getppid()
     if sys.platform == "linux":

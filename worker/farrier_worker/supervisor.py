@@ -19,7 +19,6 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
 from farrier_farm.workers import Worker
-
 from farrier_worker.attempt import Attempt
 
 JOB_COMMAND = (sys.executable, "-m", "farrier_worker.job")
@@ -114,7 +113,7 @@ class Supervisor:
             state = self._farm.jobs.give_back(
                 attempt.lease, crashed=attempt.crashed, reason=attempt.reason
             )
-            _log.warning("job %s is %s again: %s", attempt.lease.item, state, attempt.reason)
+            _log.warning("job %s is now %s: %s", attempt.lease.item, state, attempt.reason)
         except StaleLeaseError:
             state = self._farm.jobs.get(attempt.lease.item).state
             _log.info("job %s is %s", attempt.lease.item, state)

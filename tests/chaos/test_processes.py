@@ -1,0 +1,271 @@
+"""Processes die and stop at any moment; what was acknowledged stays, and effects happen once."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farrier.errors import FarrierError
+from farrier.options import CompileOptions
+from farrier_farm import embedded
+from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
+from farrier_farm.states import State
+
+pytestmark = pytest.mark.chaos
+
+MODEL = "5e" * 32
+WORKER = """
+    import sys
+    from farrier_farm.settings import Settings
+    from farrier_worker.main import run
+    sys.exit(run(Settings.from_environment(), command=[sys.executable, sys.argv[1]]))
+"""
+# A job of three steps. Each attempt tells its pid; a file named after the step makes it wait there.
+JOB = """
+    import itertools, os, pathlib, sys, time
+    from farrier import progress
+    from farrier_farm.errors import StaleLeaseError
+    from farrier_farm.farm import Farm
+    from farrier_farm.leases import Lease
+    from farrier_farm.settings import Settings
+    from farrier_worker.job import die_with_parent
+    die_with_parent()
+    here = pathlib.Path(__file__).parent
+    lease = Lease(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    farm = Farm.open(Settings.from_environment())
+    number = itertools.count(1)
+    def reached(step):
+        (here / f"{step}.{lease.attempt}").write_text(str(os.getpid()))
+        while (here / f"hold-{step}").exists() and lease.attempt == 1:
+            time.sleep(0.01)
+    try:
+        reached("begin")
+        farm.jobs.say(lease, next(number), progress.StageStarted("tune"))
+        reached("middle")
+        farm.jobs.say(lease, next(number), progress.Warned(f"attempt {lease.attempt}"))
+        farm.jobs.succeed(lease, "7c" * 32, {"attempt": lease.attempt})
+        reached("end")
+    except StaleLeaseError:
+        (here / f"stale.{lease.attempt}").touch()
+"""
+
+
+@dataclasses.dataclass
+class Plant:
+    """A farm whose workers are processes, and the directory in which jobs leave their marks."""
+
+    settings: Any
+    valkey: embedded.Embedded
+    marks: Path
+    farm: Farm
+    workers: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        self.workers.append(
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(WORKER), self.marks / "job.py"],
+                env={**os.environ, **self.settings.to_environment()},
+            )
+        )
+        return self.workers[-1]
+
+    def hold(self, step: str) -> None:
+        (self.marks / f"hold-{step}").touch()
+
+    def go_on(self, step: str) -> None:
+        (self.marks / f"hold-{step}").unlink()
+
+    def reached(self, step: str, attempt: int = 1) -> int:
+        """The pid of the attempt, once it is there."""
+        mark = self.marks / f"{step}.{attempt}"
+        return int(self.wait(lambda: mark.exists() and mark.read_text()))
+
+    def wait(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := look()):
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.02)
+        return value
+
+    def end(self, job_id: str) -> Any:
+        job = self.wait(lambda: (j := self.farm.jobs.get(job_id)).state.final and j)
+        states = [e.data["state"] for e in self.farm.events.read(job_id) if "state" in e.data]
+        assert sum(State(state).final for state in states) == 1
+        return job
+
+
+@pytest.fixture
+def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
+    home, marks = tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("marks")
+    settings = Settings(home=home, min_free_bytes=0, lease_s=1.0, grace_s=0.5, drain_s=0.2)
+    (marks / "job.py").write_text(textwrap.dedent(JOB))
+    valkey = embedded.start(settings)
+    plant = Plant(settings, valkey, marks, Farm.open(settings))
+    yield plant
+    for worker in plant.workers:
+        worker.send_signal(signal.SIGCONT)
+        worker.terminate()
+    for worker in plant.workers:
+        worker.wait(20)
+    plant.farm.close()
+    valkey.stop()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("step", ["begin", "middle"])
+@pytest.mark.parametrize("victim", ["worker", "job", "both"])
+def test_kill_9_before_the_end(plant: Plant, step: str, victim: str) -> None:
+    plant.hold(step)
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    worker = plant.start_worker()
+    pid = plant.reached(step)
+    if victim != "job":
+        worker.kill()
+        plant.wait(lambda: not _alive(pid))  # it does not outlive its worker
+        plant.start_worker()
+    else:
+        os.kill(pid, signal.SIGKILL)
+    job = plant.end(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 1)
+    assert job.report == {"attempt": 2}
+
+
+def test_kill_9_after_the_end_was_recorded(plant: Plant) -> None:
+    plant.hold("end")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    plant.start_worker()
+    os.kill(plant.reached("end"), signal.SIGKILL)
+    plant.workers[0].kill()
+    plant.start_worker()
+    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    assert plant.end(following).state is State.SUCCEEDED
+    job = plant.end(job_id)
+    assert (job.state, job.attempts, job.report) == (State.SUCCEEDED, 1, {"attempt": 1})
+
+
+@pytest.mark.parametrize("step", ["begin", "middle"])
+def test_a_worker_that_was_stopped_comes_back_too_late(plant: Plant, step: str) -> None:
+    plant.hold(step)
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    stopped = plant.start_worker()
+    pid = plant.reached(step)
+    stopped.send_signal(signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)
+    plant.start_worker()
+    job = plant.end(job_id)
+    assert job.report == {"attempt": 2}
+    plant.go_on(step)
+    os.kill(pid, signal.SIGCONT)
+    stopped.send_signal(signal.SIGCONT)
+    plant.wait(lambda: not _alive(pid))
+    after = plant.farm.jobs.get(job_id)
+    assert (after.report, after.attempts) == ({"attempt": 2}, 2)
+    said = [e.data["message"] for e in plant.farm.events.read(job_id) if "message" in e.data]
+    assert said == ["attempt 2"]
+    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    assert plant.end(following).state is State.SUCCEEDED
+
+
+def test_a_job_that_goes_on_while_its_worker_is_stopped_records_nothing(plant: Plant) -> None:
+    plant.hold("middle")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    stopped = plant.start_worker()
+    plant.reached("middle")
+    stopped.send_signal(signal.SIGSTOP)
+    plant.start_worker()
+    assert plant.end(job_id).report == {"attempt": 2}
+    plant.go_on("middle")
+    plant.wait((plant.marks / "stale.1").exists)
+    assert plant.farm.jobs.get(job_id).report == {"attempt": 2}
+
+
+def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
+    (plant.marks / "job.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    for _ in range(2):
+        plant.start_worker().wait(20)
+    plant.start_worker()
+    job = plant.end(job_id)
+    assert (job.state, job.attempts) == (State.DEAD, 2)
+    assert "stopped renewing" in job.error["message"]
+
+
+def test_kill_9_of_everything(plant: Plant) -> None:
+    plant.hold("middle")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key="k").id
+    worker = plant.start_worker()
+    plant.reached("middle")
+    for pid in (worker.pid, plant.valkey.pid):
+        os.kill(pid, signal.SIGKILL)
+    plant.wait(plant.valkey.revive)
+    assert plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key="k").id == job_id
+    plant.start_worker()
+    assert plant.end(job_id).report == {"attempt": 2}
+
+
+def test_the_server_dies_under_a_running_job(plant: Plant) -> None:
+    plant.settings = dataclasses.replace(plant.settings, lease_s=20.0)
+    plant.hold("middle")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    plant.start_worker()
+    plant.reached("middle")
+    os.kill(plant.valkey.pid, signal.SIGKILL)
+    plant.wait(plant.valkey.revive)
+    plant.go_on("middle")
+    assert plant.end(job_id).report == {"attempt": 1}  # nobody noticed
+
+
+def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
+    """Every acknowledged submit is there afterwards; one that is repeated makes no second job."""
+    acknowledged: dict[str, str] = {}
+    stop = threading.Event()
+
+    def submit(client: int) -> None:
+        farm = Farm.open(plant.settings)
+        for number in range(100_000):
+            if stop.is_set():
+                break
+            key = f"{client}-{number}"
+            try:
+                job = farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=key)
+            except FarrierError:
+                break
+            acknowledged[key] = job.id
+        farm.close()
+
+    threads = [threading.Thread(target=submit, args=(client,)) for client in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.2)
+        os.kill(plant.valkey.pid, signal.SIGKILL)
+        plant.wait(plant.valkey.revive)
+    time.sleep(0.2)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(acknowledged) > 50
+    for key, job_id in acknowledged.items():
+        assert plant.farm.jobs.get(job_id).state is State.QUEUED
+        again = plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=key)
+        assert again.id == job_id
+    total = plant.farm.jobs.counts()[State.QUEUED]
+    assert len(acknowledged) <= total <= len(acknowledged) + len(threads)

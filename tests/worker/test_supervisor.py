@@ -1,0 +1,212 @@
+"""The supervisor with real processes: success, failure, crashes, cancellation, draining."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from farrier.options import CompileOptions
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+
+MODEL = "5e" * 32
+
+
+@pytest.fixture
+def submit(farm: Farm):
+    return lambda: farm.jobs.submit(MODEL, CompileOptions(target="x86-64-v2")).id
+
+
+@pytest.fixture
+def end_of(farm: Farm, eventually):
+    """The job once its state is final."""
+
+    def wait(job_id: str):
+        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+
+    return wait
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_jobs_run_one_after_another(farm, submit, program, supervise, end_of) -> None:
+    jobs = [submit() for _ in range(3)]
+    supervise(
+        program(
+            """
+            farm.jobs.say(lease, 1, progress.StageStarted("import"))
+            farm.jobs.succeed(lease, "7c" * 32, {"fence": lease.fence})
+            """
+        )
+    )
+    for job_id in jobs:
+        job = end_of(job_id)
+        assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 1, 0)
+        assert job.report == {"fence": 1}
+        assert job.progress.stage == "import"
+
+
+def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> None:
+    for _ in range(3):
+        submit()
+    supervise(program("time.sleep(60)"), jobs_at_once=2)
+    eventually(lambda: farm.jobs.counts()[State.RUNNING] == 2)
+    [worker] = eventually(lambda: [w for w in farm.workers.list() if len(w.jobs) == 2])
+    assert (worker.name, worker.slots, worker.draining) == ("worker-0", 2, False)
+    assert farm.jobs.counts()[State.QUEUED] == 1
+
+
+def test_a_failure_is_no_crash(farm, submit, program, supervise, end_of) -> None:
+    job_id = submit()
+    supervise(
+        program(
+            """
+            from farrier.errors import InvalidModelError
+            farm.jobs.fail(lease, InvalidModelError("truncated", hint="export it again"))
+            sys.exit(1)
+            """
+        )
+    )
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
+    assert job.error["code"] == "invalid-model"
+
+
+@pytest.mark.parametrize(
+    ("death", "reason"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+        ("os.abort()", "killed by SIGABRT"),
+        ("sys.exit(3)", "ended with code 3"),
+        ("pass", "no result"),
+        ("raise ValueError('tile 7 of 197')", "ValueError: tile 7 of 197"),
+    ],
+)
+def test_two_crashes_kill_a_job_with_the_reason(
+    farm, submit, program, supervise, end_of, death: str, reason: str
+) -> None:
+    job_id = submit()
+    supervise(program(f"print('last words', file=sys.stderr, flush=True)\n{death}"))
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.DEAD, 2, 2)
+    assert reason in job.error["message"]
+    assert "last words" in job.error["message"]
+
+
+def test_what_crashed_once_may_succeed(farm, submit, program, supervise, end_of) -> None:
+    job_id = submit()
+    supervise(
+        program(
+            """
+            if lease.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            farm.jobs.succeed(lease, "7c" * 32, {})
+            """
+        )
+    )
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 1)
+
+
+def test_a_long_job_keeps_its_lease(farm, submit, program, supervise, end_of, eventually) -> None:
+    job_id = submit()
+    supervise(program('time.sleep(2.5); farm.jobs.succeed(lease, "7c" * 32, {})'), lease_s=1.0)
+    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
+    supervise(program("sys.exit(1)"), lease_s=1.0)  # would take it over
+    assert (end_of(job_id).attempts, farm.jobs.get(job_id).worker) == (1, "worker-0")
+
+
+def test_a_cancelled_job_and_its_children_are_gone(
+    farm, submit, program, supervise, eventually, tmp_path
+) -> None:
+    job_id = submit()
+    supervise(
+        program(
+            f"""
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child = subprocess.Popen(["sleep", "60"])
+            with open({str(tmp_path / "pids")!r}, "w") as file:
+                print(os.getpid(), child.pid, file=file)
+            time.sleep(60)
+            """
+        )
+    )
+    pids = tmp_path / "pids"
+    eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    job, child = map(int, pids.read_text().split())
+    assert _alive(job)
+    assert _alive(child)
+    farm.cancel(job_id)
+    assert farm.jobs.get(job_id).state is State.CANCELLED
+    eventually(lambda: not _alive(child), 5)
+    eventually(lambda: not _alive(job), 5)  # it ignored SIGTERM
+    assert farm.jobs.get(job_id).attempts == 1
+
+
+def test_children_do_not_outlive_the_job(
+    farm, submit, program, supervise, end_of, eventually, tmp_path
+) -> None:
+    job_id = submit()
+    supervise(
+        program(
+            f"""
+            child = subprocess.Popen(["sleep", "60"])
+            open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+            farm.jobs.succeed(lease, "7c" * 32, {{}})
+            os._exit(0)
+            """
+        )
+    )
+    assert end_of(job_id).state is State.SUCCEEDED
+    child = int((tmp_path / "pid").read_text())
+    eventually(lambda: not _alive(child))
+
+
+def test_draining_lets_short_jobs_end(farm, submit, program, supervise, eventually) -> None:
+    short, left = submit(), submit()
+    worker = supervise(
+        program('time.sleep(0.5); farm.jobs.succeed(lease, "7c" * 32, {})'), drain_s=30.0
+    )
+    eventually(lambda: farm.jobs.get(short).state is State.RUNNING)
+    worker.drain()
+    eventually(lambda: farm.jobs.get(short).state is State.SUCCEEDED)
+    eventually(lambda: not farm.workers.list())
+    assert farm.jobs.get(left).state is State.QUEUED
+
+
+def test_draining_hands_long_jobs_back(farm, submit, program, supervise, eventually) -> None:
+    job_id = submit()
+    worker = supervise(program("time.sleep(60)"))
+    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
+    begin = time.monotonic()
+    worker.drain()
+    job = eventually(lambda: (j := farm.jobs.get(job_id)).state is State.QUEUED and j)
+    assert time.monotonic() - begin < 3
+    assert (job.attempts, job.crashes, job.worker) == (1, 0, None)
+
+
+def test_trouble_of_the_farm_is_no_crash(farm, submit, program, supervise, end_of) -> None:
+    job_id = submit()
+    supervise(
+        program('sys.exit(75) if lease.attempt < 4 else farm.jobs.succeed(lease, "7c" * 32, {})')
+    )
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 4, 0)
+
+
+def test_a_job_gets_the_settings_of_its_worker(farm, submit, program, supervise, end_of) -> None:
+    job_id = submit()
+    supervise(
+        program('farm.jobs.succeed(lease, "7c" * 32, {"age": farm.settings.blob_age_s})'),
+        blob_age_s=12345.5,
+    )
+    assert end_of(job_id).report == {"age": 12345.5}
+    assert "FARRIER_BLOB_AGE_S" not in os.environ
