@@ -323,6 +323,12 @@ class Client:
         answer = self._retried(lambda: self._call("GET", "/v1/devices"))
         return [from_json(Device, raw) for raw in answer["devices"]]
 
+    def release(self, device_id: str) -> Device:
+        """Ends a device's quarantine. Raises NotFoundError."""
+        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/release"
+        device: Device = from_json(Device, self._retried(lambda: self._call("POST", path)))
+        return device
+
     # Transport
 
     def _retried(self, call: Callable[[], _T]) -> _T:

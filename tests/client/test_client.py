@@ -207,6 +207,19 @@ def test_tuning_needs_a_device_or_patience(service):
         assert device.description["arch"] == "x86_64"
 
 
+def test_a_device_is_released_from_quarantine(service):
+    with service.client() as client:
+        with pytest.raises(NotFoundError, match="board"):
+            client.release("board")
+        faults = service.settings.quarantine_faults
+        session = service.farm.devices.connect("board", {"arch": "x86_64", "features": []})
+        for _ in range(faults):
+            service.farm.devices.settle("board", session, "batch", fault=True)
+        (device,) = client.devices()
+        assert (device.state, device.faults) == ("quarantined", faults)
+        assert client.release("board").state == "idle"
+
+
 def _host_features() -> list[str]:
     from farrier_device import describe
 

@@ -23,6 +23,7 @@ ROUTES = [
     ("GET", "/v1/jobs/{job_id}/artifact"),
     ("HEAD", "/v1/jobs/{job_id}/artifact"),
     ("GET", "/v1/devices"),
+    ("POST", "/v1/devices/{device_id}/release"),
 ]
 
 
@@ -31,7 +32,7 @@ def test_every_route_wants_the_token(service, token):
     headers = {} if token is None else {"Authorization": f"Bearer {token}".strip().encode()}
     with httpx.Client(base_url=service.url, headers=headers) as http:
         for method, path in [*ROUTES, ("GET", "/v1/nothing"), ("GET", "/")]:
-            answer = http.request(method, path.format(upload_id="u", job_id="j"))
+            answer = http.request(method, path.format(upload_id="u", job_id="j", device_id="d"))
             assert answer.status_code == 401, (method, path)
             assert answer.headers["WWW-Authenticate"].startswith("Bearer")
             assert answer.headers["content-type"] == MEDIA_TYPE

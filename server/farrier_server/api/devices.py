@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from farrier_farm import devices
@@ -14,6 +14,7 @@ from farrier_server.finite import finite
 from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
+DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
 
 
 class DeviceView(BaseModel):
@@ -50,3 +51,9 @@ class DeviceList(BaseModel):
 def list_devices(farm: FarmDep) -> DeviceList:
     """All devices, connected or not."""
     return DeviceList(devices=[DeviceView.of(device) for device in farm.devices.list()])
+
+
+@router.post("/{device_id}/release", responses=documented(404, 503))
+def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
+    """Ends a device's quarantine: whoever looked after it says that it measures well again."""
+    return DeviceView.of(farm.devices.release(device_id))
