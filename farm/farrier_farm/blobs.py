@@ -18,7 +18,6 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, UsageError
-
 from farrier_farm import disk
 from farrier_farm.content import ContentStore
 from farrier_farm.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ def up(
     from farrier_farm.up import run
 
     settings = Settings.from_environment()
-    given = {
+    given: dict[str, Any] = {
         "api_port": port,
         "broker_port": broker_port,
         "home": None if home is None else Path(home).expanduser().absolute(),

@@ -11,6 +11,7 @@ import redis
 import redis.backoff
 import redis.exceptions
 import redis.retry
+
 from farrier.errors import ServiceError, StorageError
 
 # Retrying is safe: every change goes through a script that answers the same when it runs twice.

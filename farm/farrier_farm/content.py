@@ -13,7 +13,6 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
-
 from farrier_farm import disk
 from farrier_farm.settings import Settings
 

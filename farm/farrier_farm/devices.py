@@ -12,7 +12,6 @@ from typing import Any
 
 from farrier.errors import ConflictError, NoDeviceError, NotFoundError
 from farrier.target import parse_target
-
 from farrier_farm.connection import Client
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.settings import Settings

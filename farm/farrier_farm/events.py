@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 from farrier.errors import UsageError
-
 from farrier_farm.jobs import Jobs
 from farrier_farm.states import State
 

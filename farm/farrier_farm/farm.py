@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.errors import ServiceError
-
 from farrier_farm import embedded
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client, connect

@@ -11,7 +11,6 @@ from typing import Any
 from farrier import progress
 from farrier.errors import ConflictError, FarrierError
 from farrier.options import CompileOptions
-
 from farrier_farm.connection import Client
 from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.settings import Settings

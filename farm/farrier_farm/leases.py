@@ -24,7 +24,6 @@ from importlib import resources
 from typing import Any, NoReturn
 
 from farrier.errors import ConflictError, NotFoundError
-
 from farrier_farm.connection import Client
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.states import CHANGES, State

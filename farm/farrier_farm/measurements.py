@@ -21,7 +21,6 @@ from farrier_device.measurement import (
     result_from_json,
     to_json,
 )
-
 from farrier_farm.connection import Client
 from farrier_farm.devices import Devices, requirement, runs
 from farrier_farm.errors import StaleLeaseError

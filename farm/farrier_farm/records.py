@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 
 from farrier.errors import UsageError
 from farrier.records import TuningRecord
-
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
 

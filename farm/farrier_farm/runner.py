@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from farrier.errors import NoDeviceError
 from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
-
 from farrier_farm.content import ContentStore
 from farrier_farm.devices import Devices
 from farrier_farm.leases import Lease

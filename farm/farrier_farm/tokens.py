@@ -9,7 +9,6 @@ import secrets
 from pathlib import Path
 
 from farrier.errors import StorageError
-
 from farrier_farm.settings import Settings
 
 

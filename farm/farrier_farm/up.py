@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from urllib import error, request
 
 from farrier.errors import ServiceError, StorageError
@@ -68,6 +67,8 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> int:
         announce(f"token: {user_token}")
         announce(f"kept in {settings.home}; Ctrl-C stops everything")
         while not stop.wait(0.5):
+            if valkey is not None and valkey.revive():
+                announce("Valkey had died; it runs again, with everything that was acknowledged")
             _revive(roles, logs, environment, announce)
         announce("stopping")
         return 0
@@ -106,14 +107,8 @@ def _roles(settings: Settings) -> list[_Role]:
 
 
 def _environment(settings: Settings, redis_url: str) -> Mapping[str, str]:
-    return {
-        **os.environ,
-        "FARRIER_HOME": str(settings.home),
-        "REDIS_URL": redis_url,
-        "FARRIER_API_PORT": str(settings.api_port),
-        "FARRIER_BROKER_PORT": str(settings.broker_port),
-        "PYTHONUNBUFFERED": "1",
-    }
+    settings = dataclasses.replace(settings, redis_url=redis_url)
+    return {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
 
 
 def _start(role: _Role, logs: Path, environment: Mapping[str, str]) -> None:
@@ -146,7 +141,9 @@ def _await_ready(api: str, roles: list[_Role], logs: Path, stop: threading.Event
         except (error.URLError, OSError):
             stop.wait(0.1)
     if not stop.is_set():
-        raise ServiceError(f"{api} did not answer within {READY_S:.0f} s", hint=f"logs are in {logs}")
+        raise ServiceError(
+            f"{api} did not answer within {READY_S:.0f} s", hint=f"logs are in {logs}"
+        )
 
 
 def _revive(

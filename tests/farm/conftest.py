@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role
 from farrier_farm import embedded
 from farrier_farm.farm import Farm

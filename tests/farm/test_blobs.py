@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
 from farrier_farm.blobs import BlobStore
 from farrier_farm.settings import Settings

@@ -6,6 +6,7 @@ import dataclasses
 import time
 
 import pytest
+
 from farrier.errors import ConflictError, NoDeviceError, NotFoundError, UsageError
 from farrier.target import parse_target
 from farrier_farm.devices import Devices, DeviceState, compatible, requirement

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from farrier.errors import ServiceError, StorageError, UsageError
 from farrier.options import CompileOptions
 from farrier_farm import embedded

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from farrier import progress
 from farrier.errors import UsageError
 from farrier.options import CompileOptions

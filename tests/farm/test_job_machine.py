@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from farrier import progress
-from farrier.errors import ConflictError, UsageError
-from farrier.options import CompileOptions
-from farrier_farm.errors import StaleLeaseError
-from farrier_farm.farm import Farm
-from farrier_farm.leases import Lease
-from farrier_farm.states import CHANGES, State
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,6 +12,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
+from farrier import progress
+from farrier.errors import ConflictError, UsageError
+from farrier.options import CompileOptions
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease
+from farrier_farm.states import CHANGES, State
 
 MODEL = "5e" * 32
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from farrier import progress
 from farrier.errors import ConflictError, NotFoundError, UnsupportedOperatorError
 from farrier.options import CompileOptions

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from farrier.errors import NotFoundError
 from farrier.options import CompileOptions
 from farrier_device.measurement import MeasureRequest

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from farrier.errors import CancelledError, NotFoundError
 from farrier.options import CompileOptions
 from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 
 import pytest
+
 from farrier.errors import UsageError
 from farrier.records import MemoryRecords, TuningRecord, best
 from farrier_device.measurement import Status

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from farrier.errors import UsageError
 from farrier_farm.settings import Settings, variables
 

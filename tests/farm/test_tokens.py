@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from farrier.errors import StorageError
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token, matches
