@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from farrier.ir import expr as e
 from farrier.ir.expr import (
     Axis,

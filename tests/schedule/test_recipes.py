@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, For, If, LoopKind, Store
 from farrier.ir.substitute import loads, variables
@@ -11,7 +12,6 @@ from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Trace, replay
 from farrier.schedule.nest import walk_stmts
-
 from tests.schedule.programs import assert_same_result, conv_bias_relu, matmul
 from tests.schedule.recipes import conv_tiles, matmul_tiles, pointwise_tiles
 

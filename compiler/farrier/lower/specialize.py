@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, combine
@@ -39,6 +39,7 @@ from farrier.ir.substitute import Substitution, variables
 from farrier.ir.types import DType
 
 _EMPTY = Block(())
+_NOTHING: Mapping[str, Expr] = {}
 
 
 def specialize(body: Stmt) -> Stmt:
@@ -77,6 +78,7 @@ class _Guard:
 class _Specializer:
     def __init__(self, body: Stmt) -> None:
         self._taken = {s.var for s in _statements(body) if isinstance(s, For)}
+        self._copies: dict[str, int] = {}  # of each loop, so far
 
     def stmt(self, stmt: Stmt, context: _Context) -> Stmt:
         simplify = context.simplifier.simplify
@@ -125,13 +127,13 @@ class _Specializer:
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
                 return _block(
-                    [self._loop(first, context), self._loop(self._rest(loop, cut), context)]
+                    [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
         return _for(loop, self._branch(loop.var, loop.body, inside))
 
     def _cut(self, loop: For, context: _Context) -> int | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
-        for guard in _guards(loop.body, context):
+        for guard in _guards(loop.body, loop.var, context):
             if list(guard.outer) != [Var(loop.var)]:
                 continue
             factor = guard.outer[Var(loop.var)]
@@ -144,17 +146,20 @@ class _Specializer:
                 return cut
         return None
 
-    def _rest(self, loop: For, cut: int) -> For:
+    def _rest(self, loop: For, cut: int) -> Stmt:
         """The loop from `cut` on, counted from zero, its names and those below made new."""
-        copy = self._copy(loop)
-        assert isinstance(copy, For)
-        shift = Substitution({copy.var: e.add(Var(copy.var), cut)})
-        return For(copy.var, loop.extent - cut, copy.kind, shift.stmt(copy.body))
+        extent = loop.extent - cut
+        if extent == 1:
+            return self._copy(loop.body, {loop.var: e.index(cut)})
+        (name,) = self._new_names([loop.var])
+        return For(
+            name, extent, loop.kind, self._copy(loop.body, {loop.var: e.add(Var(name), cut)})
+        )
 
     def _branch(self, var: str, body: Stmt, context: _Context) -> Stmt:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide."""
-        for guard in _guards(body, context):
-            if not any(var in variables(atom) for atom in guard.outer) or len(guard.outer) > 1:
+        for guard in _guards(body, var, context):
+            if len(guard.outer) > 1 or var not in variables(next(iter(guard.outer))):
                 continue
             ((atom, factor),) = guard.outer.items()
             low, high = context.simplifier.bounds(atom)
@@ -177,27 +182,39 @@ class _Specializer:
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
         return self.stmt(body, context)
 
-    def _copy(self, stmt: Stmt) -> Stmt:
-        """The statement with new names for its loops."""
-        loops: dict[str, str] = {}
-        for loop in (s for s in _statements(stmt) if isinstance(s, For)):
-            name, count = f"{loop.var}_tail", 1
-            while name in self._taken:
+    def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
+        """The statement with some variables replaced and new names for its loops."""
+        old = [s.var for s in _statements(stmt) if isinstance(s, For)]
+        loops = dict(zip(old, self._new_names(old), strict=True))
+        renamed = {name: Var(new) for name, new in loops.items()}
+        return Substitution({**variables, **renamed}, loops=loops).stmt(stmt)
+
+    def _new_names(self, names: list[str]) -> list[str]:
+        """A name for the copy of each loop: `<loop>_tail`, numbered from the second on."""
+        new = []
+        for name in names:
+            base, made = name.partition("_tail")[0], name
+            count = self._copies.get(base, 0)
+            while made in self._taken:
                 count += 1
-                name = f"{loop.var}_tail{count}"
-            self._taken.add(name)
-            loops[loop.var] = name
-        renamed = {old: Var(new) for old, new in loops.items()}
-        return Substitution(renamed, loops=loops).stmt(stmt)
+                made = f"{base}_tail{count if count > 1 else ''}"
+            self._copies[base] = count
+            self._taken.add(made)
+            new.append(made)
+        return new
 
 
-def _guards(stmt: Stmt, context: _Context) -> Iterator[_Guard]:
-    """The guards within that are linear and not decided, as seen from here."""
+def _guards(stmt: Stmt, var: str, context: _Context) -> Iterator[_Guard]:
+    """The undecided linear guards within that mention `var`, as seen from the body of its loop."""
+    around: dict[str, int] | None = None
+    simplifier = context.simplifier
     for condition, inner in _conditions(stmt, {}):
-        form = _at_least_zero(condition, context.within(inner).simplifier)
-        if form is None:
+        if not _is_bound(condition) or var not in variables(condition):
             continue
-        simplifier = context.within(inner).simplifier
+        if inner is not around:
+            around = inner
+            simplifier = Simplifier({**context.ranges, **inner}, context.facts)
+        form = _slack(condition, simplifier)
         outer: dict[Expr, int] = {}
         inside: dict[Expr, int] = {}
         mixed = False
@@ -208,9 +225,8 @@ def _guards(stmt: Stmt, context: _Context) -> Iterator[_Guard]:
             else:
                 inside[atom] = factor
                 mixed = mixed or not names <= inner.keys()
-        low, high = simplifier.bounds_of(Linear(inside, form.const))
         if outer and not mixed:
-            yield _Guard(outer, low, high)
+            yield _Guard(outer, *simplifier.bounds_of(Linear(inside, form.const)))
 
 
 def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:
@@ -238,12 +254,17 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
-def _at_least_zero(condition: Expr, simplifier: Simplifier) -> Linear | None:
-    """The form that the condition says is not negative; None for other or decided conditions."""
-    if not isinstance(condition, Binary) or condition.op not in (BinaryOp.LT, BinaryOp.LE):
-        return None
-    if e.dtype_of(condition.left) is not DType.I64 or simplifier.truth(condition) is not None:
-        return None
+def _is_bound(condition: Expr) -> TypeGuard[Binary]:
+    """Whether the condition compares the order of two indices."""
+    return (
+        isinstance(condition, Binary)
+        and condition.op in (BinaryOp.LT, BinaryOp.LE)
+        and e.dtype_of(condition.left) is DType.I64
+    )
+
+
+def _slack(condition: Binary, simplifier: Simplifier) -> Linear:
+    """The form that the condition says is not negative."""
     form = combine(simplifier.linear(condition.right), simplifier.linear(condition.left), -1)
     return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
 

@@ -32,9 +32,9 @@ def _check_scope(nest: Nest, name: str, scope: Scope) -> Path:
     path = nest.path_to_alloc(name)
     if scope not in (Scope.WORKSPACE, Scope.LOCAL, Scope.REGISTER):
         nest.fail(f"{name} is not an argument, so it cannot be in scope {scope}")
-    around = [s for s in path if isinstance(s, For)]
+    around = [s.var for s in path if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
     if scope is Scope.WORKSPACE and around:
-        nest.fail(f"{name} exists once an iteration of {around[-1].var}, the workspace once a call")
+        nest.fail(f"the threads of {around[0]} would share the workspace buffer {name}")
     if scope is not Scope.WORKSPACE:
         threads = [s.var for s in loops(path[-1]) if s.kind is LoopKind.PARALLEL]
         if threads:

@@ -7,7 +7,7 @@ import dataclasses
 from farrier.ir.expr import Buffer, Load, Scope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, Stmt, Store
 from farrier.ir.substitute import Substitution
-from farrier.schedule.accesses import touches, writes
+from farrier.schedule.accesses import writes
 from farrier.schedule.nest import (
     Nest,
     Path,
@@ -41,8 +41,7 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
 def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
     """The way to the block that holds the nests that write the buffer, these nests, the buffer."""
     body = nest.function.body
-    if touches(body, new) or nest.param(new) is not None:
-        nest.fail(f"there is a buffer {new} already")
+    nest.require_new_buffer(new)
     path = find(
         body, lambda s: isinstance(s, Block) and any(_computes(t, name) for t in s.statements)
     )

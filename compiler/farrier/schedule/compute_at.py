@@ -17,6 +17,7 @@ from farrier.schedule.nest import (
     block,
     find,
     guarded,
+    local_scope,
     loops,
     map_children,
     outermost_block,
@@ -25,7 +26,7 @@ from farrier.schedule.nest import (
     walk_stmts,
     without,
 )
-from farrier.schedule.region import Interval, region
+from farrier.schedule.region import Interval, everything, region
 
 
 def compute_at(function: Function, buffer: str, loop: str) -> Function:
@@ -81,7 +82,7 @@ def _check(nest: Nest, name: str, loop_name: str) -> _Move:
     reads = [access.indices for access in reads_of(loop.body, name)]
     if not reads:
         nest.fail(f"nothing within {loop_name} reads {name}")
-    box = region(simplifier, reads, inner, _covered(nest, producers, name))
+    box = region(simplifier, reads, inner, everything(_covered(nest, producers, name)))
     return _Move(alloc_path, producers, loop, box, simplifier)
 
 
@@ -140,7 +141,7 @@ def _edit(nest: Nest, move: _Move) -> Function:
     alloc = move.alloc_path[-1]
     assert isinstance(alloc, Alloc)
     old, box, simplifier = alloc.buffer, move.box, move.simplifier
-    scope = Scope.LOCAL if old.scope is Scope.WORKSPACE else old.scope
+    scope = local_scope(move.loop) if old.scope is Scope.WORKSPACE else old.scope
     new = Buffer(old.name, old.dtype, tuple(i.extent for i in box), None, scope)
 
     def shift(buffer: Buffer, indices: Indices) -> Indices:

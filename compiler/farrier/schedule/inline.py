@@ -50,16 +50,13 @@ def _check(nest: Nest, name: str) -> tuple[Path, Stmt, Store]:
 
 
 def _producer(nest: Nest, alloc: Alloc, store: Store) -> Stmt:
-    """The statement of the buffer's block that holds the store."""
+    """The statement of the buffer's block that holds the store, and nothing else."""
     statements = outermost_block(alloc.body)
-    for stmt in statements:
-        if any(s is store for s in walk_stmts(stmt)):
-            if len(statements) < 2 or not all(
-                isinstance(s, For | Store | If) for s in walk_stmts(stmt)
-            ):
-                break
-            return stmt
-    nest.fail(f"{alloc.buffer.name} is not written by a nest of its own")
+    producer = next((s for s in statements if any(t is store for t in walk_stmts(s))), alloc)
+    plain = all(isinstance(s, For | Store | If) for s in walk_stmts(producer))
+    if len(statements) < 2 or not plain:
+        nest.fail(f"{alloc.buffer.name} is not written by a nest of its own")
+    return producer
 
 
 def _edit(path: Path, producer: Stmt, store: Store) -> Stmt:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Scope
-from farrier.ir.loop import For, Function, LoopKind
+from farrier.ir.loop import Alloc, For, Function, LoopKind
 from farrier.ir.substitute import variables
-from farrier.schedule.accesses import Access, is_straight_line
+from farrier.schedule.accesses import Access, is_straight_line, touches
 from farrier.schedule.dependence import conflicts, loops_around
 from farrier.schedule.nest import Nest, Path, allocated, loops
 
@@ -33,6 +33,11 @@ def _check_parallel(nest: Nest, name: str) -> Path:
     for buffer in allocated(loop.body):
         if buffer.scope is Scope.WORKSPACE:
             nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")
+    for stmt in path[:-1]:
+        if not isinstance(stmt, Alloc) or stmt.buffer.scope is Scope.WORKSPACE:
+            continue
+        if touches(loop, stmt.buffer.name):
+            nest.fail(f"the threads of {name} would share {stmt.buffer.name}, which is local")
     for left, right, _ in _conflicts(nest, path, loop):
         nest.fail(f"iterations of {name} conflict: one {left}, another {right}")
     return path

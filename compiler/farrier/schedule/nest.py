@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
-from farrier.ir.expr import Buffer, Expr
+from farrier.ir.expr import Buffer, Expr, Scope
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -70,6 +70,11 @@ class Nest:
         for position, name in enumerate(names):
             if name in taken or name in names[:position]:
                 self.fail(f"there is a loop {name} already")
+
+    def require_new_buffer(self, name: str) -> None:
+        """ScheduleError where there is a buffer of that name."""
+        if self.param(name) or any(b.name == name for b in allocated(self.function.body)):
+            self.fail(f"there is a buffer {name} already")
 
     def replace(self, path: Path, new: Stmt) -> Function:
         """The function with the statement at the end of `path` replaced."""
@@ -190,3 +195,9 @@ def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
     while isinstance(stmt, Alloc):
         stmt = stmt.body
     return stmt.statements if isinstance(stmt, Block) else (stmt,)
+
+
+def local_scope(loop: For) -> Scope:
+    """Where a buffer lives that one iteration of `loop` uses: in its thread, unless it has several."""
+    shared = any(inside.kind is LoopKind.PARALLEL for inside in loops(loop.body))
+    return Scope.WORKSPACE if shared else Scope.LOCAL

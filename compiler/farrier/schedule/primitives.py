@@ -8,11 +8,14 @@ from typing import TypeAlias
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function
 from farrier.schedule.buffer_primitives import merge_axes, set_scope, transform_layout
+from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import parallel, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
+from farrier.schedule.prefetch import prefetch
+from farrier.schedule.rfactor import rfactor
 
 Primitive: TypeAlias = Callable[..., Function]
 
@@ -24,9 +27,12 @@ PRIMITIVES: dict[str, Primitive] = {
     "vectorize": vectorize,
     "unroll": unroll,
     "inline": inline,
+    "cache_read": cache_read,
     "cache_write": cache_write,
     "compute_at": compute_at,
     "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,
+    "prefetch": prefetch,
+    "rfactor": rfactor,
 }

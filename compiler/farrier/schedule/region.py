@@ -31,20 +31,25 @@ def region(
     simplifier: Simplifier,
     reads: Sequence[tuple[Expr, ...]],
     inner: frozenset[str],
-    shape: tuple[int, ...],
+    whole: Sequence[Interval],
 ) -> tuple[Interval, ...]:
-    """The box around `reads`, where `inner` are the variables bound within the body."""
-    columns = zip(*reads, strict=True) if reads else [()] * len(shape)
+    """The box around `reads`, where `inner` are the variables bound within the body; `whole` is the
+    box of all elements there are."""
+    columns = zip(*reads, strict=True) if reads else [()] * len(whole)
     return tuple(
-        _interval(simplifier, [simplifier.linear(i) for i in column], inner, extent)
-        for column, extent in zip(columns, shape, strict=True)
+        _interval(simplifier, [simplifier.linear(i) for i in column], inner, everything)
+        for column, everything in zip(columns, whole, strict=True)
     )
 
 
+def everything(shape: Sequence[int]) -> tuple[Interval, ...]:
+    """The box of all elements of a buffer of that shape."""
+    return tuple(Interval(index(0), extent, True) for extent in shape)
+
+
 def _interval(
-    simplifier: Simplifier, forms: Sequence[Linear], inner: frozenset[str], extent: int
+    simplifier: Simplifier, forms: Sequence[Linear], inner: frozenset[str], whole: Interval
 ) -> Interval:
-    whole = Interval(index(0), extent, True)
     first: dict[Expr, int] | None = None
     lows: list[int] = []
     highs: list[int] = []
@@ -70,6 +75,6 @@ def _interval(
     if first is None:
         return whole
     low, span = min(lows), max(highs) - min(lows) + 1
-    if span >= extent:
+    if span >= whole.extent:
         return whole
     return Interval(to_expr(Linear(first, low)), span)

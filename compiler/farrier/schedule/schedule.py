@@ -55,6 +55,9 @@ class Schedule:
     def inline(self, buffer: str) -> None:
         self.apply("inline", buffer)
 
+    def cache_read(self, buffer: str, loop: str, name: str) -> None:
+        self.apply("cache_read", buffer, loop, name)
+
     def cache_write(self, buffer: str, name: str) -> None:
         self.apply("cache_write", buffer, name)
 
@@ -69,6 +72,12 @@ class Schedule:
 
     def merge_axes(self, buffer: str, axis: int) -> None:
         self.apply("merge_axes", buffer, axis)
+
+    def prefetch(self, buffer: str, panel: str, at: str, level: int = 2) -> None:
+        self.apply("prefetch", buffer, panel, at, level)
+
+    def rfactor(self, loop: str, name: str) -> None:
+        self.apply("rfactor", loop, name)
 
 
 def replay(trace: Trace, function: Function) -> Function:

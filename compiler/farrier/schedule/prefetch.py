@@ -1,0 +1,110 @@
+"""Primitive: prefetch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Buffer, Expr, Var
+from farrier.ir.loop import For, Function, LoopKind, Prefetch, Stmt
+from farrier.ir.substitute import Substitution
+from farrier.ir.types import Layout
+from farrier.schedule.accesses import reads_of
+from farrier.schedule.nest import Nest, Path, block, find, loops
+from farrier.schedule.region import Interval, everything, region
+
+_LINE = 64  # bytes
+_FEW = 8  # lines that are worth code of their own
+
+
+def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
+    """Fetches what the next iteration of `panel` reads of `buffer`, a share in each iteration of `at`.
+
+    before:  for o in 8:
+                 for t in 4: … w[k, 16*o + l] for k in 32, l in 16 …
+    after:   for o in 8:
+                 for t in 4:
+                     for w_ahead in unrolled(8):
+                         prefetch(w[t*8 + w_ahead, 16*(o + 1)], level)
+                     …
+
+    A panel of weights is read once for each tile of points; fetched one panel ahead, into the second
+    level, its way from memory is hidden behind the tiles of this one. The share is rounded up to whole
+    cache lines. In the last iteration it runs on into whatever follows the buffer; that never faults.
+    """
+    nest = Nest(function, "prefetch")
+    plan = _check(nest, buffer, panel, at, level)
+    return nest.replace(plan.path, _edit(plan, level))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    path: Path  # to the loop `at`
+    between: list[For]  # the loops that share the work, outermost first, `at` last
+    panel: For
+    buffer: Buffer
+    box: tuple[Interval, ...]  # what one iteration of `panel` reads
+
+
+def _check(nest: Nest, name: str, panel_name: str, at_name: str, level: int) -> _Plan:
+    panel = nest.loop(panel_name)
+    path = nest.path_to_loop(at_name)
+    if find(panel.body, lambda s: s is path[-1]) is None:
+        nest.fail(f"{at_name} does not stand within {panel_name}")
+    if level not in (1, 2, 3):
+        nest.fail(f"there is no cache level {level}")
+    reads = reads_of(panel.body, name)
+    if not reads:
+        nest.fail(f"nothing within {panel_name} reads {name}")
+    nest.require_new(f"{name}_ahead")
+    inner = frozenset(loop.var for loop in loops(panel.body))
+    simplifier = Simplifier(nest.ranges())
+    buffer = reads[0].buffer
+    box = region(simplifier, [r.indices for r in reads], inner, everything(buffer.shape))
+    forms = [simplifier.linear(interval.first) for interval in box]
+    if not any(Var(panel_name) in form.terms for form in forms):
+        nest.fail(f"what {panel_name} reads of {name} is the same in each iteration")
+    around = [s for s in path if isinstance(s, For)]
+    outer = [s.var for s in around].index(panel_name)
+    return _Plan(path, around[outer + 1 :], panel, buffer, box)
+
+
+def _edit(plan: _Plan, level: int) -> Stmt:
+    loop = plan.path[-1]
+    assert isinstance(loop, For)
+    buffer = plan.buffer
+    digits = _digits(buffer, plan.box)
+    elements = math.prod(count for _, _, count in digits)
+    per_line = max(_LINE // buffer.dtype.nbytes, 1)
+    lines = -(-elements // per_line)
+    turns = math.prod(s.extent for s in plan.between)
+    share = -(-lines // turns)
+    turn: Expr = e.index(0)
+    for shared in plan.between:
+        turn = e.add(e.mul(turn, shared.extent), Var(shared.var))
+    ahead = f"{buffer.name}_ahead"
+    element = e.mul(e.add(e.mul(turn, share), Var(ahead)), per_line)
+    following = Substitution({plan.panel.var: e.add(Var(plan.panel.var), 1)})
+    indices = [following.expr(interval.first) for interval in plan.box]
+    remaining = elements
+    for axis, step, count in digits:
+        remaining //= count
+        place = e.floordiv(element, remaining)
+        # The first digit takes what runs over the panel's end.
+        digit = place if remaining * count == elements else e.mod(place, count)
+        indices[axis] = e.add(indices[axis], e.mul(digit, step))
+    kind = LoopKind.UNROLLED if share <= _FEW else LoopKind.SERIAL
+    hint = For(ahead, share, kind, Prefetch(buffer, tuple(indices), level))
+    return For(loop.var, loop.extent, loop.kind, block([hint, loop.body]))
+
+
+def _digits(buffer: Buffer, box: tuple[Interval, ...]) -> list[tuple[int, int, int]]:
+    """(axis, step, count) of the box's parts in the order of memory, outermost first."""
+    layout = buffer.layout or Layout.plain(len(buffer.shape))
+    found = []
+    for dim in layout.dims:
+        count = -(-box[dim.axis].extent // dim.div)
+        found.append((dim.axis, dim.div, min(count, dim.mod) if dim.mod else count))
+    return [digit for digit in found if digit[2] > 1] or [(0, 1, 1)]

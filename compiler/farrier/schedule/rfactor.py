@@ -1,0 +1,103 @@
+"""Primitive: rfactor."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, ReduceOp, Scope, Var, dtype_of
+from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
+from farrier.ir.substitute import Substitution, variables
+from farrier.schedule.accesses import reduction
+from farrier.schedule.nest import Nest, Path, guarded, nested, replaced
+
+_OPS = {op.binary: op for op in ReduceOp}
+
+
+def rfactor(function: Function, loop: str, name: str) -> Function:
+    """Keeps one partial result for each iteration of a reduction's loop, and joins them at the end.
+
+    before:  for i in 8: for k_o in 4: for k_i in 16: s[i] = s[i] + a[i, 16*k_o + k_i]
+    after:   with alloc(f32[8, 16] in workspace) as p:
+                 for p_init_i in 8: for p_init_k_i in 16: p[p_init_i, p_init_k_i] = 0.0
+                 for i in 8: for k_o in 4: for k_i in 16: p[i, k_i] = p[i, k_i] + a[i, 16*k_o + k_i]
+                 for p_i in 8: for p_k_i in 16: s[p_i] = s[p_i] + p[p_i, p_k_i]
+
+    The loop's iterations no longer depend on each other, so it may become the lanes of a vector.
+    """
+    nest = Nest(function, "rfactor")
+    found = _check(nest, loop, name)
+    return nest.replace(found.path, _edit(found, name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reduction:
+    """A nest that only updates `store`'s element with `term`, in loops over points and terms."""
+
+    path: Path  # to the nest's outermost loop
+    below: Path  # from there to the store
+    loop: For
+    points: list[For]
+    guards: list[Expr]  # conditions on points alone
+    store: Store
+    op: BinaryOp
+    term: Expr
+
+
+def _check(nest: Nest, loop_name: str, name: str) -> _Reduction:
+    to_loop, loop = nest.path_to_loop(loop_name), nest.loop(loop_name)
+    below: list[Stmt] = [loop]
+    while not isinstance(below[-1], Store):
+        stmt = below[-1]
+        if isinstance(stmt, For):
+            below.append(stmt.body)
+        elif isinstance(stmt, If) and stmt.otherwise is None:
+            below.append(stmt.then)
+        else:
+            nest.fail(f"{loop_name} holds more than one update of one element")
+    store = below[-1]
+    assert isinstance(store, Store)
+    update = reduction(store)
+    if update is None:
+        nest.fail(f"{loop_name} holds no update x = x op e")
+    top = len(to_loop) - 1
+    while top > 0 and isinstance(to_loop[top - 1], For):
+        top -= 1
+    chain = [*to_loop[top:-1], *below]
+    used = {v for index in store.indices for v in variables(index)}
+    if loop_name in used:
+        nest.fail(f"{store.buffer.name} is indexed by {loop_name}: it is no loop of a reduction")
+    points = [s for s in chain if isinstance(s, For) and s.var in used]
+    terms = {s.var for s in chain if isinstance(s, For)} - used
+    conditions = [s.condition for s in chain if isinstance(s, If)]
+    guards = [c for c in conditions if not variables(c) & terms]
+    nest.require_new_buffer(name)
+    nest.require_new(*(f"{name}_{part}{s.var}" for part in ("", "init_") for s in (*points, loop)))
+    return _Reduction(to_loop[: top + 1], tuple(chain), loop, points, guards, store, *update)
+
+
+def _edit(found: _Reduction, name: str) -> Stmt:
+    store, loops = found.store, [*found.points, found.loop]
+    shape = tuple(loop.extent for loop in loops)
+    inside = any(isinstance(s, For) for s in found.path[:-1])
+    scope = Scope.LOCAL if inside else Scope.WORKSPACE
+    partial = Buffer(name, store.buffer.dtype, shape, None, scope)
+
+    def at(prefix: str) -> tuple[Var, ...]:
+        return tuple(Var(prefix + loop.var) for loop in loops)
+
+    own = at("")
+    value = Binary(found.op, Load(partial, own), found.term)
+    update = replaced(found.below, Store(partial, own, value))
+    start = Store(partial, at(f"{name}_init_"), _OPS[found.op].identity(dtype_of(store.value)))
+    element = (store.buffer, store.indices)
+    join: Stmt = Store(*element, Binary(found.op, Load(*element), Load(partial, own)))
+    for guard in found.guards:
+        join = guarded(join, guard)
+    renamed: dict[str, Expr] = {loop.var: Var(f"{name}_{loop.var}") for loop in loops}
+    join = Substitution(renamed).stmt(join)
+    steps: list[Stmt] = [
+        nested([(f"{name}_init_{loop.var}", loop.extent) for loop in loops], start),
+        update,
+        nested([(f"{name}_{loop.var}", loop.extent) for loop in loops], join),
+    ]
+    return Alloc(partial, Block(tuple(steps)))

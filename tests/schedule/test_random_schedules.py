@@ -1,0 +1,146 @@
+"""Any sequence of primitives that is accepted keeps the result, before and after `finalize`."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Alloc, For
+from farrier.ir.run_loops import run_loops
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.verify import verify_function
+from farrier.lower.finalize import finalize
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule, ScheduleError, Trace, replay
+from farrier.schedule.nest import walk_stmts
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.schedule.programs import (
+    conv_bias_relu,
+    inputs_of,
+    matmul,
+    softmax,
+)
+
+PROGRAMS = {
+    "matmul": matmul(5, 7, 3),
+    "row": matmul(1, 13, 4),
+    "conv": conv_bias_relu(3, 5, 4, kernel=3, block=4, halo_out=1),
+    "strided": conv_bias_relu(2, 4, 6, kernel=3, stride=2, block=4),
+    "dilated": conv_bias_relu(2, 3, 5, kernel=2, dilation=2, padding=1, block=None),
+    "pointwise": conv_bias_relu(5, 6, 3, kernel=1, padding=0, block=4),
+    "plain": conv_bias_relu(2, 3, 4, block=None),
+    "softmax": softmax(3, 7),
+}
+NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
+
+
+@functools.cache
+def _case(name):
+    """The naive nests of a program, its inputs and its results."""
+    program = PROGRAMS[name]
+    function = to_loops(program)
+    inputs = inputs_of(program)
+    return function, inputs, run_loops(function, inputs)
+
+
+class Dice:
+    """Draws the arguments of a primitive from what the function has."""
+
+    def __init__(self, data, schedule, step):
+        self.data = data
+        self.step = step
+        statements = list(walk_stmts(schedule.function.body))
+        self.loops = [s.var for s in statements if isinstance(s, For)]
+        self.buffers = [s.buffer for s in statements if isinstance(s, Alloc)]
+        self.params = list(schedule.function.params)
+
+    def pick(self, options):
+        return self.data.draw(st.sampled_from(options))
+
+    def loop(self):
+        return self.pick(self.loops)
+
+    def buffer(self):
+        return self.pick([b.name for b in self.buffers] or ["none"])
+
+    def any_buffer(self):
+        return self.pick([b.name for b in (*self.buffers, *self.params)])
+
+    def number(self, low, high):
+        return self.data.draw(st.integers(low, high))
+
+    def new(self, prefix):
+        return f"{prefix}{self.step}"
+
+    def layout(self, name):
+        rank = next(len(b.shape) for b in (*self.buffers, *self.params) if b.name == name)
+        axis, block = self.number(0, rank - 1), self.number(1, 5)
+        order = self.data.draw(st.permutations(range(rank)))
+        outer = (PhysicalDim(a, block if a == axis else 1) for a in order)
+        return Layout((*outer, PhysicalDim(axis, 1, block)))
+
+
+def _random_step(data, schedule, step):
+    dice = Dice(data, schedule, step)
+    match dice.pick(
+        "split split fuse reorder reorder vectorize unroll parallel inline compute_at compute_at "
+        "set_scope transform_layout merge_axes cache_write cache_read rfactor prefetch".split()
+    ):
+        case "split":
+            schedule.split(
+                dice.loop(), dice.number(1, 5), dice.new("outer"), dice.new("inner")
+            )
+        case "fuse":
+            outer = dice.loop()
+            at = dice.loops.index(outer)
+            schedule.fuse(outer, dice.loops[(at + 1) % len(dice.loops)], dice.new("fused"))
+        case "reorder":
+            at, count = dice.number(0, len(dice.loops) - 1), dice.number(2, 4)
+            schedule.reorder(*data.draw(st.permutations(dice.loops[at : at + count])))
+        case "compute_at":
+            schedule.compute_at(dice.buffer(), dice.loop())
+        case "inline":
+            schedule.inline(dice.buffer())
+        case "set_scope":
+            schedule.set_scope(dice.buffer(), dice.pick([Scope.WORKSPACE, Scope.LOCAL]))
+        case "transform_layout":
+            buffer = dice.any_buffer()
+            schedule.transform_layout(buffer, dice.layout(buffer))
+        case "merge_axes":
+            schedule.merge_axes(dice.buffer(), dice.number(0, 3))
+        case "cache_write":
+            schedule.cache_write(dice.any_buffer(), dice.new("sums"))
+        case "cache_read":
+            schedule.cache_read(dice.any_buffer(), dice.loop(), dice.new("copy"))
+        case "rfactor":
+            schedule.rfactor(dice.loop(), dice.new("partial"))
+        case "prefetch":
+            schedule.prefetch(dice.any_buffer(), dice.loop(), dice.loop())
+        case kind:
+            getattr(schedule, kind)(dice.loop())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_accepted_primitives_keep_the_result(name, data):
+    function, inputs, expected = _case(name)
+    schedule = Schedule(function)
+    for step in range(data.draw(st.integers(1, 14))):
+        before = schedule.function
+        try:
+            _random_step(data, schedule, step)
+        except ScheduleError:
+            assert schedule.function is before
+    verify_function(schedule.function)
+    final = finalize(schedule.function)
+    verify_function(final)
+    for form in (schedule.function, final):
+        for output, array in run_loops(form, inputs).items():
+            np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-5)
+    trace = Trace.parse(str(schedule.trace))
+    assert trace == schedule.trace
+    assert replay(trace, function) == schedule.function
