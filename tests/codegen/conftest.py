@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+
+from farrier.codegen.emit import emit_function
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
+from farrier.codegen.workspace import workspace_bytes
+from farrier.ir.loop import Function
 from farrier.target import Target, host
-from farrier_device.native import Library, Pool
+from farrier_device.native import Library, Pool, pointers
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +49,20 @@ def aligned(array: np.ndarray) -> np.ndarray:
     copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+@pytest.fixture
+def run_function(load, pool_of, target: Target) -> Callable[..., None]:
+    """Compiles a loop function and calls it with arrays, one a param, in place."""
+
+    def run(function: Function, *arrays: np.ndarray, threads: int = 1) -> None:
+        library = load(emit_function(function, target))
+        pool = pool_of(library, threads)
+        held = [aligned(a) for a in arrays]
+        scratch = aligned(np.zeros(max(workspace_bytes(function, threads), 1), np.uint8))
+        addresses = [a.ctypes.data for a in (*held, scratch)]
+        assert library.entry(function.name)(pointers(addresses), pool.address) == 0
+        for array, result in zip(arrays, held, strict=True):
+            array[...] = result
+
+    return run

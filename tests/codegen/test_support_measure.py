@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from farrier.codegen.link import link
 from farrier.codegen.support import PADDING_BITS, SYMBOLS, support_object
 from farrier.target import Target

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+
 from farrier_device.native import pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and

@@ -1,0 +1,331 @@
+"""Operators of the expression grammar on values, lane by lane."""
+
+from __future__ import annotations
+
+from farrier.codegen import math_functions
+from farrier.codegen.builder import Builder
+from farrier.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.ir.expr import BinaryOp, UnaryOp
+from farrier.ir.types import DType
+
+_COMPARE = {
+    # op: (floats, signed integers, unsigned integers); a comparison with NaN fails but for ne
+    BinaryOp.LT: ("olt", "slt", "ult"),
+    BinaryOp.LE: ("ole", "sle", "ule"),
+    BinaryOp.EQ: ("oeq", "eq", "eq"),
+    BinaryOp.NE: ("une", "ne", "ne"),
+}
+_FLOAT = {
+    BinaryOp.ADD: "fadd contract",
+    BinaryOp.SUB: "fsub contract",
+    BinaryOp.MUL: "fmul contract",
+    BinaryOp.DIV: "fdiv",
+}
+_INTEGER = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_ROUNDING = {
+    UnaryOp.FLOOR: "floor",
+    UnaryOp.CEIL: "ceil",
+    UnaryOp.ROUND: "roundeven",
+    UnaryOp.SQRT: "sqrt",
+}
+
+
+def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
+    """`left op right`; scalars join every lane of the other side."""
+    if op is BinaryOp.AND or op is BinaryOp.OR:
+        return _logical(b, op, left, right)
+    lanes = max(left.lanes, right.lanes)
+    left, right = b.widen(left, lanes), b.widen(right, lanes)
+    dtype = left.dtype
+    if op.is_comparison:
+        return _compare(b, op, left, right)
+    if dtype is DType.BOOL:
+        return _boolean(b, op, left, right)
+    if dtype.is_float:
+        text = _float_binary(b, op, left, right)
+    elif op in _INTEGER:
+        text = b.pure(f"{_INTEGER[op]} {left.type} {left.text}, {right.text}")
+    else:
+        text = _integer_binary(b, op, left, right)
+    return Value(text, dtype, lanes)
+
+
+def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
+    """`left * right + addend` on floats, rounded once where the machine can."""
+    lanes = max(left.lanes, right.lanes, addend.lanes)
+    left, right, addend = b.widen(left, lanes), b.widen(right, lanes), b.widen(addend, lanes)
+    kind = left.type
+    return Value(
+        b.overloaded("fmuladd", kind, left.text, right.text, addend.text), left.dtype, lanes
+    )
+
+
+def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
+    """`op x`."""
+    if op is UnaryOp.NOT:
+        ones = literal(True if x.dtype is DType.BOOL else -1, x.dtype, x.lanes)
+        text = b.pure(f"xor {x.type} {x.text}, {ones.text}")
+    elif not x.dtype.is_float:
+        text = _integer_unary(b, op, x)
+    elif op is UnaryOp.NEG:
+        text = b.pure(f"fneg {x.type} {x.text}")
+    elif op is UnaryOp.ABS:
+        text = b.overloaded("fabs", x.type, x.text)
+    elif op in _ROUNDING:
+        text = b.overloaded(_ROUNDING[op], x.type, x.text)
+    else:
+        text = math_functions.expand(b, op.value, x)
+    return Value(text, x.dtype, x.lanes)
+
+
+def cast(b: Builder, dtype: DType, x: Value) -> Value:
+    """`x` as `dtype`: as numpy's astype, but float to integer saturates and NaN becomes 0."""
+    if dtype is x.dtype:
+        return x
+    if x.const is not None and not (x.dtype.is_float and not dtype.is_float):
+        return literal(
+            bool(x.const) if dtype is DType.BOOL else _as(x.const, dtype), dtype, x.lanes
+        )
+    to = type_of(dtype, x.lanes)
+    zero = literal(0.0 if x.dtype.is_float else 0, x.dtype, x.lanes).text
+    if dtype is DType.BOOL:
+        compare = "fcmp une" if x.dtype.is_float else "icmp ne"
+        return Value(b.pure(f"{compare} {x.type} {x.text}, {zero}"), dtype, x.lanes)
+    if x.dtype is DType.BOOL:
+        one, none = literal(_as(1, dtype), dtype, x.lanes), literal(_as(0, dtype), dtype, x.lanes)
+        return b.select(x, one, none)
+    if x.dtype.is_float and dtype.is_float:
+        return _float_to_float(b, dtype, x, to)
+    if x.dtype.is_float:
+        name = "fptosi" if dtype.is_signed else "fptoui"
+        full = f"llvm.{name}.sat.{suffix(to)}.{suffix(x.type)}"
+        return Value(b.call(full, to, (x.type, x.text)), dtype, x.lanes)
+    if dtype.is_float:
+        name = "sitofp" if x.dtype.is_signed else "uitofp"
+        converted = Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes)
+        return round_half(b, converted)
+    if dtype.nbytes == x.dtype.nbytes:
+        return Value(x.text, dtype, x.lanes)
+    name = "trunc" if dtype.nbytes < x.dtype.nbytes else "sext" if x.dtype.is_signed else "zext"
+    return Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes)
+
+
+def round_half(b: Builder, x: Value) -> Value:
+    """A half-precision value as its memory would hold it; others as they are."""
+    if x.dtype not in (DType.F16, DType.BF16):
+        return x
+    return from_memory(b, to_memory(b, x), x.dtype, x.lanes)
+
+
+def to_memory(b: Builder, x: Value) -> str:
+    """The value as it is stored, of `memory_type`."""
+    if x.dtype is DType.BOOL:
+        return b.pure(f"zext {x.type} {x.text} to {vector('i8', x.lanes)}")
+    if x.dtype is DType.F16:
+        return b.pure(f"fptrunc {x.type} {x.text} to {vector('half', x.lanes)}")
+    if x.dtype is DType.BF16:
+        return _bfloat_bits(b, x)
+    return x.text
+
+
+def from_memory(b: Builder, text: str, dtype: DType, lanes: int) -> Value:
+    """What was loaded, of `memory_type`, as a value."""
+    if dtype is DType.BOOL:
+        kind = vector("i8", lanes)
+        return Value(
+            b.pure(f"icmp ne {kind} {text}, {literal(0, DType.I8, lanes).text}"), dtype, lanes
+        )
+    if dtype is DType.F16:
+        half, single = vector("half", lanes), vector("float", lanes)
+        return Value(b.pure(f"fpext {half} {text} to {single}"), dtype, lanes)
+    if dtype is DType.BF16:
+        wide = b.pure(f"zext {vector('i16', lanes)} {text} to {vector('i32', lanes)}")
+        bits = b.pure(f"shl {vector('i32', lanes)} {wide}, {literal(16, DType.I32, lanes).text}")
+        kind = vector("float", lanes)
+        return Value(b.pure(f"bitcast {vector('i32', lanes)} {bits} to {kind}"), dtype, lanes)
+    return Value(text, dtype, lanes)
+
+
+def _bfloat_bits(b: Builder, x: Value) -> str:
+    """The upper half of the f32, rounded to nearest even; a NaN stays a NaN."""
+    kind = vector("i32", x.lanes)
+    bits = b.pure(f"bitcast {x.type} {x.text} to {kind}")
+    upper = b.pure(f"lshr {kind} {bits}, {literal(16, DType.I32, x.lanes).text}")
+    odd = b.pure(f"and {kind} {upper}, {literal(1, DType.I32, x.lanes).text}")
+    bias = b.pure(f"add {kind} {odd}, {literal(0x7FFF, DType.I32, x.lanes).text}")
+    rounded = b.pure(f"add {kind} {bits}, {bias}")
+    nan = b.pure(f"fcmp uno {x.type} {x.text}, {x.text}")
+    quiet = b.pure(f"or {kind} {bits}, {literal(0x400000, DType.I32, x.lanes).text}")
+    mask = vector("i1", x.lanes)
+    chosen = b.pure(f"select {mask} {nan}, {kind} {quiet}, {kind} {rounded}")
+    high = b.pure(f"lshr {kind} {chosen}, {literal(16, DType.I32, x.lanes).text}")
+    return b.pure(f"trunc {kind} {high} to {vector('i16', x.lanes)}")
+
+
+def _float_to_float(b: Builder, dtype: DType, x: Value, to: str) -> Value:
+    if to == x.type:
+        return round_half(b, Value(x.text, dtype, x.lanes))
+    name = "fptrunc" if x.dtype is DType.F64 else "fpext"
+    return round_half(b, Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes))
+
+
+def _logical(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
+    for one, other in ((left, right), (right, left)):
+        if one.const is not None and one.dtype is DType.BOOL:
+            absorbs = bool(one.const) is (op is BinaryOp.OR)
+            return one if absorbs else other
+    lanes = max(left.lanes, right.lanes)
+    left, right = b.widen(left, lanes), b.widen(right, lanes)
+    return Value(b.pure(f"{op.value} {left.type} {left.text}, {right.text}"), left.dtype, lanes)
+
+
+def _compare(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
+    floats, signed, unsigned = _COMPARE[op]
+    dtype = left.dtype
+    if dtype.is_float:
+        compare = f"fcmp {floats}"
+    else:
+        compare = f"icmp {signed if dtype.is_signed else unsigned}"
+    text = b.pure(f"{compare} {left.type} {left.text}, {right.text}")
+    return Value(text, DType.BOOL, left.lanes)
+
+
+def _boolean(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
+    """Arithmetic on booleans, as numpy's: add and max are or, mul and min are and."""
+    name = "or" if op in (BinaryOp.ADD, BinaryOp.MAX) else "and"
+    return Value(b.pure(f"{name} {left.type} {left.text}, {right.text}"), DType.BOOL, left.lanes)
+
+
+def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
+    kind = left.type
+    if op in _FLOAT:
+        return b.pure(f"{_FLOAT[op]} {kind} {left.text}, {right.text}")
+    if op is BinaryOp.MIN or op is BinaryOp.MAX:
+        return _float_extreme(b, op, left, right)
+    if op is BinaryOp.MOD:
+        # a - floor(a / b) * b: the result has the sign of b, as in Python.
+        ratio = b.pure(f"fdiv {kind} {left.text}, {right.text}")
+        whole = b.overloaded("floor", kind, ratio)
+        part = b.pure(f"fmul contract {kind} {whole}, {right.text}")
+        return b.pure(f"fsub contract {kind} {left.text}, {part}")
+    return math_functions.power(b, left, right)
+
+
+def _float_extreme(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
+    """min or max that propagates NaN. The machine's own returns its second operand where either is
+    NaN; so an operand that cannot be NaN goes first, and otherwise one more select is needed."""
+    if right.const is not None and right.const == right.const:
+        left, right = right, left
+    compare = "ogt" if op is BinaryOp.MAX else "olt"
+    kind, mask = left.type, vector("i1", left.lanes)
+    beyond = b.pure(f"fcmp {compare} {kind} {left.text}, {right.text}")
+    extreme = b.pure(f"select {mask} {beyond}, {kind} {left.text}, {kind} {right.text}")
+    if left.const is not None and left.const == left.const:
+        return extreme
+    nan = b.pure(f"fcmp uno {kind} {left.text}, {left.text}")
+    return b.pure(f"select {mask} {nan}, {kind} {left.text}, {kind} {extreme}")
+
+
+def _integer_unary(b: Builder, op: UnaryOp, x: Value) -> str:
+    zero = literal(0, x.dtype, x.lanes).text
+    if op is UnaryOp.NEG:
+        return b.pure(f"sub {x.type} {zero}, {x.text}")
+    if op is UnaryOp.ABS and x.dtype.is_signed and x.dtype is not DType.BOOL:
+        negated = b.pure(f"sub {x.type} {zero}, {x.text}")
+        return b.overloaded("smax", x.type, x.text, negated)
+    if op in (UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND):
+        return x.text
+    # Transcendental functions of integers go through f64.
+    wide = unary(b, op, cast(b, DType.F64, x))
+    return cast(b, x.dtype, wide).text
+
+
+def _integer_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
+    sign = "s" if left.dtype.is_signed else "u"
+    match op:
+        case BinaryOp.MIN | BinaryOp.MAX:
+            return b.overloaded(f"{sign}{op.value}", left.type, left.text, right.text)
+        case BinaryOp.DIV | BinaryOp.MOD:
+            return _integer_division(b, op, left, right)
+        case _:
+            return _integer_power(b, left, right)
+
+
+def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
+    """Floor division or its remainder; by zero both give 0, where the machine would trap."""
+    kind, lanes, dtype = left.type, left.lanes, left.dtype
+    mask = vector("i1", lanes)
+    if not dtype.is_signed:
+        safe, is_zero = _nonzero(b, right)
+        name = "udiv" if op is BinaryOp.DIV else "urem"
+        result = b.pure(f"{name} {kind} {left.text}, {safe}")
+        return _zero_where(b, is_zero, result, left)
+    divisor, is_zero = _nonzero(b, right)
+    minus_one, zero = literal(-1, dtype, lanes).text, literal(0, dtype, lanes).text
+    if right.const is None:
+        # The least integer over -1 traps as well: divide by 1 and negate.
+        is_minus = b.pure(f"icmp eq {kind} {right.text}, {minus_one}")
+        one = literal(1, dtype, lanes).text
+        divisor = b.pure(f"select {mask} {is_minus}, {kind} {one}, {kind} {divisor}")
+    quotient = b.pure(f"sdiv {kind} {left.text}, {divisor}")
+    product = b.pure(f"mul {kind} {quotient}, {divisor}")
+    rest = b.pure(f"sub {kind} {left.text}, {product}")
+    inexact = b.pure(f"icmp ne {kind} {rest}, {zero}")
+    signs = b.pure(f"xor {kind} {rest}, {divisor}")
+    opposite = b.pure(f"icmp slt {kind} {signs}, {zero}")
+    below = b.pure(f"and {mask} {inexact}, {opposite}")
+    if op is BinaryOp.MOD:
+        added = b.pure(f"add {kind} {rest}, {divisor}")
+        floored = b.pure(f"select {mask} {below}, {kind} {added}, {kind} {rest}")
+    else:
+        less = b.pure(f"add {kind} {quotient}, {minus_one}")
+        floored = b.pure(f"select {mask} {below}, {kind} {less}, {kind} {quotient}")
+        if right.const is None:
+            negated = b.pure(f"sub {kind} {zero}, {left.text}")
+            floored = b.pure(f"select {mask} {is_minus}, {kind} {negated}, {kind} {floored}")
+    return _zero_where(b, is_zero, floored, left)
+
+
+def _nonzero(b: Builder, divisor: Value) -> tuple[str, str | None]:
+    """The divisor with 1 for 0, and where it was 0 (None: nowhere)."""
+    if divisor.const:
+        return divisor.text, None
+    zero = literal(0, divisor.dtype, divisor.lanes).text
+    one = literal(1, divisor.dtype, divisor.lanes).text
+    is_zero = b.pure(f"icmp eq {divisor.type} {divisor.text}, {zero}")
+    mask = vector("i1", divisor.lanes)
+    kind = divisor.type
+    safe = b.pure(f"select {mask} {is_zero}, {kind} {one}, {kind} {divisor.text}")
+    return safe, is_zero
+
+
+def _zero_where(b: Builder, condition: str | None, text: str, like: Value) -> str:
+    if condition is None:
+        return text
+    zero = literal(0, like.dtype, like.lanes).text
+    mask = vector("i1", like.lanes)
+    return b.pure(f"select {mask} {condition}, {like.type} {zero}, {like.type} {text}")
+
+
+def _integer_power(b: Builder, base: Value, exponent: Value) -> str:
+    """Square and multiply over the exponent's low six bits, beyond which every base but 0, 1 and -1
+    has overflowed; a negative exponent gives 0."""
+    dtype, lanes, kind = base.dtype, base.lanes, base.type
+    exponent = cast(b, dtype, exponent)
+    zero, one = literal(0, dtype, lanes).text, literal(1, dtype, lanes).text
+    mask = vector("i1", lanes)
+    result, square = one, base.text
+    for bit in range(6):
+        chosen = b.pure(f"and {kind} {exponent.text}, {literal(1 << bit, dtype, lanes).text}")
+        set_bit = b.pure(f"icmp ne {kind} {chosen}, {zero}")
+        product = b.pure(f"mul {kind} {result}, {square}")
+        result = b.pure(f"select {mask} {set_bit}, {kind} {product}, {kind} {result}")
+        square = b.pure(f"mul {kind} {square}, {square}")
+    if dtype.is_signed:
+        negative = b.pure(f"icmp slt {kind} {exponent.text}, {zero}")
+        result = b.pure(f"select {mask} {negative}, {kind} {zero}, {kind} {result}")
+    return result
+
+
+def _as(value: int | float | bool, dtype: DType) -> int | float:
+    return float(value) if dtype.is_float else int(value)

@@ -1,0 +1,185 @@
+"""One LLVM function as text under construction.
+
+Text is appended to a tree of lists, so that lines can still be placed earlier: each loop is a
+`Scope` whose `head`, right at the start of its body, takes what depends on nothing further in. No
+pass will hoist anything later, so everything is put where it belongs when it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from farrier.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.ir.types import DType
+
+Lines: TypeAlias = list["str | Lines"]
+
+HERE = 1 << 30  # a depth that no scope has: the current position
+
+
+class Scope:
+    """The body of a loop, or of the whole function (depth 0).
+
+    `known` remembers what the head holds, by instruction.
+    """
+
+    __slots__ = ("head", "known")
+
+    def __init__(self) -> None:
+        self.head: Lines = []
+        self.known: dict[str, str] = {}
+
+
+class Builder:
+    """Appends instructions; equal pure instructions of a basic block are one."""
+
+    def __init__(self, declarations: set[str]) -> None:
+        self.declarations = declarations
+        self.scopes = [Scope()]
+        self.lines: Lines = []
+        self.root = self.lines
+        self.block = "entry"
+        self._known: dict[str, str] = {}
+        self._count = 0
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A name that nothing has yet, without sigil."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def emit(self, instruction: str) -> str:
+        """Appends an instruction that has a result; returns the result's name."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def pure(self, instruction: str) -> str:
+        """As `emit`, for an instruction whose result depends on its text alone."""
+        name = self._known.get(instruction)
+        if name is None:
+            name = self._known[instruction] = self.emit(instruction)
+        return name
+
+    def put(self, line: str) -> None:
+        """Appends an instruction without a result."""
+        self.lines.append(f"  {line}")
+
+    def start_block(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+        self._known = {}
+
+    def open_scope(self) -> Scope:
+        """A scope whose head is here."""
+        scope = Scope()
+        self.lines.append(scope.head)
+        self.scopes.append(scope)
+        return scope
+
+    def close_scope(self) -> None:
+        self.scopes.pop()
+
+    @contextlib.contextmanager
+    def at_head(self, depth: int) -> Iterator[None]:
+        """Within it, scalar instructions go to the head of the scope at `depth`."""
+        lines, known = self.lines, self._known
+        scope = self.scopes[depth]
+        self.lines, self._known = scope.head, scope.known
+        try:
+            yield
+        finally:
+            self.lines, self._known = lines, known
+
+    def hoisted(self, depth: int, instruction: str) -> str:
+        """The result of `instruction`, made once in the head of the scope at `depth`."""
+        if depth == HERE:
+            return self.pure(instruction)
+        scope = self.scopes[depth]
+        name = scope.known.get(instruction)
+        if name is None:
+            self._count += 1
+            name = scope.known[instruction] = f"%v{self._count}"
+            scope.head.append(f"  {name} = {instruction}")
+        return name
+
+    def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
+        """A pure call of an intrinsic by arguments (type, value), declared as it is used."""
+        types = ", ".join(type_name for type_name, _ in arguments)
+        self.declarations.add(f"declare {result} @{name}({types})")
+        values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
+        return self.pure(f"call {flags}{result} @{name}({values})")
+
+    def overloaded(self, name: str, type_name: str, *values: str) -> str:
+        """A pure call of an intrinsic whose arguments and result have one type."""
+        full = f"llvm.{name}.{suffix(type_name)}"
+        return self.call(full, type_name, *((type_name, value) for value in values))
+
+    def widen(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+        if value.lanes == lanes:
+            return value
+        if value.const is not None:
+            return literal(value.const, value.dtype, lanes)
+        wide = type_of(value.dtype, lanes)
+        first = self.pure(f"insertelement {wide} poison, {value.type} {value.text}, i64 0")
+        zeros = f"{vector('i32', lanes)} zeroinitializer"
+        splat = self.pure(f"shufflevector {wide} {first}, {wide} poison, {zeros}")
+        return Value(splat, value.dtype, lanes)
+
+    def both(self, left: Value | None, right: Value | None) -> Value | None:
+        """The conjunction of two conditions, None being one that always holds."""
+        if left is None or right is None:
+            return left or right
+        lanes = max(left.lanes, right.lanes)
+        left, right = self.widen(left, lanes), self.widen(right, lanes)
+        text = self.pure(f"and {left.type} {left.text}, {right.text}")
+        return Value(text, DType.BOOL, lanes)
+
+    def negate(self, condition: Value) -> Value:
+        true = literal(True, DType.BOOL, condition.lanes)
+        text = self.pure(f"xor {condition.type} {condition.text}, {true.text}")
+        return Value(text, DType.BOOL, condition.lanes)
+
+    def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
+        """`then` where the condition holds, lane by lane."""
+        lanes = max(condition.lanes, then.lanes, otherwise.lanes)
+        then, otherwise = self.widen(then, lanes), self.widen(otherwise, lanes)
+        if then.text == otherwise.text:
+            return then
+        text = self.pure(
+            f"select {condition.type} {condition.text}, "
+            f"{then.type} {then.text}, {otherwise.type} {otherwise.text}"
+        )
+        return Value(text, then.dtype, lanes)
+
+    def text(self) -> str:
+        """All lines, the entry's head first."""
+        parts: list[str] = []
+        _flatten(self.scopes[0].head, parts)
+        _flatten(self.root, parts)
+        return "\n".join(parts)
+
+
+def _flatten(lines: Lines, into: list[str]) -> None:
+    for line in lines:
+        if isinstance(line, str):
+            into.append(line)
+        else:
+            _flatten(line, into)
+
+
+def join_modules(texts: list[str]) -> str:
+    """Several modules as one: what more than one declares is declared once."""
+    declarations: dict[str, None] = {}
+    bodies = []
+    for text in texts:
+        declarations.update(dict.fromkeys(_DECLARATION.findall(text)))
+        bodies.append(_DECLARATION.sub("", text))
+    return "\n".join([*bodies, *declarations, ""])
+
+
+_DECLARATION = re.compile(r"^declare .*$", re.MULTILINE)

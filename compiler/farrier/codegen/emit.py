@@ -1,0 +1,428 @@
+"""A loop function to LLVM text: one pass over the statements, nothing left to an optimiser.
+
+    i32 @name(ptr %args, ptr %pool)                        the kernel: args = params, then workspace
+    void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      one for each parallel loop
+
+Unrolled loops are emitted once an iteration, vectorized loops once with values as wide as the loop
+(rounded up to a power of two, the lanes beyond masked off memory), serial loops as loops whose
+register tiles are phis. What a parallel loop's body needs from outside travels in a context struct.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import assert_never
+
+from farrier.codegen import workspace
+from farrier.codegen.arithmetic import binary, cast
+from farrier.codegen.builder import Builder, Lines
+from farrier.codegen.captures import Captures
+from farrier.codegen.expressions import Expressions
+from farrier.codegen.indices import Bindings
+from farrier.codegen.memory import tail_mask
+from farrier.codegen.reductions import horizontal, split_reduction
+from farrier.codegen.registers import Piece, Tiles
+from farrier.codegen.text import Value, type_of
+from farrier.errors import CompilerError
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import BinaryOp, Load, Scope
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+)
+from farrier.ir.walk import walk
+from farrier.target import Target
+
+
+def emit_function(function: Function, target: Target) -> str:
+    """A module with the kernel `i32 @<function.name>(ptr args, ptr pool)`.
+
+    `args` holds the params in order, then, where `workspace_bytes` is not 0, the workspace.
+    """
+    module = _Module(function, target)
+    kernel = _Emitter(module, None)
+    kernel.emit(function.body)
+    kernel.b.put("ret i32 0")
+    signature = f"define i32 @{function.name}(ptr %args, ptr %pool)"
+    bodies = [_definition(signature, kernel.b.text(), target), *module.bodies]
+    return "\n".join([*bodies, *sorted(module.declarations), ""])
+
+
+def _definition(signature: str, text: str, target: Target) -> str:
+    width = f'"min-legal-vector-width"="{target.vector_bits}"'
+    return f'{signature} nounwind {width} "no-builtins" {{\nentry:\n{text}\n}}'
+
+
+class _Module:
+    """What the kernel and the bodies of its parallel loops share."""
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function = function
+        self.target = target
+        self.declarations: set[str] = set()
+        self.bodies: list[str] = []
+        self.names = 0
+        ranges = {n.var: n.extent for n in walk(function.body) if isinstance(n, For)}
+        self.simplifier = Simplifier(ranges)
+        self.params = {p.name: number for number, p in enumerate(function.params)}
+        self.workspace = workspace.plan(function)
+        self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
+
+    def next_body(self) -> str:
+        self.names += 1
+        return f"{self.function.name}.body{self.names - 1}"
+
+    def stored(self, stmt: Stmt) -> frozenset[str]:
+        """The register buffers that a statement writes."""
+        known = self._stored.get(id(stmt))
+        if known is None:
+            match stmt:
+                case Block(statements):
+                    names = frozenset[str]().union(*map(self.stored, statements))
+                case For(_, _, _, body) | Alloc(_, body):
+                    names = self.stored(body)
+                case If(_, then, otherwise):
+                    names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
+                case Store(buffer, _, _):
+                    register = buffer.scope is Scope.REGISTER
+                    names = frozenset((buffer.name,) if register else ())
+                case Intrinsic(_, operands):
+                    first = operands[0].buffer
+                    register = first.scope is Scope.REGISTER
+                    names = frozenset((first.name,) if register else ())
+                case Prefetch():
+                    names = frozenset()
+                case _:
+                    assert_never(stmt)
+            known = self._stored[id(stmt)] = (stmt, names)
+        return known[1]
+
+
+class _Emitter:
+    """Emits the statements of one LLVM function: the kernel, or a parallel loop's body."""
+
+    def __init__(self, module: _Module, outer: _Emitter | None) -> None:
+        self.module = module
+        self.target = module.target
+        self.b = Builder(module.declarations)
+        self.bindings = Bindings()
+        self.expressions = Expressions(
+            self.b, self.bindings, module.simplifier, module.target.registers
+        )
+        self.memory = self.expressions.memory
+        self.registers = self.expressions.registers
+        self.outer = outer
+        self.pool = "%pool"
+        self.worker = "0"
+        self.private: set[str] = set()  # register buffers with a value of their own in each lane
+        if outer is None:
+            self._bind_arguments()
+
+    def emit(self, stmt: Stmt) -> None:
+        match stmt:
+            case Block(statements):
+                for statement in statements:
+                    self.emit(statement)
+            case Store():
+                self._store(stmt)
+            case For():
+                self._for(stmt)
+            case Alloc():
+                self._alloc(stmt)
+            case If():
+                self._if(stmt)
+            case Prefetch():
+                self.memory.prefetch(stmt)
+            case Intrinsic():
+                self._intrinsic(stmt)
+            case _:
+                assert_never(stmt)
+
+    # -- buffers
+
+    def _bind_arguments(self) -> None:
+        """Every pointer is loaded once, where the function begins."""
+        names = list(self.module.params)
+        if self.module.workspace.needed:
+            names.append(workspace.NAME)
+        for number, name in enumerate(names):
+            at = "%args"
+            if number:
+                at = self.b.hoisted(0, f"getelementptr i8, ptr %args, i64 {8 * number}")
+            self.memory.bind(name, self.b.hoisted(0, f"load ptr, ptr {at}, align 8"))
+
+    def _alloc(self, stmt: Alloc) -> None:
+        buffer = stmt.buffer
+        if buffer.scope is Scope.REGISTER:
+            shadowed = self.registers.tiles.get(buffer.name)
+            self.registers.tiles[buffer.name] = {}
+            if self.bindings.lane is not None:
+                self.private.add(buffer.name)
+            self.emit(stmt.body)
+            del self.registers.tiles[buffer.name]
+            if shadowed is not None:
+                self.registers.tiles[buffer.name] = shadowed
+            self._count_tiles()
+            return
+        if self.bindings.lane is not None:
+            raise CompilerError(f"{buffer.name} is allocated within a vectorized loop")
+        self.memory.bind(buffer.name, self._room(stmt))
+        self.emit(stmt.body)
+
+    def _room(self, stmt: Alloc) -> str:
+        """The pointer to an Alloc's memory: a part of the stack, or of the workspace."""
+        buffer, plan = stmt.buffer, self.module.workspace
+        if buffer.scope is Scope.LOCAL and buffer.name not in plan.per_worker:
+            size = plan.on_stack[buffer.name]
+            return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
+        base = self.memory.base(dataclasses.replace(buffer, name=workspace.NAME))
+        if buffer.scope is Scope.WORKSPACE:
+            return self.b.hoisted(
+                0, f"getelementptr i8, ptr {base}, i64 {plan.shared[buffer.name]}"
+            )
+        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {plan.slice_bytes}")
+        mine = self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {slice_at}")
+        offset = plan.shared_bytes + plan.per_worker[buffer.name]
+        return self.b.hoisted(0, f"getelementptr i8, ptr {mine}, i64 {offset}")
+
+    def _count_tiles(self) -> None:
+        self.memory.tile_vectors = self.registers.vectors
+
+    # -- stores
+
+    def _store(self, stmt: Store) -> None:
+        bindings = self.bindings
+        if bindings.lane is not None and stmt.buffer.name not in self.private:
+            reduction = split_reduction(stmt)
+            if reduction is not None and self._is_invariant(stmt):
+                op, addend = reduction
+                part = self.expressions.evaluate(addend)
+                if part.lanes == 1:
+                    part = self.b.widen(part, bindings.lanes)
+                mask = self.memory.guard
+                if bindings.active < bindings.lanes:
+                    mask = self.b.both(mask, tail_mask(bindings.lanes, bindings.active))
+                total = horizontal(self.b, op, part, mask)
+                self._store_scalar(stmt, op, total)
+                return
+        value = cast(self.b, stmt.buffer.dtype, self.expressions.evaluate(stmt.value))
+        if stmt.buffer.scope is Scope.REGISTER:
+            self._store_register(stmt, value)
+        else:
+            self.memory.store(stmt, value)
+
+    def _is_invariant(self, stmt: Store) -> bool:
+        """Whether all lanes store to the same element."""
+        if stmt.buffer.scope is Scope.REGISTER:
+            return self.expressions.register_range(stmt)[1] == 0
+        return self.memory.is_invariant(stmt)
+
+    def _store_scalar(self, stmt: Store, op: BinaryOp, total: Value) -> None:
+        """Joins a horizontal reduction with the old value of its element."""
+        guard, self.memory.guard = self.memory.guard, None
+        old = self.expressions.evaluate(Load(stmt.buffer, stmt.indices))
+        value = binary(self.b, op, old, total)
+        if stmt.buffer.scope is Scope.REGISTER:
+            first, _ = self.expressions.register_range(stmt)
+            self.registers.write(stmt.buffer.name, first, 1, value)
+        else:
+            self.memory.store(stmt, value)
+        self.memory.guard = guard
+
+    def _store_register(self, stmt: Store, value: Value) -> None:
+        first, stride = self.expressions.register_range(stmt)
+        bindings, registers, name = self.bindings, self.registers, stmt.buffer.name
+        guard = self.memory.guard
+        if name not in registers.tiles:
+            raise CompilerError(f"register buffer {name} is used outside its Alloc")
+        if bindings.lane is None or (stride == 0 and name not in self.private):
+            if value.lanes > 1:
+                raise CompilerError(f"lanes of a vectorized loop all store to one {name}")
+            registers.write(name, first, 1, value)
+            return
+        value = self.b.widen(value, bindings.lanes)
+        width = 0 if name in self.private else bindings.active
+        if stride not in (0, 1):
+            raise CompilerError(f"register buffer {name} is stored with stride {stride}")
+        if guard is not None:
+            old = registers.find(name, first, width, bindings.lanes)
+            if old is not None:
+                value = self.b.select(guard, value, old)
+        before = len(registers.tiles[name])
+        registers.write(name, first, width, value)
+        if len(registers.tiles[name]) != before:
+            self._count_tiles()
+
+    # -- loops
+
+    def _for(self, loop: For) -> None:
+        kind = loop.kind
+        if loop.extent <= 0:
+            return
+        if kind is LoopKind.VECTORIZED and loop.extent > 1:
+            self._vectorized(loop)
+        elif kind is LoopKind.UNROLLED or loop.extent == 1:
+            self._unrolled(loop)
+        elif kind is LoopKind.PARALLEL and self.outer is None:
+            self._parallel(loop)
+        else:
+            # A parallel loop within a parallel loop: every thread is busy already.
+            self._serial(loop, "0", str(loop.extent))
+
+    def _unrolled(self, loop: For) -> None:
+        constants = self.bindings.constants
+        for number in range(loop.extent):
+            constants[loop.var] = number
+            self.emit(loop.body)
+        del constants[loop.var]
+
+    def _vectorized(self, loop: For) -> None:
+        bindings = self.bindings
+        if bindings.lane is not None:
+            raise CompilerError(
+                f"vectorized loop {loop.var} stands within vectorized loop {bindings.lane}"
+            )
+        bindings.lane, bindings.active = loop.var, loop.extent
+        bindings.lanes = 1 << (loop.extent - 1).bit_length()
+        self.emit(loop.body)
+        bindings.lane, bindings.active, bindings.lanes = None, 1, 1
+
+    def _serial(self, loop: For, first: str, end: str) -> None:
+        """A loop with its test at the end: its extent is at least one."""
+        b, registers = self.b, self.registers
+        before = b.block
+        names = self.module.stored(loop.body)
+        carried = [
+            (name, number, piece)
+            for name, tile in registers.snapshot(sorted(names)).items()
+            for number, piece in tile.items()
+        ]
+        label, done = b.fresh("loop"), b.fresh("done")
+        b.put(f"br label %{label}")
+        b.start_block(label)
+        self.memory.forget()
+        variable = b.fresh(f"i.{loop.var}.")
+        phis: Lines = []
+        b.lines.append(phis)
+        scope_depth = len(b.scopes)
+        b.open_scope()
+        self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
+        results = []
+        for name, number, (value, width) in carried:
+            result = b.fresh("acc")
+            results.append(result)
+            registers.tiles[name][number] = Piece(
+                Value(f"%{result}", value.dtype, value.lanes), width
+            )
+        self.emit(loop.body)
+        for result, (name, number, (value, width)) in zip(results, carried, strict=True):
+            last = registers.find(name, number, width, value.lanes)
+            text = "poison" if last is None else last.text
+            incoming = f"[ {value.text}, %{before} ], [ {text}, %{b.block} ]"
+            phis.append(f"  %{result} = phi {value.type} {incoming}")
+        following = b.emit(f"add nuw nsw i64 %{variable}, 1")
+        phis.append(f"  %{variable} = phi i64 [ {first}, %{before} ], [ {following}, %{b.block} ]")
+        more = b.emit(f"icmp slt i64 {following}, {end}")
+        b.put(f"br i1 {more}, label %{label}, label %{done}")
+        b.close_scope()
+        del self.bindings.dynamic[loop.var]
+        b.start_block(done)
+        self.memory.forget()
+
+    def _parallel(self, loop: For) -> None:
+        """Outlines the body; here, fills the context and hands both to the pool."""
+        if self.bindings.lane is not None:
+            raise CompilerError(f"parallel loop {loop.var} stands within a vectorized loop")
+        written = self.module.stored(loop.body) & self.registers.tiles.keys()
+        if written:
+            raise CompilerError(
+                f"parallel loop {loop.var} writes outer registers {sorted(written)}"
+            )
+        body = _Emitter(self.module, self)
+        captures = Captures(self.b, self.bindings, self.memory, self.registers, body.b)
+        captures.attach(body.bindings, body.memory, body.registers)
+        body.worker, body.pool = "%worker", "null"
+        body._serial(loop, "%begin", "%end")
+        body.b.put("ret void")
+        name = self.module.next_body()
+        signature = f"define internal void @{name}(ptr %ctx, i64 %begin, i64 %end, i64 %worker)"
+        self.module.bodies.append(_definition(signature, body.b.text(), self.target))
+        context = captures.store()
+        run = self.b.hoisted(0, f"load ptr, ptr {self.pool}, align 8")
+        self.b.put(
+            f"call void {run}(ptr {self.pool}, ptr @{name}, ptr {context}, i64 {loop.extent})"
+        )
+        self.memory.forget()
+
+    # -- conditions
+
+    def _if(self, stmt: If) -> None:
+        condition = self.expressions.evaluate(stmt.condition)
+        if condition.const is not None:
+            if condition.const:
+                self.emit(stmt.then)
+            elif stmt.otherwise is not None:
+                self.emit(stmt.otherwise)
+        elif condition.lanes > 1 or self.bindings.lane is not None:
+            self._masked(condition, stmt)
+        else:
+            self._branch(condition, stmt)
+
+    def _masked(self, condition: Value, stmt: If) -> None:
+        """A condition within a vectorized loop guards each lane."""
+        memory, b = self.memory, self.b
+        outer = memory.guard
+        condition = b.widen(condition, self.bindings.lanes)
+        memory.guard = b.both(outer, condition)
+        self.emit(stmt.then)
+        if stmt.otherwise is not None:
+            memory.guard = b.both(outer, b.negate(condition))
+            self.emit(stmt.otherwise)
+        memory.guard = outer
+
+    def _branch(self, condition: Value, stmt: If) -> None:
+        b, registers = self.b, self.registers
+        names = self.module.stored(stmt)
+        then, otherwise, after = b.fresh("then"), b.fresh("else"), b.fresh("after")
+        b.put(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+        before = registers.snapshot(names)
+        ends: list[tuple[str, Tiles]] = []
+        for label, body in ((then, stmt.then), (otherwise, stmt.otherwise)):
+            registers.tiles.update({name: dict(tile) for name, tile in before.items()})
+            b.start_block(label)
+            self.memory.forget()
+            if body is not None:
+                self.emit(body)
+            ends.append((b.block, registers.snapshot(names)))
+            b.put(f"br label %{after}")
+        b.start_block(after)
+        self.memory.forget()
+        (block_a, tiles_a), (block_b, tiles_b) = ends
+        for name, tile in tiles_a.items():
+            merged = {}
+            for number, piece in tile.items():
+                other = tiles_b.get(name, {}).get(number)
+                if other is None or other.width != piece.width:
+                    continue  # written in one branch only: its content is undefined after
+                value, rival = piece.value, other.value
+                if value.text != rival.text:
+                    text = b.emit(
+                        f"phi {type_of(value.dtype, value.lanes)} "
+                        f"[ {value.text}, %{block_a} ], [ {rival.text}, %{block_b} ]"
+                    )
+                    piece = Piece(Value(text, value.dtype, value.lanes), piece.width)
+                merged[number] = piece
+            registers.tiles[name] = merged
+
+    # -- intrinsics
+
+    def _intrinsic(self, stmt: Intrinsic) -> None:
+        raise CompilerError(f"no emitter for the intrinsic {stmt.name}")

@@ -1,0 +1,210 @@
+"""Index expressions to addresses, without a pass that would tidy them up.
+
+An index is brought into linear form once a function. Variables of unrolled loops are constants at
+each iteration and end up in the constant offset; each other term is computed in the head of the
+loop that defines its variable; so an unrolled tile shares a pointer and differs by displacements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from farrier.codegen.builder import HERE, Builder
+from farrier.codegen.text import Value, literal, vector
+from farrier.ir.affine import Linear, Simplifier, combine
+from farrier.ir.expr import Binary, Buffer, Const, Expr, Load, Select, Unary, Var
+from farrier.ir.types import DType, Layout
+
+
+class Term(NamedTuple):
+    """`coefficient * text`, where `text` is an i64 defined in the scope at `depth`, or HERE."""
+
+    depth: int
+    text: str
+    coefficient: int
+
+
+class Offset(NamedTuple):
+    """`sum(terms) + const + lane * stride`; `irregular` where it is not linear in the lane."""
+
+    terms: tuple[Term, ...]
+    const: int
+    stride: int
+    irregular: bool
+
+
+class Bindings:
+    """What each loop variable is at this point of the function under construction."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, int] = {}
+        self.dynamic: dict[str, tuple[int, str]] = {}  # depth of its scope, SSA name
+        self.lane: str | None = None
+        self.lanes = 1  # physical lanes of the vectorized loop: a power of two
+        self.active = 1  # its extent
+
+
+class Indices:
+    """Evaluates index expressions under the current bindings."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        bindings: Bindings,
+        simplifier: Simplifier,
+        evaluate: Callable[[Expr], Value],
+    ) -> None:
+        self.b = builder
+        self.bindings = bindings
+        self.simplifier = simplifier
+        self._evaluate = evaluate
+        self._variables: dict[int, tuple[Expr, frozenset[str], bool]] = {}
+
+    def resolve(self, form: Linear) -> Offset:
+        """The form with the constants of unrolled loops folded in."""
+        bindings = self.bindings
+        const, stride, irregular = form.const, 0, False
+        terms: list[Term] = []
+        for atom, coefficient in form.terms.items():
+            if type(atom) is Var:
+                name = atom.name
+                known = bindings.constants.get(name)
+                if known is not None:
+                    const += coefficient * known
+                elif name == bindings.lane:
+                    stride += coefficient
+                else:
+                    depth, text = bindings.dynamic[name]
+                    terms.append(Term(depth, text, coefficient))
+                continue
+            depth, value = self._atom(atom)
+            if value is None or value.lanes > 1:
+                irregular = True
+            elif value.const is not None:
+                const += coefficient * int(value.const)
+            else:
+                terms.append(Term(depth, value.text, coefficient))
+        if len(terms) > 1:
+            terms.sort()
+        return Offset(tuple(terms), const, stride, irregular)
+
+    def pointer(self, base: str, terms: tuple[Term, ...]) -> str:
+        """`base` plus the terms, in bytes; prefixes are shared between accesses."""
+        at = base
+        for depth, text, coefficient in terms:
+            scaled = self._scaled(depth, text, coefficient)
+            instruction = f"getelementptr i8, ptr {at}, i64 {scaled}"
+            at = self.b.hoisted(depth, instruction)
+        return at
+
+    def value(self, expr: Expr) -> Value | None:
+        """An index expression as an i64 value, a vector where it depends on the lane; None where
+        it is not linear in the lane."""
+        offset = self.resolve(self.simplifier.linear(expr))
+        return None if offset.irregular else self._sum(offset)
+
+    def _sum(self, offset: Offset) -> Value:
+        total: str | None = None
+        for depth, text, coefficient in offset.terms:
+            scaled = self._scaled(depth, text, coefficient)
+            if total is None:
+                total = scaled
+            else:
+                instruction = f"add i64 {total}, {scaled}"
+                total = self.b.hoisted(depth, instruction)
+        if total is None:
+            scalar = literal(offset.const, DType.I64)
+        elif offset.const:
+            depth = offset.terms[-1].depth
+            instruction = f"add i64 {total}, {offset.const}"
+            scalar = Value(self.b.hoisted(depth, instruction), DType.I64)
+        else:
+            scalar = Value(total, DType.I64)
+        if not offset.stride:
+            return scalar
+        lanes = self.bindings.lanes
+        steps = ", ".join(f"i64 {lane * offset.stride}" for lane in range(lanes))
+        wide = self.b.widen(scalar, lanes)
+        kind = vector("i64", lanes)
+        return Value(self.b.pure(f"add {kind} {wide.text}, <{steps}>"), DType.I64, lanes)
+
+    def _scaled(self, depth: int, text: str, coefficient: int) -> str:
+        if coefficient == 1:
+            return text
+        instruction = f"mul i64 {text}, {coefficient}"
+        return self.b.hoisted(depth, instruction)
+
+    def _atom(self, atom: Expr) -> tuple[int, Value | None]:
+        """The value of what is not linear, with the depth of the scope that holds it; None where it
+        depends on the lane."""
+        names, loads = self._facts(atom)
+        bindings = self.bindings
+        if bindings.lane in names:
+            return 0, None
+        if loads:
+            value = self._evaluate(atom)
+            return HERE, value
+        depths = [bindings.dynamic[n][0] for n in names if n not in bindings.constants]
+        depth = max(depths, default=0)
+        with self.b.at_head(depth):
+            return depth, self._evaluate(atom)
+
+    def _facts(self, atom: Expr) -> tuple[frozenset[str], bool]:
+        """The variables below an atom, and whether it loads from memory."""
+        known = self._variables.get(id(atom))
+        if known is None:
+            names, loads = _variables(atom)
+            known = self._variables[id(atom)] = (atom, names, loads)
+        return known[1], known[2]
+
+
+def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
+    match expr:
+        case Var(name):
+            return frozenset((name,)), False
+        case Load(_, indices):
+            return frozenset().union(*(_variables(i)[0] for i in indices)), True
+        case Binary(_, left, right):
+            parts = [_variables(left), _variables(right)]
+        case Select(condition, then, otherwise):
+            parts = [_variables(condition), _variables(then), _variables(otherwise)]
+        case Const():
+            return frozenset(), False
+        case Unary(_, operand):
+            return _variables(operand)
+        case _:
+            parts = [_variables(expr.operand)] if hasattr(expr, "operand") else []
+    return frozenset().union(*(p[0] for p in parts)), any(p[1] for p in parts)
+
+
+def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -> Linear:
+    """The offset of an element in bytes, by the layout of its buffer."""
+    forms = [simplifier.linear(i) for i in indices]
+    layout = buffer.layout
+    if layout is None:
+        layout = Layout.plain(len(buffer.shape))
+    total = Linear({}, 0)
+    stride = buffer.dtype.nbytes
+    extents = layout.physical_shape(buffer.shape)
+    for dim, extent in zip(reversed(layout.dims), reversed(extents), strict=True):
+        form = forms[dim.axis]
+        before = layout.halo_of(dim.axis)[0]
+        part = Linear(form.terms, form.const + before) if before else form
+        if dim.div > 1:
+            part = simplifier.divide(part, dim.div)
+        if dim.mod:
+            part = simplifier.remainder(part, dim.mod)
+        total = combine(total, part, stride)
+        stride *= extent
+    return total
+
+
+def flatten_logical(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -> Linear:
+    """The number of an element in row-major order, whatever the layout: the key of a register."""
+    total = Linear({}, 0)
+    stride = 1
+    for extent, position in zip(reversed(buffer.shape), reversed(indices), strict=True):
+        total = combine(total, simplifier.linear(position), stride)
+        stride *= extent
+    return total

@@ -1,0 +1,272 @@
+"""Loads and stores: one element, a vector of consecutive elements, or lane by lane.
+
+The `guard` is a condition under which memory may be touched, for a load in the branch of a Select
+and for a store under a condition on the lane. It becomes a mask of a vector access, and the choice
+of a harmless address (the buffer's first element) for a scalar one.
+"""
+
+from __future__ import annotations
+
+from farrier.codegen.arithmetic import from_memory, to_memory
+from farrier.codegen.builder import Builder
+from farrier.codegen.indices import Bindings, Indices, Offset, flatten
+from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
+from farrier.errors import CompilerError
+from farrier.ir.affine import Linear
+from farrier.ir.expr import Buffer, Expr, Load
+from farrier.ir.loop import Prefetch, Store
+from farrier.ir.types import DType
+
+# Vector registers that are left to temporaries, besides register tiles and remembered loads.
+_SPARE_REGISTERS = 3
+
+
+class Memory:
+    """Accesses of one function under construction."""
+
+    def __init__(
+        self, builder: Builder, bindings: Bindings, indices: Indices, registers: int
+    ) -> None:
+        self.b = builder
+        self.bindings = bindings
+        self.indices = indices
+        self.guard: Value | None = None
+        self.tile_vectors = 0  # registers that register tiles take
+        self._registers = registers
+        self._forms: dict[int, tuple[object, Linear]] = {}
+        self.bases: dict[str, str] = {}
+        # Loads of this basic block, the least recently used first. No more are remembered than the
+        # register tiles leave room for: a value that is kept is a register that is taken.
+        self._recent: dict[tuple[object, ...], Value] = {}
+
+    def bind(self, name: str, pointer: str) -> None:
+        """Says where a buffer begins."""
+        self.bases[name] = pointer
+        self.forget(name)
+
+    def base(self, buffer: Buffer) -> str:
+        try:
+            return self.bases[buffer.name]
+        except KeyError:
+            raise CompilerError(f"buffer {buffer.name} is used outside its Alloc") from None
+
+    def forget(self, name: str | None = None) -> None:
+        """Drops remembered loads, of one buffer or all: at a store, and where a block starts."""
+        if name is None:
+            self._recent.clear()
+        elif self._recent:
+            for key in [key for key in self._recent if key[0] == name]:
+                del self._recent[key]
+
+    def load(self, node: Load) -> Value:
+        """The value of a Load from memory, a scalar where it is the same in every lane."""
+        buffer = node.buffer
+        offset = self.indices.resolve(self._form(node))
+        if offset.irregular:
+            return self._gather(node)
+        pointer = self.indices.pointer(self.base(buffer), offset.terms)
+        guard = self.guard
+        key = (buffer.name, pointer, offset.const, offset.stride, guard and guard.text)
+        value = self._recent.pop(key, None)
+        if value is None:
+            value = self._load(buffer, pointer, offset)
+            room = self._registers - self.tile_vectors - _SPARE_REGISTERS
+            if len(self._recent) >= max(room, 1):
+                del self._recent[next(iter(self._recent))]
+        self._recent[key] = value
+        return value
+
+    def store(self, node: Store, value: Value) -> None:
+        """Stores a value of the buffer's dtype, in a vectorized loop one element a lane."""
+        buffer = node.buffer
+        offset = self.indices.resolve(self._form(node))
+        size = buffer.dtype.nbytes
+        lanes = self.bindings.lanes if self.bindings.lane is not None else 1
+        if lanes > 1 and not offset.irregular and offset.stride == 0:
+            if value.lanes > 1 or (self.guard is not None and self.guard.lanes > 1):
+                raise CompilerError(f"lanes of a vectorized loop all store to one {buffer.name}")
+            lanes = 1
+        value = self.b.widen(value, lanes)
+        if offset.irregular or (lanes > 1 and offset.stride != size):
+            self._scatter(node, value)
+        else:
+            pointer = self._at(buffer, offset)
+            mask = self._mask(lanes)
+            text = to_memory(self.b, value)
+            kind = memory_type(buffer.dtype, lanes)
+            if mask is None:
+                self.b.put(f"store {kind} {text}, ptr {pointer}, align {size}")
+            else:
+                self._masked_store(kind, text, pointer, size, f"{mask.type} {mask.text}")
+        self.forget(buffer.name)
+
+    def is_invariant(self, node: Store) -> bool:
+        """Whether the address is the same in every lane."""
+        offset = self.indices.resolve(self._form(node))
+        return not offset.irregular and offset.stride == 0
+
+    def prefetch(self, node: Prefetch) -> None:
+        """A hint to fetch a cache line, the first lane's in a vectorized loop."""
+        form = flatten(node.buffer, node.indices, self.indices.simplifier)
+        offset = self.indices.resolve(form)
+        if offset.irregular:
+            return
+        self.b.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        locality = {1: 3, 2: 2, 3: 1}[node.level]
+        pointer = self._at(node.buffer, offset)
+        self.b.put(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
+
+    def address(self, buffer: Buffer, position: tuple[Expr, ...]) -> str:
+        """The pointer to one element, for a tensor intrinsic."""
+        return self._at(
+            buffer, self.indices.resolve(flatten(buffer, position, self.indices.simplifier))
+        )
+
+    def _form(self, node: Load | Store) -> Linear:
+        known = self._forms.get(id(node))
+        if known is None:
+            form = flatten(node.buffer, node.indices, self.indices.simplifier)
+            known = self._forms[id(node)] = (node, form)
+        return known[1]
+
+    def _at(self, buffer: Buffer, offset: Offset, extra: int = 0) -> str:
+        pointer = self.indices.pointer(self.base(buffer), offset.terms)
+        return self._displaced(pointer, offset.const + extra)
+
+    def _displaced(self, pointer: str, const: int) -> str:
+        return self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {const}") if const else pointer
+
+    def _load(self, buffer: Buffer, pointer: str, offset: Offset) -> Value:
+        size = buffer.dtype.nbytes
+        lanes = self.bindings.lanes
+        if self.bindings.lane is None or offset.stride == 0:
+            return self._scalar(buffer, self._displaced(pointer, offset.const))
+        mask = self._mask(lanes)
+        at = self._displaced(pointer, offset.const)
+        if offset.stride == size:
+            return self._vector(buffer, at, mask)
+        if offset.stride == 2 * size and mask is None and buffer.dtype is not DType.BOOL:
+            return self._every_other(buffer, at, lanes)
+        return self._collect(
+            buffer,
+            [
+                self._displaced(pointer, offset.const + lane * offset.stride)
+                for lane in range(self.bindings.active)
+            ],
+        )
+
+    def _scalar(self, buffer: Buffer, pointer: str, lane: int | None = None) -> Value:
+        """One element; where the guard fails, the buffer's first instead."""
+        guard = self.guard
+        if guard is not None:
+            if guard.lanes > 1 and lane is not None:
+                condition = self.b.pure(f"extractelement {guard.type} {guard.text}, i64 {lane}")
+            elif guard.lanes > 1:
+                kind = f"i{guard.lanes}"
+                bits = self.b.pure(f"bitcast {guard.type} {guard.text} to {kind}")
+                condition = self.b.pure(f"icmp ne {kind} {bits}, 0")
+            else:
+                condition = guard.text
+            first = self.base(buffer)
+            pointer = self.b.pure(f"select i1 {condition}, ptr {pointer}, ptr {first}")
+        kind = memory_type(buffer.dtype)
+        text = self.b.emit(f"load {kind}, ptr {pointer}, align {buffer.dtype.nbytes}")
+        return from_memory(self.b, text, buffer.dtype, 1)
+
+    def _vector(self, buffer: Buffer, pointer: str, mask: Value | None) -> Value:
+        lanes, size = self.bindings.lanes, buffer.dtype.nbytes
+        kind = memory_type(buffer.dtype, lanes)
+        if mask is None:
+            text = self.b.emit(f"load {kind}, ptr {pointer}, align {size}")
+        else:
+            name = f"llvm.masked.load.{suffix(kind)}.p0"
+            self.b.declarations.add(f"declare {kind} @{name}(ptr, {mask.type}, {kind})")
+            text = self.b.emit(
+                f"call {kind} @{name}(ptr align {size} {pointer}, "
+                f"{mask.type} {mask.text}, {kind} zeroinitializer)"
+            )
+        return from_memory(self.b, text, buffer.dtype, lanes)
+
+    def _every_other(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
+        """Elements 0, 2, 4, …: two vectors, the second ending at the last element that is wanted,
+        and a shuffle; nothing beyond it is touched."""
+        size = buffer.dtype.nbytes
+        kind = memory_type(buffer.dtype, lanes)
+        low = self.b.emit(f"load {kind}, ptr {pointer}, align {size}")
+        last = self._displaced(pointer, (lanes - 1) * size)
+        high = self.b.emit(f"load {kind}, ptr {last}, align {size}")
+        chosen = [2 * n if 2 * n < lanes else 2 * n + 1 for n in range(lanes)]
+        order = ", ".join(f"i32 {n}" for n in chosen)
+        text = self.b.pure(
+            f"shufflevector {kind} {low}, {kind} {high}, {vector('i32', lanes)} <{order}>"
+        )
+        return from_memory(self.b, text, buffer.dtype, lanes)
+
+    def _collect(self, buffer: Buffer, pointers: list[str]) -> Value:
+        """One element a lane, from its own address."""
+        lanes = self.bindings.lanes
+        kind = type_of(buffer.dtype, lanes)
+        total = "poison"
+        for lane, pointer in enumerate(pointers):
+            element = self._scalar(buffer, pointer, lane)
+            total = self.b.pure(
+                f"insertelement {kind} {total}, {element.type} {element.text}, i64 {lane}"
+            )
+        return Value(total, buffer.dtype, lanes)
+
+    def _gather(self, node: Load) -> Value:
+        return self._collect(node.buffer, self._lane_pointers(node))
+
+    def _lane_pointers(self, node: Load | Store) -> list[str]:
+        """The address of each lane, found with the lane variable as a constant."""
+        bindings = self.bindings
+        lane = bindings.lane
+        assert lane is not None
+        pointers = []
+        bindings.lane = None
+        try:
+            for number in range(bindings.active):
+                bindings.constants[lane] = number
+                pointers.append(self._at(node.buffer, self.indices.resolve(self._form(node))))
+        finally:
+            del bindings.constants[lane]
+            bindings.lane = lane
+        return pointers
+
+    def _scatter(self, node: Store, value: Value) -> None:
+        """Stores lane by lane, under a guard as masked vectors of one."""
+        buffer = node.buffer
+        kind, size = memory_type(buffer.dtype), buffer.dtype.nbytes
+        for lane, pointer in enumerate(self._lane_pointers(node)):
+            text = self.b.pure(f"extractelement {value.type} {value.text}, i64 {lane}")
+            element = to_memory(self.b, Value(text, value.dtype))
+            if self.guard is None:
+                self.b.put(f"store {kind} {element}, ptr {pointer}, align {size}")
+                continue
+            guard = self.b.widen(self.guard, self.bindings.lanes)
+            bit = self.b.pure(f"extractelement {guard.type} {guard.text}, i64 {lane}")
+            one = f"<1 x {kind}>"
+            single = self.b.pure(f"insertelement {one} poison, {kind} {element}, i64 0")
+            mask = self.b.pure(f"insertelement <1 x i1> poison, i1 {bit}, i64 0")
+            self._masked_store(one, single, pointer, size, f"<1 x i1> {mask}")
+
+    def _masked_store(self, kind: str, text: str, pointer: str, size: int, mask: str) -> None:
+        mask_type = mask[: mask.index(">") + 1]
+        name = f"llvm.masked.store.{suffix(kind)}.p0"
+        self.b.declarations.add(f"declare void @{name}({kind}, ptr, {mask_type})")
+        self.b.put(f"call void @{name}({kind} {text}, ptr align {size} {pointer}, {mask})")
+
+    def _mask(self, lanes: int) -> Value | None:
+        """Which lanes may touch memory: those within the loop's extent and the guard."""
+        if lanes == 1:
+            return None if self.guard is None else self.guard
+        guard = None if self.guard is None else self.b.widen(self.guard, lanes)
+        if self.bindings.active == lanes:
+            return guard
+        return self.b.both(guard, tail_mask(lanes, self.bindings.active))
+
+
+def tail_mask(lanes: int, active: int) -> Value:
+    """The first `active` lanes."""
+    bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
+    return Value(f"<{bits}>", DType.BOOL, lanes)

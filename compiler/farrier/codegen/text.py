@@ -1,0 +1,92 @@
+"""Names of LLVM's types, and literals of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from typing import NamedTuple
+
+from farrier.ir.types import DType
+
+# How a value is held in a register. Half precision is computed in f32 and rounded when stored.
+_IN_REGISTER = {
+    DType.F16: "float", DType.BF16: "float", DType.F32: "float", DType.F64: "double",
+    DType.I8: "i8", DType.U8: "i8", DType.I16: "i16", DType.U16: "i16",
+    DType.I32: "i32", DType.U32: "i32", DType.I64: "i64", DType.U64: "i64", DType.BOOL: "i1",
+}  # fmt: skip
+_IN_MEMORY = {**_IN_REGISTER, DType.F16: "half", DType.BF16: "i16", DType.BOOL: "i8"}
+_SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+
+
+class Value(NamedTuple):
+    """An SSA value or a literal: `text` is what instructions name it by.
+
+    `lanes` 1 is a scalar, which stands for every lane of a vectorized loop. `const` is the number
+    that a literal holds in each lane.
+    """
+
+    text: str
+    dtype: DType
+    lanes: int = 1
+    const: int | float | bool | None = None
+
+    @property
+    def type(self) -> str:
+        return type_of(self.dtype, self.lanes)
+
+
+def vector(element: str, lanes: int) -> str:
+    """`lanes` elements of an LLVM type; one element is a scalar."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+@functools.cache
+def type_of(dtype: DType, lanes: int = 1) -> str:
+    """The LLVM type that holds `lanes` elements in a register."""
+    return vector(_IN_REGISTER[dtype], lanes)
+
+
+@functools.cache
+def memory_type(dtype: DType, lanes: int = 1) -> str:
+    """The LLVM type of `lanes` elements in memory."""
+    return vector(_IN_MEMORY[dtype], lanes)
+
+
+@functools.cache
+def suffix(type_name: str) -> str:
+    """How an intrinsic's name spells a type: `v16f32` for `<16 x float>`."""
+    if type_name.startswith("<"):
+        lanes, _, element = type_name[1:-1].partition(" x ")
+        return f"v{lanes}{suffix(element)}"
+    return _SUFFIX.get(type_name, type_name)
+
+
+def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
+    """A constant of `dtype` in every lane, as a value."""
+    scalar = _scalar(value, math.copysign(1, value), dtype)
+    if lanes == 1:
+        return Value(scalar, dtype, 1, value)
+    return Value(f"splat ({_IN_REGISTER[dtype]} {scalar})", dtype, lanes, value)
+
+
+@functools.cache
+def _scalar(value: int | float | bool, _sign: float, dtype: DType) -> str:
+    # `_sign` keeps 0.0 and -0.0 apart in the cache.
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        bits = 8 * dtype.nbytes
+        wrapped = int(value) & ((1 << bits) - 1)
+        return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+    return float_literal(float(value), double=dtype is DType.F64)
+
+
+def float_literal(value: float, *, double: bool = False) -> str:
+    """A floating literal, as the hexadecimal bits of a double that LLVM asks for."""
+    if not double:
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"

@@ -1,0 +1,62 @@
+"""Where the Allocs of a function live: on the stack, or in the kernel's workspace argument.
+
+The workspace begins with the WORKSPACE buffers, which all threads share; behind them each worker
+has a slice for its LOCAL buffers that are too large for a stack. Offsets are multiples of 64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Alloc, Function
+from farrier.ir.walk import walk
+
+NAME = "workspace!"  # no buffer can have this name
+
+_ALIGNMENT = 64
+_STACK_BYTES = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkspacePlan:
+    """Bytes by buffer name. Allocs of one name in different branches share their place."""
+
+    on_stack: dict[str, int]  # name -> size
+    shared: dict[str, int]  # name -> offset in the shared part
+    shared_bytes: int
+    per_worker: dict[str, int]  # name -> offset in a worker's slice
+    slice_bytes: int
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.shared or self.per_worker)
+
+
+def plan(function: Function) -> WorkspacePlan:
+    """Where each Alloc of the function goes."""
+    sizes: dict[Scope, dict[str, int]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
+    for node in walk(function.body):
+        if isinstance(node, Alloc) and node.buffer.scope in sizes:
+            largest = sizes[node.buffer.scope]
+            nbytes = -(-max(node.buffer.nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+            largest[node.buffer.name] = max(largest.get(node.buffer.name, 0), nbytes)
+    large = {n: size for n, size in sizes[Scope.LOCAL].items() if size > _STACK_BYTES}
+    shared, shared_bytes = _stack_up(sizes[Scope.WORKSPACE])
+    per_worker, slice_bytes = _stack_up(large)
+    on_stack = {n: size for n, size in sizes[Scope.LOCAL].items() if n not in large}
+    return WorkspacePlan(on_stack, shared, shared_bytes, per_worker, slice_bytes)
+
+
+def workspace_bytes(function: Function, threads: int = 1) -> int:
+    """Bytes of the workspace argument when run by `threads` threads; 0 where it takes none."""
+    made = plan(function)
+    return made.shared_bytes + threads * made.slice_bytes
+
+
+def _stack_up(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+    offsets, end = {}, 0
+    for name, size in sizes.items():
+        offsets[name] = end
+        end += size
+    return offsets, end
