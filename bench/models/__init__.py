@@ -1,8 +1,12 @@
-"""Models to measure: seeded generators of well-known networks, and trained ones from packages.
+"""Models to test and measure with: seeded random weights, no framework, no network.
 
-The generators give the operator patterns of torch's exporter at opset 17, with random weights scaled
-so that activations keep their magnitude, and random batch-norm statistics, so that folding proves
-something.
+    build("resnet18")                       the bytes of an ONNX model
+    build("bert_base", layers=2, tokens=32) a smaller variant
+    rapidocr("rec")                         the path of a trained model, out of a PyPI wheel
+
+The graphs have the operators that torch's exporter writes at opset 17, batch normalization left
+apart and with random statistics, so that folding it proves something. Weights are scaled such that
+activations stay near one.
 """
 
 from __future__ import annotations
@@ -10,21 +14,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.models import bert, mobilenet, resnet, vit
+from bench.models.bert import bert_base
+from bench.models.mobilenet import mobilenet_v2
+from bench.models.resnet import resnet18, resnet50
+from bench.models.vit import vit_b16
 from bench.models.wheel import rapidocr
 
 __all__ = ["NAMES", "build", "rapidocr"]
 
 _BUILDERS: dict[str, Callable[..., bytes]] = {
-    "resnet18": resnet.resnet18,
-    "resnet50": resnet.resnet50,
-    "mobilenet_v2": mobilenet.mobilenet_v2,
-    "bert_base": bert.bert,
-    "vit_b16": vit.vit,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "mobilenet_v2": mobilenet_v2,
+    "bert_base": bert_base,
+    "vit_b16": vit_b16,
 }
 NAMES = tuple(_BUILDERS)
 
 
 def build(name: str, seed: int = 0, **overrides: Any) -> bytes:
-    """The ONNX bytes of a model of `NAMES`; `overrides` are its generator's parameters."""
+    """The model `name` as ONNX bytes, the same for the same seed; `overrides` are its sizes.
+
+    Raises KeyError for a name that is none of NAMES.
+    """
     return _BUILDERS[name](seed=seed, **overrides)

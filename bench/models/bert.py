@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., 2018, arXiv:1810.04805): the encoder with its embeddings and pooler."""
+"""BERT (Devlin et al., arXiv:1810.04805)."""
 
 from __future__ import annotations
 
@@ -7,45 +7,66 @@ from onnx import TensorProto
 
 from bench.models.writer import Writer
 
-_EPSILON = 1e-12
-_MASKED = float(np.finfo(np.float32).min)
 
-
-def bert(
-    seed: int = 0,
+def bert_base(
+    seed: int,
+    *,
     batch: int = 1,
     tokens: int = 128,
     layers: int = 12,
     width: int = 768,
     heads: int = 12,
+    intermediate: int | None = None,
     vocabulary: int = 30522,
 ) -> bytes:
-    """Inputs `input_ids`, `attention_mask`, `token_type_ids` i64[batch, tokens]; outputs
-    `last_hidden_state` f32[batch, tokens, width] and `pooler_output` f32[batch, width]."""
+    """The encoder with its pooler, as transformers' eager attention is exported.
+
+    Inputs `input_ids`, `attention_mask`, `token_type_ids` i64[batch, tokens]; outputs
+    `last_hidden_state` f32[batch, tokens, width], `pooler_output` f32[batch, width].
+    """
     w = Writer("bert", seed)
-    ids, attention, kinds = (
-        w.input(name, (batch, tokens), TensorProto.INT64)
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    words = w.node("Gather", w.normal(vocabulary, width, fan_in=1), ids, axis=0)
-    types = w.node("Gather", w.normal(2, width, fan_in=4), kinds, axis=0)
-    x = w.node("Add", w.node("Add", words, types), w.normal(1, tokens, width, fan_in=4))
-    x = w.layer_norm(x, width, _EPSILON)
-    mask = _additive_mask(w, attention)
+    ids = w.input("input_ids", (batch, tokens), TensorProto.INT64)
+    mask = w.input("attention_mask", (batch, tokens), TensorProto.INT64)
+    types = w.input("token_type_ids", (batch, tokens), TensorProto.INT64)
+    x = w.op("Gather", w.normal((vocabulary, width), 0.6), ids)
+    x = w.op("Add", x, w.op("Gather", w.normal((2, width), 0.6), types))
+    positions = w.weight(np.arange(tokens, dtype=np.int64).reshape(1, tokens))
+    x = w.op("Add", x, w.op("Gather", w.normal((512, width), 0.6), positions))
+    bias = _mask_bias(w, mask, batch, tokens)
+    x = w.layer_norm(x, width, 1e-12)
     for _ in range(layers):
-        y = w.attention(x, width, heads, batch, tokens, mask)
-        x = w.layer_norm(w.node("Add", y, x), width, _EPSILON)
-        y = w.linear(w.gelu(w.linear(x, width, 4 * width)), 4 * width, width)
-        x = w.layer_norm(w.node("Add", y, x), width, _EPSILON)
-    first = w.node("Gather", x, w.weight(np.int64(0)), axis=1)
-    weight, bias = w.normal(width, width, fan_in=width), w.normal(width, fan_in=width)
-    pooled = w.node("Tanh", w.node("Gemm", first, weight, bias, transB=1))
-    shapes = {"last_hidden_state": (batch, tokens, width), "pooler_output": (batch, width)}
-    return w.finish(shapes, [x, pooled])
+        attended = w.linear(_attention(w, x, bias, batch, tokens, width, heads), width, width)
+        x = w.layer_norm(w.op("Add", attended, x), width, 1e-12)
+        inner = intermediate or 4 * width
+        y = w.linear(w.gelu(w.linear(x, width, inner)), inner, width)
+        x = w.layer_norm(w.op("Add", y, x), width, 1e-12)
+    first = w.op("Gather", x, w.constant(0, np.int64), axis=1)
+    pooled = w.op("Tanh", w.gemm(first, width, width))
+    w.output(x, "last_hidden_state", (batch, tokens, width))
+    w.output(pooled, "pooler_output", (batch, width))
+    return w.finish()
 
 
-def _additive_mask(w: Writer, attention: str) -> str:
-    """0 where a token counts and the lowest float where it does not, [batch, 1, 1, tokens]."""
-    wide = w.node("Unsqueeze", attention, w.ints(1, 2))
-    inverted = w.node("Sub", w.scalar(1.0), w.node("Cast", wide, to=TensorProto.FLOAT))
-    return w.node("Mul", inverted, w.scalar(_MASKED))
+def _mask_bias(w: Writer, mask: str, batch: int, tokens: int) -> str:
+    """[batch, tokens] of 0 and 1 → [batch, 1, tokens, tokens] of lowest f32 and 0."""
+    for axis in (1, 2):
+        mask = w.op("Unsqueeze", mask, w.constant([axis], np.int64))
+    mask = w.op("Expand", mask, w.shape((batch, 1, tokens, tokens)))
+    masked = w.op("Sub", w.constant(1.0), w.op("Cast", mask, to=TensorProto.FLOAT))
+    lowest = w.constant(np.finfo(np.float32).min)
+    return w.op("Where", w.op("Cast", masked, to=TensorProto.BOOL), lowest, masked)
+
+
+def _attention(
+    w: Writer, x: str, bias: str, batch: int, tokens: int, width: int, heads: int
+) -> str:
+    """Scaled dot-product attention in separate projections, heads by Reshape and Transpose."""
+    split = (batch, tokens, heads, width // heads)
+    query, key, value = (w.reshape(w.linear(x, width, width), split) for _ in range(3))
+    query = w.op("Transpose", query, perm=[0, 2, 1, 3])
+    key = w.op("Transpose", key, perm=[0, 2, 3, 1])
+    value = w.op("Transpose", value, perm=[0, 2, 1, 3])
+    scores = w.op("Mul", w.op("MatMul", query, key), w.constant((width // heads) ** -0.5))
+    weights = w.op("Softmax", w.op("Add", scores, bias), axis=-1)
+    mixed = w.op("Transpose", w.op("MatMul", weights, value), perm=[0, 2, 1, 3])
+    return w.reshape(mixed, (batch, tokens, width))

@@ -1,67 +1,69 @@
-"""ResNet-18 and ResNet-50 (He et al., 2015, arXiv:1512.03385; strides as in torchvision)."""
+"""ResNet-18 and ResNet-50 (He et al., arXiv:1512.03385), with torchvision's strides (v1.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bench.models.writer import Writer
 
-_WIDTHS = (64, 128, 256, 512)
+_RESIDUAL_GAIN = 0.2  # of a block's last normalization, so that sums of blocks stay near one
 
 
-def resnet18(seed: int = 0, batch: int = 1, size: int = 224, classes: int = 1000) -> bytes:
+def resnet18(
+    seed: int, *, batch: int = 1, size: int = 224, width: int = 64, classes: int = 1000
+) -> bytes:
     """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes]."""
-    return _resnet("resnet18", (2, 2, 2, 2), False, seed, batch, size, classes)
+    return _resnet("resnet18", seed, (2, 2, 2, 2), False, batch, size, width, classes)
 
 
-def resnet50(seed: int = 0, batch: int = 1, size: int = 224, classes: int = 1000) -> bytes:
+def resnet50(
+    seed: int, *, batch: int = 1, size: int = 224, width: int = 64, classes: int = 1000
+) -> bytes:
     """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes]."""
-    return _resnet("resnet50", (3, 4, 6, 3), True, seed, batch, size, classes)
+    return _resnet("resnet50", seed, (3, 4, 6, 3), True, batch, size, width, classes)
 
 
 def _resnet(
     name: str,
-    depths: Sequence[int],
-    bottleneck: bool,
     seed: int,
+    depths: tuple[int, ...],
+    bottleneck: bool,
     batch: int,
     size: int,
+    width: int,
     classes: int,
 ) -> bytes:
     w = Writer(name, seed)
     x = w.input("x", (batch, 3, size, size))
-    x = _conv_norm_relu(w, x, 3, 64, 7, 2)
-    x = w.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    channels, expansion = 64, 4 if bottleneck else 1
-    for stage, (width, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+    x = w.op("Relu", w.batch_norm(w.conv(x, 3, width, 7, stride=2), width))
+    x = w.op(
+        "MaxPool",
+        x,
+        ceil_mode=0,
+        dilations=[1, 1],
+        kernel_shape=[3, 3],
+        pads=[1, 1, 1, 1],
+        strides=[2, 2],
+    )
+    channels, expansion = width, 4 if bottleneck else 1
+    for stage, depth in enumerate(depths):
+        inner = width << stage
         for block in range(depth):
             stride = 2 if stage and not block else 1
-            x = _block(w, x, channels, width, width * expansion, stride, bottleneck)
-            channels = width * expansion
-    x = w.node("Flatten", w.node("GlobalAveragePool", x), axis=1)
-    weight = w.normal(classes, channels, fan_in=channels)
-    bias = w.normal(classes, fan_in=channels)
-    logits = w.node("Gemm", x, weight, bias, transB=1)
-    return w.finish({"logits": (batch, classes)}, [logits])
+            y = _branch(w, x, channels, inner, stride, bottleneck)
+            if stride > 1 or channels != inner * expansion:
+                x = w.conv(x, channels, inner * expansion, 1, stride=stride)
+                x = w.batch_norm(x, inner * expansion, 0.5)
+            channels = inner * expansion
+            x = w.op("Relu", w.op("Add", y, x))
+    x = w.op("Flatten", w.op("GlobalAveragePool", x), axis=1)
+    w.output(w.gemm(x, channels, classes), "logits", (batch, classes))
+    return w.finish()
 
 
-def _block(
-    w: Writer, x: str, inputs: int, width: int, outputs: int, stride: int, bottleneck: bool
-) -> str:
-    """One residual block; the sum is halved in variance by the norm that each branch ends with."""
-    if bottleneck:
-        y = _conv_norm_relu(w, x, inputs, width, 1)
-        y = _conv_norm_relu(w, y, width, width, 3, stride)
-        y = w.batch_norm(w.conv(y, width, outputs, 1), outputs)
-    else:
-        y = _conv_norm_relu(w, x, inputs, width, 3, stride)
-        y = w.batch_norm(w.conv(y, width, outputs, 3), outputs)
-    if stride != 1 or inputs != outputs:
-        x = w.batch_norm(w.conv(x, inputs, outputs, 1, stride), outputs)
-    return w.node("Relu", w.node("Add", y, x))
-
-
-def _conv_norm_relu(
-    w: Writer, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1
-) -> str:
-    return w.node("Relu", w.batch_norm(w.conv(x, inputs, outputs, kernel, stride), outputs))
+def _branch(w: Writer, x: str, channels: int, inner: int, stride: int, bottleneck: bool) -> str:
+    """The residual branch of one block."""
+    if not bottleneck:
+        x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 3, stride=stride), inner))
+        return w.batch_norm(w.conv(x, inner, inner, 3), inner, _RESIDUAL_GAIN)
+    x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 1), inner))
+    x = w.op("Relu", w.batch_norm(w.conv(x, inner, inner, 3, stride=stride), inner))
+    return w.batch_norm(w.conv(x, inner, 4 * inner, 1), 4 * inner, _RESIDUAL_GAIN)

@@ -1,16 +1,17 @@
-"""ViT-B/16 (Dosovitskiy et al., 2020, arXiv:2010.11929)."""
+"""ViT-B/16 (Dosovitskiy et al., arXiv:2010.11929)."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from bench.models.writer import Writer
 
-_EPSILON = 1e-6
 
-
-def vit(
-    seed: int = 0,
+def vit_b16(
+    seed: int,
+    *,
     batch: int = 1,
     size: int = 224,
     patch: int = 16,
@@ -19,25 +20,59 @@ def vit(
     heads: int = 12,
     classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes]."""
+    """The classifier, as torchvision's is exported: attention of torch.nn.MultiheadAttention.
+
+    Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes].
+    """
     w = Writer("vit", seed)
-    image = w.input("x", (batch, 3, size, size))
-    kernel = w.normal(width, 3, patch, patch, fan_in=3 * patch * patch)
-    bias = w.normal(width, fan_in=width)
-    patches = w.node("Conv", image, kernel, bias, kernel_shape=[patch] * 2, strides=[patch] * 2)
-    count = (size // patch) ** 2
-    x = w.node("Transpose", w.node("Reshape", patches, w.ints(batch, width, count)), perm=[0, 2, 1])
-    token = w.node("Expand", w.normal(1, 1, width, fan_in=4), w.ints(batch, 1, width))
-    x = w.node("Concat", token, x, axis=1)
-    tokens = count + 1
-    x = w.node("Add", x, w.normal(1, tokens, width, fan_in=4))
+    x = w.input("x", (batch, 3, size, size))
+    side = size // patch
+    weight = w.normal((width, 3, patch, patch), math.sqrt(1 / (3 * patch * patch)))
+    x = w.op(
+        "Conv",
+        x,
+        weight,
+        w.normal((width,), 0.1),
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[patch, patch],
+        pads=[0, 0, 0, 0],
+        strides=[patch, patch],
+    )
+    x = w.op("Transpose", w.reshape(x, (batch, width, side * side)), perm=[0, 2, 1])
+    token = w.op("Expand", w.normal((1, 1, width), 1.0), w.shape((batch, 1, width)))
+    tokens = side * side + 1
+    x = w.op("Concat", token, x, axis=1)
+    x = w.op("Add", x, w.normal((1, tokens, width), 0.5))
     for _ in range(layers):
-        y = w.attention(w.layer_norm(x, width, _EPSILON), width, heads, batch, tokens)
-        x = w.node("Add", y, x)
-        y = w.layer_norm(x, width, _EPSILON)
-        y = w.linear(w.gelu(w.linear(y, width, 4 * width)), 4 * width, width)
-        x = w.node("Add", y, x)
-    x = w.layer_norm(x, width, _EPSILON)
-    first = w.node("Gather", x, w.weight(np.int64(0)), axis=1)
-    weight, bias = w.normal(classes, width, fan_in=width), w.normal(classes, fan_in=width)
-    return w.finish({"logits": (batch, classes)}, [w.node("Gemm", first, weight, bias, transB=1)])
+        y = _packed_attention(w, w.layer_norm(x, width, 1e-6), batch, tokens, width, heads)
+        x = w.op("Add", y, x)
+        y = w.gelu(w.linear(w.layer_norm(x, width, 1e-6), width, 4 * width))
+        y = w.linear(y, 4 * width, width)
+        x = w.op("Add", x, y)
+    first = w.op("Gather", w.layer_norm(x, width, 1e-6), w.constant(0, np.int64), axis=1)
+    w.output(w.gemm(first, width, classes), "logits", (batch, classes))
+    return w.finish()
+
+
+def _packed_attention(w: Writer, x: str, batch: int, tokens: int, width: int, heads: int) -> str:
+    """Attention with one packed projection, sequence first, heads folded into the batch."""
+    head = width // heads
+    x = w.op("Transpose", x, perm=[1, 0, 2])
+    packed = w.reshape(w.linear(x, width, 3 * width), (tokens, batch, 3, width))
+    packed = w.op("Unsqueeze", packed, w.constant([0], np.int64))
+    packed = w.op("Transpose", packed, perm=[3, 1, 2, 0, 4])
+    packed = w.op("Squeeze", packed, w.constant([-2], np.int64))
+    parts = [w.op("Gather", packed, w.constant(i, np.int64), axis=0) for i in range(3)]
+    parts = [
+        w.op("Transpose", w.reshape(part, (tokens, batch * heads, head)), perm=[1, 0, 2])
+        for part in parts
+    ]
+    query, key, value = (w.reshape(part, (batch, heads, tokens, head)) for part in parts)
+    root = w.op("Sqrt", w.constant(1 / math.sqrt(head)))
+    key = w.op("Transpose", key, perm=[0, 1, 3, 2])
+    scores = w.op("MatMul", w.op("Mul", query, root), w.op("Mul", key, root))
+    mixed = w.op("MatMul", w.op("Softmax", scores, axis=-1), value)
+    mixed = w.op("Transpose", mixed, perm=[2, 0, 1, 3])
+    rows = w.gemm(w.reshape(mixed, (tokens * batch, width)), width, width)
+    return w.op("Transpose", w.reshape(rows, (tokens, batch, width)), perm=[1, 0, 2])
