@@ -31,6 +31,7 @@ from farrier_device.sandbox import SandboxError
 log = logging.getLogger(__name__)
 
 _TERMINATED = 128 + signal.SIGTERM
+_GLANCE_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,7 +125,8 @@ def _until_done(agent: Agent) -> int:
     }
     worker = threading.Thread(target=work, name="farrier-agent")
     worker.start()
-    done.wait()
+    while not done.wait(_GLANCE_S):
+        pass  # a signal that comes just before the wait is handled after it
     worker.join()
     for number, handler in previous.items():
         signal.signal(number, handler)

@@ -85,8 +85,8 @@ class Candidate:
 class TimingPolicy:
     """How to time each candidate of a batch.
 
-    One untimed call (checked against `expected`, as the last one is again), `warmup` more, then calls
-    timed one by one until both `min_repeats` calls and `min_time_s` seconds (with the flushes
+    One untimed call (checked against `expected`, as the last one is again), `warmup` more, then
+    calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (with the flushes
     between them) are reached, or `max_repeats` calls. Fewer if `timeout_s` would pass, but one.
     """
 

@@ -109,5 +109,7 @@ class Candidates:
 
 
 def _affordable(deadline: float, call_s: float) -> int:
-    """Calls of `call_s` that still end before the deadline."""
-    return int((deadline - time.monotonic()) / max(call_s, 1e-9))
+    """How many calls of `call_s` to make in one go: those that fill half of the time left, as the
+    machine may slow down meanwhile, or the one that fits."""
+    fitting = int((deadline - time.monotonic()) / max(call_s, 1e-9))
+    return min(fitting, max(1, fitting // 2))

@@ -115,7 +115,7 @@ class TestVerdicts:
         assert time.monotonic() - begin < 4
 
     def test_slow_candidate_ends_with_few_samples(self, runner, folder, library, doubling):
-        policy = dataclasses.replace(QUICK, min_repeats=50, timeout_s=2.5)
+        policy = dataclasses.replace(QUICK, min_repeats=50, timeout_s=3.5)
         request = request_of(folder, library, doubling.candidate("slow"), policy=policy)
         (only,) = runner.measure(request, folder).results
         assert only.status is Status.OK, only.message
