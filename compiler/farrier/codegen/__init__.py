@@ -1,1 +1,19 @@
+"""Loop functions → LLVM text → objects → one shared library, which needs nothing but a CPU."""
 
+from farrier.codegen.batch import compile_functions
+from farrier.codegen.emit import emit_function
+from farrier.codegen.entry import emit_entry
+from farrier.codegen.link import link
+from farrier.codegen.llvm import compile_text
+from farrier.codegen.support import support_object
+from farrier.codegen.workspace import workspace_bytes
+
+__all__ = [
+    "compile_functions",
+    "compile_text",
+    "emit_entry",
+    "emit_function",
+    "link",
+    "support_object",
+    "workspace_bytes",
+]
