@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.expr import Buffer, Load, Scope, Var
-from farrier.ir.loop import Alloc, Block, For, Function, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
 from farrier.ir.substitute import Substitution
 from farrier.schedule.accesses import writes
 from farrier.schedule.nest import (
@@ -53,11 +53,18 @@ def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
         found = {loop.var for loop in loops(stmt)}
         if writes(stmt) != {name} or not all(var.startswith(f"{name}_") for var in found):
             nest.fail(f"{name} is not written by its own nests alone")
-    last = stores(nests[-1], name)
-    if len(last) != 1 or not all(isinstance(index, Var) for index in last[0].indices):
-        nest.fail(f"{name} is not written at plain loop variables: cache_write before you split")
+    extents = {loop.var: loop.extent for stmt in nests for loop in loops(stmt)}
+    shapes = set()
+    for store in (store for stmt in nests for store in stores(stmt, name)):
+        points = [index.name for index in store.indices if isinstance(index, Var)]
+        if len(set(points)) != len(store.indices) or not set(points) <= extents.keys():
+            nest.fail(f"{name} is not written at its own loops: cache_write before you schedule")
+        shapes.add(tuple(extents[var] for var in points))
+    conditional = any(isinstance(s, If) for stmt in nests for s in walk_stmts(stmt))
+    if conditional or len(shapes) > 1:
+        nest.fail(f"the nests of {name} do not cover it alike")
     nest.require_new(*(_renamed(loop.var, name, new) for s in nests for loop in loops(s)))
-    return path or (body,), nests, last[0].buffer
+    return path or (body,), nests, stores(nests[-1], name)[0].buffer
 
 
 def _computes(stmt: Stmt, name: str) -> bool:
