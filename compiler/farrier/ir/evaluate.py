@@ -1,0 +1,216 @@
+"""Runs a tensor program in numpy, a stage at a time: the meaning of a kernel before any schedule.
+
+Strict where code generation relies on it: operands have one dtype; a load outside a buffer
+and its zero halo is an error unless a Select guards it; a halo reads as zero. Reductions run in the
+order of their axes, a slab of `_SLAB` points at a time, so that large programs fit in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.errors import CompilerError
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    ReduceOp,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.special import convert, erf
+from farrier.ir.tensor import Program, Stage
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_SLAB = 1 << 22
+
+
+def evaluate(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The program's outputs by buffer name; `inputs` are logical arrays by buffer name.
+
+    Raises CompilerError for an input of another shape or dtype, for operands of two dtypes, and for
+    an unguarded load out of bounds.
+    """
+    arrays: dict[str, Array] = {}
+    for buffer in program.inputs:
+        given = inputs[buffer.name]
+        if given.shape != buffer.shape or given.dtype != buffer.dtype.numpy:
+            raise CompilerError(
+                f"{program.name}: input {buffer.name} is {buffer.dtype}{list(buffer.shape)}, "
+                f"given {given.dtype}{list(given.shape)}"
+            )
+        arrays[buffer.name] = given
+    with np.errstate(all="ignore"):
+        for stage in program.stages:
+            arrays[stage.buffer.name] = _run_stage(stage, arrays)
+    return {buffer.name: arrays[buffer.name] for buffer in program.outputs}
+
+
+def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
+    shape, dtype = stage.buffer.shape, stage.buffer.dtype.numpy
+    rank, body = len(shape), stage.body
+    if not isinstance(body, Reduce):
+        here = _Point(stage, arrays, _open_axes(stage.axes, rank))
+        return np.ascontiguousarray(np.broadcast_to(here.value(body), shape).astype(dtype))
+    total = np.full(shape, body.op.identity(stage.buffer.dtype).value, dtype)
+    for fixed, open_axes in _slabs(body.axes, math.prod(shape)):
+        width = rank + len(open_axes)
+        variables = _open_axes((*stage.axes, *open_axes), width)
+        variables |= {name: np.int64(at) for name, at in fixed.items()}
+        here = _Point(stage, arrays, variables)
+        extents = tuple(axis.extent for axis in open_axes)
+        part = np.broadcast_to(here.value(body.body), (*shape, *extents))
+        joined = _REDUCERS[body.op](part, axis=tuple(range(rank, width)), dtype=dtype)
+        total = _BINARY[body.op.binary](total, joined).astype(dtype, copy=False)
+    return total
+
+
+def _open_axes(axes: tuple[Axis, ...], rank: int) -> dict[str, Any]:
+    """Every index of every axis, each along its own dimension of `rank`."""
+    variables: dict[str, Any] = {}
+    for position, axis in enumerate(axes):
+        shape = [1] * rank
+        shape[position] = axis.extent
+        variables[axis.name] = np.arange(axis.extent, dtype=np.int64).reshape(shape)
+    return variables
+
+
+def _slabs(
+    axes: tuple[Axis, ...], points: int
+) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
+    """Cuts a reduction up: outer axes are fixed one by one until the rest fits in a slab."""
+    cut = 0
+    while cut < len(axes) and points * math.prod(a.extent for a in axes[cut:]) > _SLAB:
+        cut += 1
+    outer, inner = axes[:cut], axes[cut:]
+    for index in np.ndindex(*(axis.extent for axis in outer)):
+        yield {axis.name: at for axis, at in zip(outer, index, strict=True)}, inner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Point:
+    """Evaluates expressions at all points of a stage at once; arrays broadcast against each other.
+
+    `mask` says at which points the value is wanted: guarded loads look only there."""
+
+    stage: Stage
+    arrays: Mapping[str, Array]
+    variables: Mapping[str, Any]
+    mask: Any = True
+
+    def value(self, expr: Expr) -> Any:
+        match expr:
+            case Const(value, dtype):
+                return np.asarray(value, dtype.numpy)
+            case Var(name):
+                return self.variables[name]
+            case Load():
+                return self._load(expr)
+            case Unary(op, operand):
+                return _UNARY[op](self.value(operand))
+            case Binary(op, left, right):
+                return self._binary(op, self.value(left), self.value(right))
+            case Select(condition, then, otherwise):
+                chosen = self.value(condition)
+                taken = dataclasses.replace(self, mask=self.mask & chosen)
+                passed = dataclasses.replace(self, mask=self.mask & ~chosen)
+                return np.where(chosen, taken.value(then), passed.value(otherwise))
+            case Cast(dtype, operand):
+                return convert(np.asarray(self.value(operand)), dtype)
+            case Reduce():
+                raise CompilerError(f"stage {self.stage.buffer.name} reduces below its root")
+            case _:
+                assert_never(expr)
+
+    def _binary(self, op: BinaryOp, left: Any, right: Any) -> Any:
+        if left.dtype != right.dtype:
+            raise CompilerError(
+                f"stage {self.stage.buffer.name}: {op} of {left.dtype} and {right.dtype}"
+            )
+        return _BINARY[op](left, right)
+
+    def _load(self, load: Load) -> Any:
+        buffer, data = load.buffer, self.arrays[load.buffer.name]
+        inside: Any = True
+        clipped = []
+        for axis, index in enumerate(load.indices):
+            at, extent = self.value(index), buffer.shape[axis]
+            before, after = buffer.layout.halo_of(axis) if buffer.layout else (0, 0)
+            if np.any(self.mask & ((at < -before) | (at >= extent + after))):
+                raise CompilerError(
+                    f"stage {self.stage.buffer.name} reads {buffer.name} at {np.min(at)}.."
+                    f"{np.max(at)} along axis {axis} of {extent} with halo {before}, {after}"
+                )
+            if np.min(at, initial=0) < 0 or np.max(at, initial=0) >= extent:
+                inside = inside & (at >= 0) & (at < extent)
+                at = np.clip(at, 0, extent - 1)
+            clipped.append(at)
+        found = data[tuple(clipped)]
+        return found if inside is True else np.where(inside, found, data.dtype.type(0))
+
+
+def _divide(left: Any, right: Any) -> Any:
+    return left // right if np.asarray(left).dtype.kind in "iu" else left / right
+
+
+_UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
+    UnaryOp.NEG: np.negative,
+    UnaryOp.ABS: np.abs,
+    UnaryOp.EXP: np.exp,
+    UnaryOp.LOG: np.log,
+    UnaryOp.SQRT: np.sqrt,
+    UnaryOp.ERF: erf,
+    UnaryOp.TANH: np.tanh,
+    UnaryOp.FLOOR: np.floor,
+    UnaryOp.CEIL: np.ceil,
+    UnaryOp.ROUND: np.rint,
+    UnaryOp.NOT: np.logical_not,
+    UnaryOp.SIN: np.sin,
+    UnaryOp.COS: np.cos,
+}
+_BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
+    BinaryOp.ADD: np.add,
+    BinaryOp.SUB: np.subtract,
+    BinaryOp.MUL: np.multiply,
+    BinaryOp.DIV: _divide,
+    BinaryOp.MOD: np.mod,
+    BinaryOp.MIN: np.minimum,
+    BinaryOp.MAX: np.maximum,
+    BinaryOp.POW: np.power,
+    BinaryOp.LT: np.less,
+    BinaryOp.LE: np.less_equal,
+    BinaryOp.EQ: np.equal,
+    BinaryOp.NE: np.not_equal,
+    BinaryOp.AND: np.logical_and,
+    BinaryOp.OR: np.logical_or,
+}
+
+
+def _summed(part: Array, axis: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return np.asarray(np.sum(part, axis=axis, dtype=dtype))
+
+
+def _multiplied(part: Array, axis: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return np.asarray(np.prod(part, axis=axis, dtype=dtype))
+
+
+_REDUCERS: dict[ReduceOp, Callable[..., Array]] = {
+    ReduceOp.SUM: _summed,
+    ReduceOp.PROD: _multiplied,
+    ReduceOp.MAX: lambda part, axis, dtype: np.asarray(np.max(part, axis=axis)),
+    ReduceOp.MIN: lambda part, axis, dtype: np.asarray(np.min(part, axis=axis)),
+}
