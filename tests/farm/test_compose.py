@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import metadata
+import tomllib
 from pathlib import Path
 
 from farrier_farm.settings import variables
@@ -22,10 +22,11 @@ def test_every_variable_is_a_setting() -> None:
 def test_every_command_is_a_verb() -> None:
     commands = re.findall(r"command: (?:>-\n\s+)?(farrier\S* ?.*)", TEXT)
     verbs = {shlex.split(command)[1] for command in commands if command.startswith("farrier ")}
-    installed = {entry.name for entry in metadata.entry_points(group="farrier.commands")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert verbs == {"serve", "broker", "worker"}
-    assert verbs <= installed
+    assert verbs <= set(project["entry-points"]["farrier.commands"])
     assert any(command.startswith("farrier-device ") for command in commands)
+    assert "farrier-device" in project["scripts"]
 
 
 def test_every_secret_is_declared_and_made_in_the_comment() -> None:
