@@ -135,7 +135,9 @@ def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, .
         return lookup(node.op).infer(types, known, dict(node.attrs))
     except KeyError:
         raise _error(node, "no operator has this name") from None
-    except (Mismatch, NotStatic, NotSupported) as error:
+    except NotStatic:  # before constants are folded; the types are the importer's word
+        return tuple(value.type for value in node.outputs)
+    except (Mismatch, NotSupported) as error:
         raise _error(node, str(error)) from error
 
 

@@ -1,0 +1,34 @@
+"""Every pass does to the `before:` of its docstring what its `after:` shows."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+
+import pytest
+from graph_tools import AVX512, assert_same_results
+
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.verify import verify
+from farrier.passes import ORDER, PASSES
+
+
+@pytest.mark.parametrize("name", sorted(PASSES))
+def test_the_docstring_is_true(name):
+    module = importlib.import_module(f"farrier.passes.{name.replace('-', '_')}")
+    documented = getattr(module, name.replace("-", "_"))
+    found = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(documented), re.DOTALL)
+    before, after = (textwrap.dedent(part).strip() + "\n" for part in found.groups())
+    graph = parse_ir(before)
+    verify(graph)
+    result = PASSES[name](graph, AVX512)
+    verify(result)
+    assert print_ir(result) == after
+    assert_same_results(graph, result)
+
+
+def test_the_order_holds_every_pass():
+    assert set(ORDER) == set(PASSES)

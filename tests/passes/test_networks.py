@@ -1,0 +1,158 @@
+"""Random networks go through all passes: results stay, no node is lost or computed twice."""
+
+from __future__ import annotations
+
+import numpy as np
+from graph_tools import (
+    AVX512,
+    NetworkBuilder,
+    assert_same_results,
+    computing_nodes,
+    image_networks,
+)
+from hypothesis import HealthCheck, given, settings
+
+from farrier.ir.verify import verify
+from farrier.ops import Kind, lookup
+from farrier.passes import PASSES, optimize, plan_memory
+from farrier.passes.plan_memory import Segment
+
+_PATIENT = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@_PATIENT
+@given(image_networks())
+def test_optimization_keeps_results(graph):
+    verify(graph)
+    result = optimize(graph, AVX512)
+    assert_same_results(graph, result, tolerance=1e-4)
+    assert [v.name for v in result.outputs] == [v.name for v in graph.outputs]
+    for node in result.nodes:
+        assert node.op == "Fused" or lookup(node.op).kind is Kind.VIEW
+
+
+@_PATIENT
+@given(image_networks())
+def test_layouts_never_change_results(graph):
+    result = PASSES["assign-layouts"](graph, AVX512)
+    verify(result)
+    assert_same_results(graph, result, tolerance=0)
+    for value in (*result.inputs, *result.outputs):
+        assert value.type.layout is None
+
+
+@_PATIENT
+@given(image_networks())
+def test_fusion_neither_drops_nor_repeats_nodes(graph):
+    graph = PASSES["eliminate-dead-code"](graph, AVX512)
+    result = PASSES["fuse"](graph, AVX512)
+    verify(result)
+    copies = [v.name for v in result.outputs if v not in graph.outputs]
+    found = [name for name in computing_nodes(result) if name not in copies]
+    renamed = {name.removesuffix("_copy") for name in found}
+    assert renamed == set(computing_nodes(graph))
+    assert len(found) - len(computing_nodes(graph)) == sum(name.endswith("_copy") for name in found)
+    assert_same_results(graph, result, tolerance=0)
+
+
+@_PATIENT
+@given(image_networks())
+def test_a_kernel_has_one_contraction_or_reduction(graph):
+    for node in PASSES["fuse"](graph, AVX512).nodes:
+        if node.op == "Fused":
+            kinds = [lookup(inner.op).kind for inner in node.regions[0].nodes]
+            assert sum(kind in (Kind.CONTRACTION, Kind.REDUCTION) for kind in kinds) <= 1
+
+
+@_PATIENT
+@given(image_networks())
+def test_optimized_networks_fit_their_memory_plan(graph):
+    """Kernels run in the planned memory, writing garbage into what the plan calls free."""
+    result = optimize(graph, AVX512)
+    plan = plan_memory(result)
+    alive: dict[str, tuple[int, int]] = {}
+    last = {}
+    for step, node in enumerate(result.nodes):
+        for value in node.inputs:
+            last[value.name] = step
+    for step, node in enumerate(result.nodes):
+        if node.op == "Fused":
+            for value in node.outputs:
+                place = plan.places[value.name]
+                if place.segment is Segment.WORKSPACE:
+                    assert place.offset % 64 == 0
+                    start, end = place.offset, place.offset + value.type.nbytes
+                    assert end <= plan.workspace_bytes
+                    for other, (a, b) in alive.items():
+                        assert end <= a or b <= start, f"{value.name} overwrites {other}"
+                    alive[value.name] = (start, end)
+        else:
+            assert plan.places[node.outputs[0].name] == plan.places[node.inputs[0].name]
+        views = {n.outputs[0].name: n.inputs[0].name for n in result.nodes if n.op != "Fused"}
+        for name in list(alive):
+            users = {name} | {v for v in views if _root(v, views) == name}
+            if max((last.get(user, -1) for user in users), default=-1) <= step:
+                del alive[name]
+    assert plan.lower_bound <= plan.workspace_bytes
+
+
+def _root(name, views):
+    while name in views:
+        name = views[name]
+    return name
+
+
+def test_a_residual_network():
+    """The whole of a residual block is two kernels, and no relayout stands between blocks."""
+    net = NetworkBuilder(0)
+    x = net.input(1, 3, 12, 12)
+    stem = net.add("Relu", net.batch_norm(net.conv(x, 32, bias=False)))
+    for _ in range(2):
+        inner = net.add("Relu", net.batch_norm(net.conv(stem, 32, bias=False)))
+        sum_ = net.add("Add", net.batch_norm(net.conv(inner, 32, bias=False)), stem)
+        stem = net.add("Relu", sum_)
+    pooled = net.add("Flatten", net.add("GlobalAveragePool", stem), axis=1)
+    y = net.add("Gemm", pooled, net.weight(10, 32), net.weight(10), transB=1)
+    graph = net.graph(y)
+    result = optimize(graph, AVX512)
+    assert_same_results(graph, result, tolerance=1e-4)
+    assert [node.regions[0].name if node.regions else node.op for node in result.nodes] == [
+        "conv_relu",
+        "conv_relu",
+        "conv_add_relu",
+        "conv_relu",
+        "conv_add_relu",
+        "globalaveragepool",
+        "Reshape",
+        "matmul_add",
+    ]
+
+
+def test_an_attention_layer():
+    net = NetworkBuilder(1)
+    x, mask = net.input(1, 8, 32), net.input(1, 1, 1, 8)
+    heads = []
+    for _ in range(3):
+        rows = net.add("Add", net.add("MatMul", x, net.weight(32, 32)), net.weight(32))
+        shape = net.array(np.array([1, 8, 4, 8], np.int64))
+        heads.append(net.add("Transpose", net.add("Reshape", rows, shape), perm=(0, 2, 1, 3)))
+    q, k, v = heads
+    scores = net.add("MatMul", q, net.add("Transpose", k, perm=(0, 1, 3, 2)))
+    scaled = net.add("Div", scores, net.array(np.array(8.0, np.float32)))
+    weights = net.add("Softmax", net.add("Add", scaled, mask), axis=-1)
+    mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=(0, 2, 1, 3))
+    flat = net.add("Reshape", mixed, net.array(np.array([1, 8, 32], np.int64)))
+    projected = net.add("Add", net.add("MatMul", flat, net.weight(32, 32)), net.weight(32))
+    y = net.add("LayerNormalization", net.add("Add", projected, x), net.weight(32), net.weight(32))
+    graph = net.graph(y)
+    result = optimize(graph, AVX512)
+    assert_same_results(graph, result, tolerance=1e-4)
+    names = [node.regions[0].name for node in result.nodes if node.op == "Fused"]
+    assert names.count("matmul_mul_add") == 1  # scores, scaled and masked
+    assert names.count("matmul_add_add") == 1  # the projection, with bias and residual
+    assert names.count("transpose") == 4  # two transposes of k became one
+    assert len(names) == 3 + 4 + 1 + 1 + 1 + 1 + 1
