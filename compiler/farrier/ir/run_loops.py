@@ -1,8 +1,8 @@
 """Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
-The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats is
-that of float64. Every index is checked against the memory of its dimension; memory that nobody wrote
-is NaN; iterations of parallel loops run backwards, so that a wrong `parallel` shows.
+The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
+is that of float64. Every index is checked against the memory of its dimension; memory that nobody
+wrote is NaN; iterations of parallel loops run backwards, so that a wrong `parallel` shows.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ from farrier.ir.types import DType, Layout
 
 
 def run_loops(
-    function: Function, inputs: Mapping[str, npt.NDArray[Any]]
+    function: Function, inputs: Mapping[str, npt.NDArray[Any]], *, packed: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
-    """Calls the function on logical arrays; returns the logical arrays of the parameters that are not
-    among `inputs`, by name. Raises CompilerError where it reads or writes outside a buffer."""
+    """Calls the function on logical arrays; returns the arrays of the parameters that are not among
+    `inputs` by name: logical ones, or with `packed` their memory in its physical shape.
+
+    Raises CompilerError where the function reads or writes outside a buffer.
+    """
     memory: dict[str, list[Any]] = {}
     for buffer in function.params:
         if buffer.name in inputs:
@@ -63,13 +66,14 @@ def run_loops(
         namespace["run"](memory)
     except IndexError as error:
         raise CompilerError(f"{function.name}: {error}") from error
-    return {
-        buffer.name: _layout(buffer).unpack(
-            np.array(memory[buffer.name], buffer.dtype.numpy), buffer.shape
-        )
-        for buffer in function.params
-        if buffer.name not in inputs
-    }
+    outputs = {}
+    for buffer in function.params:
+        if buffer.name not in inputs:
+            layout = _layout(buffer)
+            flat = np.array(memory[buffer.name], buffer.dtype.numpy)
+            physical = flat.reshape(layout.physical_shape(buffer.shape))
+            outputs[buffer.name] = physical if packed else layout.unpack(flat, buffer.shape)
+    return outputs
 
 
 def _layout(buffer: Buffer) -> Layout:

@@ -117,6 +117,8 @@ def _covered(nest: Nest, producers: list[Stmt], name: str) -> tuple[int, ...]:
 def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
     """All that reads the buffer stands within the loop, and what the producers read stays as it is."""
     name = alloc.buffer.name
+    if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
+        nest.fail(f"{loop.var} is one of the loops that compute {name}")
     needed = {a.buffer.name for producer in producers for a in accesses(producer)} - {name}
     for stmt in outermost_block(alloc.body):
         if any(stmt is producer for producer in producers):
