@@ -109,6 +109,9 @@ class _Import:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._values[name].type.static_shape
 
+    def dtype(self, name: str) -> DType:
+        return self._values[name].type.dtype
+
     def data(self, name: str) -> npt.NDArray[Any] | None:
         return self._data.get(self._values[name].name) if name else None
 

@@ -1,9 +1,10 @@
-"""How large a model may be."""
+"""Which models are read, and how large they may be."""
 
 from __future__ import annotations
 
+DOMAINS = ("", "ai.onnx")  # two spellings of ONNX's own domain
 OLDEST_OPSET = 7  # the first with numpy's broadcasting
-NEWEST_OPSET = 27
+NEWEST_OPSET = 28
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 MAX_TENSOR_BYTES = 1 << 31  # one value, computed or constant

@@ -6,9 +6,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from farrier.errors import InvalidModelError
-from farrier.importer.limits import MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
-
-DOMAINS = ("", "ai.onnx")  # two spellings of ONNX's own domain
+from farrier.importer.limits import DOMAINS, MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
+from farrier.importer.upgrade import READABLE
+from farrier.ops import names
 
 
 def parse(data: bytes) -> onnx.ModelProto:
@@ -29,9 +29,7 @@ def parse(data: bytes) -> onnx.ModelProto:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
     opset(model)
     _refuse_external_data(model.graph)
-    if model.functions:
-        model = _inline(model)
-    return model
+    return _inline(model)
 
 
 def opset(model: onnx.ModelProto) -> int:
@@ -68,9 +66,27 @@ def _refuse_external_data(graph: onnx.GraphProto) -> None:
 
 
 def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with bodies in place of calls: of its own functions, and of those that ONNX defines
+    for operators that Farrier does not know (Attention, RotaryEmbedding, …)."""
     from onnx import inliner
 
+    if model.functions:
+        try:
+            model = inliner.inline_local_functions(model)
+        except Exception as error:  # the inliner is native code and raises what it likes
+            raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
+    unknown = _unknown(model)
+    if not unknown:
+        return model
     try:
-        return inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner is native code and raises what it likes
-        raise InvalidModelError(f"the local functions cannot be inlined: {error}") from error
+        expanded = inliner.inline_selected_functions(model, unknown, inline_schema_functions=True)
+    except Exception:  # as above; the operators are then reported as unknown
+        return model
+    return model if _unknown(expanded) else expanded
+
+
+def _unknown(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """Domain and name of the operators that Farrier does not know."""
+    known = names() | READABLE
+    used = {(node.domain, node.op_type) for node in model.graph.node}
+    return sorted((d, op) for d, op in used if d not in DOMAINS or op not in known)

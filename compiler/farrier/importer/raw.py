@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from farrier.errors import InvalidModelError
-from farrier.importer.parse import DOMAINS
+from farrier.importer.limits import DOMAINS
 from farrier.importer.tensors import to_array
 
 

@@ -32,6 +32,9 @@ class Scope(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a value defined so far."""
 
+    def dtype(self, name: str) -> DType:
+        """The element type of a value defined so far."""
+
     def data(self, name: str) -> npt.NDArray[Any] | None:
         """The value of a constant, None for what is known only at run time."""
 
@@ -183,6 +186,18 @@ def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
+def _cast_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    attrs = {"to": str(scope.dtype(node.inputs[1]))}
+    return [RawNode("Cast", node.inputs[:1], node.outputs, attrs, node.origin)]
+
+
+def _concat(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Leaves out what adds no elements."""
+    full = [name for name in node.inputs if 0 not in scope.shape(name)]
+    node.inputs = full or node.inputs[:1]
+    return [node]
+
+
 def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """The value is a tensor in ONNX; Farrier's attributes hold an element and its type."""
     value = node.attrs.pop("value", np.zeros(1, np.float32))
@@ -230,6 +245,8 @@ _UPGRADES: dict[str, Upgrade] = {
     "BatchNormalization": _batch_normalization,
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
+    "CastLike": _cast_like,
+    "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
 }

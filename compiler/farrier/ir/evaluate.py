@@ -65,7 +65,7 @@ def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
     rank, body = len(shape), stage.body
     if not isinstance(body, Reduce):
         here = _Point(stage, arrays, _open_axes(stage.axes, rank))
-        return np.ascontiguousarray(np.broadcast_to(here.value(body), shape).astype(dtype))
+        return np.broadcast_to(here.value(body), shape).astype(dtype, order="C")
     total = np.full(shape, body.op.identity(stage.buffer.dtype).value, dtype)
     for fixed, open_axes in _slabs(body.axes, math.prod(shape)):
         width = rank + len(open_axes)

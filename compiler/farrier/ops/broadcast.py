@@ -16,6 +16,7 @@ from farrier.ops.scalar import (
     cast,
     either,
     equal,
+    floor,
     maximum,
     minimum,
     number,
@@ -63,7 +64,8 @@ def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
 def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
     if x.dtype.is_float:
-        return x - y * truncate(x / y)
+        quotient = x / y
+        return x - y * (truncate(quotient) if attrs.get("fmod", 0) else floor(quotient))
     divisor, zero, minus_one = _safe_divisor(x, y)
     result = remainder(x, divisor)
     if attrs.get("fmod", 0) and x.dtype.is_signed:
@@ -75,13 +77,6 @@ def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 
 def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
     return np.asarray(np.fmod(x, y) if attrs.get("fmod", 0) else np.mod(x, y))
-
-
-def _mod_dtype(types: Types, attrs: Attrs) -> DType:
-    dtype = first_dtype(types, attrs)
-    if dtype.is_float and not attrs.get("fmod", 0):
-        raise Mismatch(f"Mod of {dtype} needs fmod=1")
-    return dtype
 
 
 def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
@@ -129,7 +124,7 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise("Sub", lambda attrs, x, y: x - y, lambda attrs, x, y: x - y),
     pointwise("Mul", lambda attrs, x, y: x * y, lambda attrs, x, y: x * y),
     pointwise("Div", _div, _np_div),
-    pointwise("Mod", _mod, _np_mod, result=_mod_dtype),
+    pointwise("Mod", _mod, _np_mod),
     pointwise("Pow", _pow, _np_pow, result=_base_dtype),
     pointwise(
         "Min",

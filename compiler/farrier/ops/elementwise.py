@@ -10,7 +10,7 @@ from farrier.ir.expr import UnaryOp
 from farrier.ir.special import convert
 from farrier.ir.special import erf as numpy_erf
 from farrier.ir.types import DType
-from farrier.ops.operator import Array, Attrs, Operator, Types, required
+from farrier.ops.operator import Array, Attrs, Operator, Types
 from farrier.ops.pointwise import pointwise
 from farrier.ops.scalar import Scalar, cast, exp, log, sqrt, unary, unequal, where
 
@@ -32,10 +32,6 @@ def _target(types: Types, attrs: Attrs) -> DType:
 def _convert(attrs: Attrs, x: Scalar) -> Scalar:
     dtype = DType(str(attrs["to"]))
     return unequal(x, 0) if dtype is DType.BOOL and x.dtype is not dtype else cast(x, dtype)
-
-
-def _convert_like(attrs: Attrs, x: Scalar, like: Scalar) -> Scalar:
-    return _convert({"to": like.dtype}, x)
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -60,10 +56,4 @@ OPERATORS: tuple[Operator, ...] = (
     # Zero and NaN are their own sign.
     _function("Sign", lambda x: where(x > 0, x * 0 + 1, where(x < 0, x * 0 - 1, x)), np.sign),
     pointwise("Cast", _convert, lambda attrs, x: convert(x, DType(attrs["to"])), result=_target),
-    pointwise(
-        "CastLike",
-        _convert_like,
-        lambda attrs, x, like: convert(x, DType.from_numpy(like.dtype)),
-        result=lambda types, attrs: required(types, 1).dtype,
-    ),
 )

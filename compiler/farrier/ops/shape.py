@@ -180,7 +180,7 @@ def _transpose_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[
 
 def _transpose_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    return (np.ascontiguousarray(x.transpose(_permutation(attrs, x.ndim))),)
+    return (x.transpose(_permutation(attrs, x.ndim)).copy(),)
 
 
 def _transpose_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -283,18 +283,23 @@ def _to_depth_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
 def _to_depth_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, b = present(arrays, 0), int(attrs["blocksize"])  # type: ignore[arg-type]
     n, c, h, w = x.shape
-    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    depth_first = attrs.get("mode", "DCR") == "DCR"
+    order = (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)
+    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
     return (parts.reshape(n, c * b * b, h // b, w // b),)
 
 
 def _to_depth_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, b = builder.operand(node, inputs, 0), int(node.attr("blocksize"))
 
+    depth_first = node.attr("mode", "DCR") == "DCR"
+
     def body(n: Expr, c: Expr, y: Expr, x_: Expr) -> Scalar:
-        offset = e.floordiv(c, x.shape[1])
+        offset = e.floordiv(c, x.shape[1]) if depth_first else e.mod(c, b * b)
+        channel = e.mod(c, x.shape[1]) if depth_first else e.floordiv(c, b * b)
         row = e.add(e.mul(y, b), e.floordiv(offset, b))
         column = e.add(e.mul(x_, b), e.mod(offset, b))
-        return x(n, e.mod(c, x.shape[1]), row, column)
+        return x(n, channel, row, column)
 
     return (builder.output(node, body, hint="space_to_depth"),)
 
