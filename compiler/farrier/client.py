@@ -56,7 +56,7 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 60.0
 # The server comments on an idle event stream every 15 s, so silence of this long is a dead link.
 STREAM_TIMEOUT_S = 45.0
-# How long a transfer or a watch outlives a server that is away, counted from its last progress.
+# How long a transfer or a watch outlives a server that went away.
 PATIENCE_S = 60.0
 UPLOAD_CHUNK = 8 << 20  # bytes
 DOWNLOAD_CHUNK = 1 << 20  # bytes
@@ -237,11 +237,11 @@ class Client:
         patience = _Patience(self._patience_s)
         while True:
             try:
-                for event_id, data in self._events(job_id, last_id):
+                for event_id, data in self._events(job_id, last_id, patience):
                     last_id = event_id
-                    patience.renew()
                     update = _update(data)
-                    yield update
+                    if update is not None:
+                        yield update
                     if isinstance(update, StateChanged) and update.final:
                         return
                 # A server that shuts down ends its streams; the next one carries on.
@@ -364,7 +364,7 @@ class Client:
                 raise self._error(response)
             yield response
 
-    def _events(self, job_id: str, last_id: str) -> Iterator[tuple[str, Any]]:
+    def _events(self, job_id: str, last_id: str, patience: _Patience) -> Iterator[tuple[str, Any]]:
         """(id, data) of each of the job's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
         if last_id:
@@ -372,6 +372,7 @@ class Client:
         with self._stream(f"{_job_path(job_id)}/events", headers, STREAM_TIMEOUT_S) as response:
             fields: dict[str, str] = {}
             for line in response.iter_lines():
+                patience.renew()  # a comment is a sign of life, too
                 if line:
                     name, _, value = line.partition(":")
                     fields[name] = value.removeprefix(" ")
@@ -415,7 +416,8 @@ class _LostAnswerError(ServiceError):
 
 
 class _Patience:
-    """Decides how long to put up with failures: `seconds` from the last `renew`, none before it."""
+    """How long to put up with failures: for `seconds` after the first in a row, where something had
+    worked before; not at all where nothing had."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -424,12 +426,14 @@ class _Patience:
 
     def renew(self) -> None:
         """Something worked."""
-        self._until = time.monotonic() + self._seconds
+        self._until = float("inf")
         self._failures = 0
 
     def sleep_or_raise(self, error: FarrierError) -> None:
         """Sleeps longer after each failure in a row (0.1 s to 3 s); raises it when time is up."""
-        if time.monotonic() >= self._until:
+        now = time.monotonic()
+        self._until = min(self._until, now + self._seconds)
+        if now >= self._until:
             raise error
         time.sleep(min(0.1 * 2**self._failures, 3.0) * random.uniform(0.5, 1.0))
         self._failures += 1
@@ -492,7 +496,11 @@ def _job(raw: Mapping[str, Any]) -> Job:
     return job
 
 
-def _update(data: Mapping[str, Any]) -> Update:
-    if data["kind"] == "state":
-        return StateChanged(data["state"], data.get("error"))
-    return progress.from_dict(dict(data))
+def _update(data: Mapping[str, Any]) -> Update | None:
+    """None for a kind of event that only a newer SDK knows."""
+    try:
+        if data["kind"] == "state":
+            return StateChanged(data["state"], data.get("error"))
+        return progress.from_dict(dict(data))
+    except (KeyError, TypeError):
+        return None
