@@ -15,7 +15,7 @@ from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
 from farrier_farm.settings import Settings
 
-_LOOK_S = 2.0  # between two looks at whether a device is still there
+_LOOK_S = 1.0  # between two looks at whether a device is still there
 
 
 class FarmRunner:

@@ -1,0 +1,151 @@
+"""The compiler's runner on the farm, with devices that take batches in threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from farrier.errors import CancelledError, ConflictError, NoDeviceError
+from farrier.options import CompileOptions
+from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
+from farrier_farm.farm import Farm
+from farrier_farm.measurements import Batch
+from farrier_farm.runner import FarmRunner
+
+LIBRARY = b"\x7fELF of a batch"
+DIGEST = hashlib.sha256(LIBRARY).hexdigest()
+
+
+@pytest.fixture
+def device_thread(farm: Farm, connect_device) -> Iterator[Callable[..., None]]:
+    """Starts a device that answers each batch with `answer(batch)`."""
+    stop = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(device_id: str, answer: Callable[[Batch], MeasureResult]) -> None:
+        device = connect_device(device_id)
+
+        def work() -> None:
+            while not stop.is_set():
+                batch = farm.measurements.lease(*device, 0.1)
+                if batch is not None:
+                    result = answer(batch)
+                    farm.measurements.report(*device, batch.lease.item, batch.lease.fence, result)
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def _timed(batch: Batch) -> MeasureResult:
+    sample = len(batch.request.candidates)
+    return MeasureResult(
+        results=tuple(CandidateResult(Status.OK, (sample,)) for _ in batch.request.candidates)
+    )
+
+
+def _impatient(farm: Farm, **changes: object) -> FarmRunner:
+    settings = dataclasses.replace(farm.settings, **changes)
+    return FarmRunner(settings, farm.measurements, farm.devices, farm.blobs, "host")
+
+
+def test_a_batch_is_measured_on_a_device(farm: Farm, request_of, device_thread) -> None:
+    seen: list[bytes] = []
+
+    def answer(batch: Batch) -> MeasureResult:
+        seen.append(farm.blobs.get(batch.request.library))
+        return _timed(batch)
+
+    device_thread("d", answer)
+    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    assert seen == [LIBRARY]
+    assert (result.device, result.fault) == ("d", None)
+    assert [r.samples_ns for r in result.results] == [(2,), (2,)]
+    assert result.transfer_s > 0
+    assert not farm.blobs.has(DIGEST)  # a library is of no use after its batch
+
+
+def test_batches_spread_over_devices(farm: Farm, request_of, device_thread) -> None:
+    def slow(batch: Batch) -> MeasureResult:
+        time.sleep(0.3)
+        return _timed(batch)
+
+    for device_id in ("d1", "d2", "d3"):
+        device_thread(device_id, slow)
+    runner = farm.runner("host")
+    results: list[MeasureResult] = []
+
+    def measure(number: int) -> None:
+        library = b"library %d" % number
+        digest = hashlib.sha256(library).hexdigest()
+        results.append(runner.measure(request_of(digest), {digest: library}))
+
+    threads = [threading.Thread(target=measure, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {result.device for result in results} == {"d1", "d2", "d3"}
+
+
+def test_a_faulty_device_does_not_hurt_the_result(farm: Farm, request_of, device_thread) -> None:
+    faulted = threading.Event()
+
+    def fault(batch: Batch) -> MeasureResult:
+        faulted.set()
+        return MeasureResult(fault=DeviceFault.BUSY, message="load 12")
+
+    device_thread("bad", fault)
+    helper = threading.Thread(target=lambda: faulted.wait(10) and device_thread("good", _timed))
+    helper.start()
+    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    helper.join()
+    assert result.device == "good"
+    assert farm.devices.get("bad").faults == 1
+
+
+def test_without_devices_it_gives_up(farm: Farm, request_of) -> None:
+    runner = _impatient(farm, device_expiry_s=0.5)
+    with pytest.raises(NoDeviceError, match="host"):
+        runner.measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    assert farm.measurements.blobs() == set()  # the batch was dropped
+
+
+def test_a_batch_that_nobody_takes_in_time_is_lost(farm: Farm, request_of, connect_device) -> None:
+    connect_device("asleep")
+    result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    assert result.fault is DeviceFault.LOST
+    assert farm.measurements.blobs() == set()
+
+
+def test_a_called_off_batch_ends(farm: Farm, request_of, connect_device) -> None:
+    connect_device("asleep")
+    cancelled = threading.Event()
+    cancelled.set()
+    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY}, cancelled)
+    assert result.fault is DeviceFault.LOST
+
+
+def test_the_end_of_the_job_ends_the_wait(farm: Farm, request_of, connect_device) -> None:
+    connect_device("asleep")
+    job = farm.jobs.submit("5e" * 32, CompileOptions())
+    lease = farm.jobs.lease("w", 0)
+    timer = threading.Timer(0.2, farm.cancel, [job.id])
+    timer.start()
+    with pytest.raises(CancelledError):
+        farm.runner("host", lease).measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    timer.join()
+
+
+def test_blobs_must_be_what_they_are_called(farm: Farm, request_of) -> None:
+    with pytest.raises(ConflictError):
+        farm.runner("host").measure(request_of(DIGEST), {DIGEST: b"something else"})
