@@ -164,8 +164,8 @@ class Layout:
             whole = array.shape[axis] + before + after
             padding.append((before, after + -whole % inner))
             split.extend([-(-whole // inner), *sizes[1:]])
-        padded = np.pad(array, padding).reshape(split)
-        return np.ascontiguousarray(padded.transpose(_order(self, parts)))
+        padded = (np.pad(array, padding) if padding else array).reshape(split)
+        return np.array(padded.transpose(_order(self, parts)), order="C")
 
     def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """The inverse of `pack`: the logical array of `shape`."""
@@ -182,7 +182,7 @@ class Layout:
         window = tuple(
             slice(self.halo_of(a)[0], self.halo_of(a)[0] + shape[a]) for a in range(len(shape))
         )
-        return np.ascontiguousarray(whole[window])
+        return np.array(whole[window], order="C")
 
 
 def _parts(layout: Layout, rank: int) -> list[list[int]]:

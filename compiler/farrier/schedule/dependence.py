@@ -126,11 +126,13 @@ def _digit(atom: Expr) -> tuple[Expr, int, int] | None:
     if not isinstance(atom, Binary) or not isinstance(atom.right, Const):
         return None
     size = int(atom.right.value)
+    inner = _digit(atom.left)
     if atom.op is BinaryOp.DIV:
+        if inner is not None and inner[2] and inner[2] % size == 0:
+            return inner[0], inner[1] * size, inner[2] // size
         return atom.left, size, 0
     if atom.op is not BinaryOp.MOD:
         return None
-    inner = _digit(atom.left)
     if inner is not None and inner[2] == 0:
         return inner[0], inner[1], size
     return atom.left, 1, size

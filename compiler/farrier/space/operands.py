@@ -119,16 +119,16 @@ def _with_operand(
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def accumulate(program: Program, contraction: Contraction) -> Program:
-    """The program with a buffer of its own for the sum, where the sum is the output itself.
+def accumulate(program: Program) -> Program:
+    """The program with a buffer of its own for a reduction that is the output itself.
 
     before:  conv[n, oc] = sum(...)
     after:   conv_sum[n, oc] = sum(...)
              conv[n, oc] = conv_sum[n, oc]
     """
-    if contraction.epilogue:
+    stage = program.stages[-1]
+    if not isinstance(stage.body, Reduce):
         return program
-    stage = contraction.stage
     layout = stage.buffer.layout
     bare = None if layout is None else dataclasses.replace(layout, halo=())
     buffer = dataclasses.replace(
@@ -137,10 +137,7 @@ def accumulate(program: Program, contraction: Contraction) -> Program:
     point = tuple(Var(axis.name) for axis in stage.axes)
     made = dataclasses.replace(stage, buffer=buffer)
     copy = Stage(stage.buffer, stage.axes, Load(buffer, point))
-    stages: list[Stage] = []
-    for other in program.stages:
-        stages += [made, copy] if other is stage else [other]
-    return dataclasses.replace(program, stages=tuple(stages))
+    return dataclasses.replace(program, stages=(*program.stages[:-1], made, copy))
 
 
 def without_halos(program: Program) -> Program:

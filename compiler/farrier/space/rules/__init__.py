@@ -1,1 +1,16 @@
+"""Which rule makes the space of a program: the first that knows it."""
 
+from __future__ import annotations
+
+from farrier.ir.tensor import Program
+from farrier.space.rules import elementwise, fallback, register_tile, rows
+from farrier.space.space import Space
+from farrier.target import Target
+
+RULES = (register_tile.space, rows.space, elementwise.space, fallback.space)
+
+
+def for_program(program: Program, target: Target, threads: int) -> Space:
+    """The schedule space of one kernel run by `threads` threads."""
+    made = (rule(program, target, threads) for rule in RULES)
+    return next(space for space in made if space is not None)

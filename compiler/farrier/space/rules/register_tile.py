@@ -23,11 +23,10 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import block_of
 from farrier.ir.expr import Const, Load, Scope, Var
-from farrier.ir.loop import For, Function
+from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
 from farrier.ir.types import Layout, PhysicalDim
-from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -41,6 +40,7 @@ from farrier.space.contraction import (
 )
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.machine import Machine
+from farrier.space.nests import join, loop_extents
 from farrier.space.operands import (
     PACKED,
     PADDED,
@@ -55,6 +55,7 @@ from farrier.target import Target
 NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
+_ROWS = 8  # of a tile that has columns as well
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 _WINDOW = 49  # a depthwise window of so many taps is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
@@ -80,7 +81,7 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
     packs = not _is_direct(found)
     if packs and not _is_permuted(found.lane_load):
         return None
-    program = accumulate(program, found)
+    program = accumulate(program)
     hoisted = found.padded and not found.depthwise
     for wanted, rewrite in ((hoisted, hoist_padding), (packs, pack_lane_operand)):
         if wanted:
@@ -118,14 +119,14 @@ class _Kernel:
         """What the loops of the contraction cover: whole blocks where the layout has blocks."""
         stage = self.contraction.stage
         names = (*(axis.name for axis in stage.axes), *self.contraction.reduction)
-        ranges = _loop_extents(self.function)
+        ranges = loop_extents(self.function)
         return {name: ranges[f"{stage.buffer.name}_{name}"] for name in names}
 
     @property
     def tiled(self) -> tuple[str, str]:
         """The axes of a tile's rows and columns, "" where there are not as many."""
-        points = ("", "", *self.contraction.points)
-        return points[-2], points[-1]
+        points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
+        return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
 
     def extent(self, axis: str) -> int:
         return self.extents[axis] if axis else 1
@@ -142,7 +143,7 @@ class _Kernel:
         orders = (0,) if self.packs else (0, 1)
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
-            Knob("rows", tuple(range(1, min(rows, 8) + 1))),
+            Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
             Knob("rows_outer", orders),
@@ -208,23 +209,22 @@ class _Kernel:
             self._lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
         kept = inline_once(schedule, self.contraction.epilogue)
         outer = self._tile_output(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
         name = self.contraction.stage.buffer.name
         schedule.compute_at(name, outer[-1])
         schedule.set_scope(name, Scope.REGISTER)
-        keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
         self._order_sum(schedule, decisions["unroll"])
-        shared = outer
+        # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
+        last = "row" if "row" in outer else "panel"
         if self.hoisted:
-            schedule.compute_at(PADDED, "row" if "row" in outer else outer[-1])
+            schedule.compute_at(PADDED, last)
         if self.packs:
-            schedule.compute_at(PACKED, "panel")
-            shared = outer[: outer.index("panel") + 1]
-        elif "column" in outer:
-            shared = outer[:-1]
-        joined = shared[0]
-        for loop in shared[1:]:
-            joined = schedule.fuse(joined, loop, f"{joined}_{loop}")
-        schedule.parallel(joined)
+            last = "panel"
+            schedule.compute_at(PACKED, last)
+        if not (self.hoisted or self.packs):
+            last = max("panel", last, key=outer.index)
+        shared = outer[: outer.index(last) + 1]
+        schedule.parallel(join(schedule, shared))
         return schedule
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
@@ -337,7 +337,3 @@ def _block(found: Contraction) -> tuple[str, int]:
             if block >= _SMALLEST_BLOCK and extent > block:
                 return axis, block
     return "", 0
-
-
-def _loop_extents(function: Function) -> dict[str, int]:
-    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}

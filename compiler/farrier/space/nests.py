@@ -1,0 +1,35 @@
+"""What several rules do to loop nests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.ir.loop import For, Function
+from farrier.ir.walk import walk
+from farrier.schedule import Schedule
+
+_CHUNKS = 8  # iterations a thread should have to choose from, for balance
+
+
+def loop_extents(function: Function) -> dict[str, int]:
+    """The extent of every loop, by its variable."""
+    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
+
+
+def join(schedule: Schedule, loops: Sequence[str]) -> str:
+    """Fuses loops that stand directly within one another, outermost first, into one."""
+    joined = loops[0]
+    for loop in loops[1:]:
+        joined = schedule.fuse(joined, loop, f"{joined}_{loop.rpartition('_')[2]}")
+    return joined
+
+
+def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
+    """Runs in parallel the fewest of `loops`, outermost first, that balance well."""
+    extents = loop_extents(schedule.function)
+    count = 1
+    for used, loop in enumerate(loops, start=1):
+        count *= extents[loop]
+        if count >= _CHUNKS * threads or used == len(loops):
+            schedule.parallel(join(schedule, loops[:used]))
+            return

@@ -1,0 +1,277 @@
+"""Reductions that are not contractions: softmax, normalizations, means, pools.
+
+What is computed once and used along a whole row (a mean, a window's maximum) decides the rows: the
+output's axes at which every reduction is read at its own point. Rows are shared by the threads; all
+earlier stages are computed for one row where it is used. Where the output's contiguous axis is a
+row axis, the lanes are rows; otherwise they run along the row, and what is reduced along it is kept
+as a vector of partial results.
+
+    for row in parallel:                         softmax: lanes along the row
+        high = max(x[row, j]);  exp[j] = …;  sum = sum(exp[j]);  y[row, j] = exp[j] / sum
+    for n, block, y, x in parallel:              pool of NCHW16c: lanes are rows
+        best[lane] = max(window[lane]);  y[n, block, y, x, lane] = best[lane]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.expr import Axis, Expr, Reduce, Scope, Var
+from farrier.ir.loop import Function
+from farrier.ir.substitute import Substitution, loads, variables
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.contraction import innermost_axis
+from farrier.space.epilogue import operations, reads_of
+from farrier.space.machine import Machine
+from farrier.space.nests import loop_extents, share
+from farrier.space.operands import accumulate, without_halos
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.target import Target
+
+NAME = "rows"
+_WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
+_STALL = 12.0  # cycles to join the lanes of one vector of partial results
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a program of f32 reductions with one output; None for any other."""
+    made = without_halos(program)
+    output = made.stages[-1] if made.stages else None
+    if (
+        output is None
+        or not output.axes
+        or len(made.outputs) != 1
+        or output.buffer.name != made.outputs[0].name
+    ):
+        return None
+    if not any(isinstance(stage.body, Reduce) for stage in made.stages):
+        return None
+    if any(stage.buffer.dtype is not DType.F32 for stage in made.stages):
+        return None
+    kernel = _Kernel(accumulate(made), Machine.of(target, threads))
+    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    program: Program
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def output(self) -> Stage:
+        return self.program.stages[-1]
+
+    @functools.cached_property
+    def lane(self) -> str:
+        """The output's contiguous axis."""
+        return self.output.axes[innermost_axis(self.output)].name
+
+    @functools.cached_property
+    def points(self) -> dict[str, tuple[Expr, ...]]:
+        """Where each earlier stage is read for one point of the output, by buffer; what varies
+        besides the output's axes has names that begin with `~`."""
+        found: dict[str, tuple[Expr, ...]] = {}
+        _follow(self.program, self.output, {}, found)
+        return found
+
+    @functools.cached_property
+    def rows(self) -> tuple[str, ...]:
+        """The output's axes at which every reduction is read at its own point, in order."""
+        rows = {axis.name for axis in self.output.axes}
+        single = {axis.name for axis in self.output.axes if axis.extent == 1}
+        for stage in self.program.stages:
+            if isinstance(stage.body, Reduce):
+                at = self.points.get(stage.buffer.name, ())
+                rows &= single | {index.name for index in at if isinstance(index, Var)}
+        return tuple(axis.name for axis in self.output.axes if axis.name in rows)
+
+    @property
+    def lanes_are_rows(self) -> bool:
+        return self.lane in self.rows
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def work(self) -> float:
+        """Operations, all elements of all stages."""
+        return sum(
+            float(math.prod(axis.extent for axis in _all_axes(stage))) * (operations([stage]) + 1)
+            for stage in self.program.stages
+        )
+
+    def knobs(self) -> tuple[Knob, ...]:
+        shared = self.machine.threads > 1 and bool(self.rows) and self.work > _WORTH_SHARING
+        return (
+            Knob("partials", (1,) if self.lanes_are_rows else (1, 2, 4)),
+            Knob("parallel", (0, 1) if shared else (0,)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return np.ones(len(columns["partials"]), bool)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Arithmetic on whole vectors, and for each row the chain of partial results and their
+        joining."""
+        machine, partials = self.machine, columns["partials"].astype(np.float64)
+        extents = {axis.name: axis.extent for axis in self.output.axes}
+        count = math.prod(extents[row] for row in self.rows)
+        cycles = self.work / machine.lanes / machine.fma_ports + 0 * partials
+        if not self.lanes_are_rows:
+            reductions = [s for s in self.program.stages if isinstance(s.body, Reduce)]
+            for stage in reductions:
+                length = math.prod(a.extent for a in _all_axes(stage)) / max(count, 1)
+                steps = np.ceil(length / machine.lanes / partials)
+                cycles += count * (steps * machine.fma_latency + _STALL * partials)
+        moved = sum(b.nbytes for b in (*self.program.inputs, *self.program.outputs))
+        cycles += moved / machine.l3_bandwidth
+        workers = np.where(columns["parallel"] > 0, machine.threads, 1)
+        seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
+        peak = machine.lanes * machine.fma_ports * machine.hertz
+        return Estimate(
+            seconds, {"compute": np.full(len(partials), self.work / peak), "tiles": partials}
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Orders the output's nest by rows, computes every earlier stage for one row, and puts
+        each stage on vectors."""
+        schedule = Schedule(self.function)
+        stages = self.program.stages
+        placed = []
+        for stage in stages[:-1]:
+            once = reads_of(stage.buffer.name, stages) == 1
+            if once and not isinstance(stage.body, Reduce):
+                schedule.inline(stage.buffer.name)
+            else:
+                placed.append(stage)
+        outer = self._order_output(schedule)
+        for stage in reversed(placed) if outer else ():
+            schedule.compute_at(stage.buffer.name, outer[-1])
+        for stage in placed:
+            if self._runs_along(stage):
+                self._put_on_lanes(schedule, stage)
+            elif isinstance(stage.body, Reduce):
+                self._reduce_on_lanes(schedule, stage, decisions["partials"])
+        if decisions["parallel"]:
+            share(schedule, outer, self.machine.threads)
+        return schedule
+
+    def _order_output(self, schedule: Schedule) -> list[str]:
+        """Rows outside, the rest inside, vectors along the contiguous axis; gives the row loops."""
+        name = self.output.buffer.name
+        chunk, lanes = schedule.split(f"{name}_{self.lane}", self.machine.lanes, "chunk", "lane")
+        outer: list[str] = []
+        inner: list[str] = []
+        for axis in self.output.axes:
+            loop = chunk if axis.name == self.lane else f"{name}_{axis.name}"
+            (outer if axis.name in self.rows else inner).append(loop)
+        schedule.reorder(*outer, *inner, lanes)
+        schedule.vectorize(lanes)
+        return outer
+
+    def _runs_along(self, stage: Stage) -> bool:
+        """Whether a stage has a value for each lane of the output."""
+        return any(index == Var(self.lane) for index in self.points[stage.buffer.name])
+
+    def _put_on_lanes(self, schedule: Schedule, stage: Stage) -> None:
+        """Vectors of a stage along the axis that becomes the output's lanes."""
+        name = stage.buffer.name
+        place = self.points[name].index(Var(self.lane))
+        lane = stage.axes[place].name
+        extents = loop_extents(schedule.function)
+        reduced = [axis.name for axis in _reduced(stage)]
+        spatial = [axis.name for axis in stage.axes if axis.name != lane]
+        nests = [(name, [*spatial, *reduced])]
+        if reduced:
+            nests.append((f"{name}_init", spatial))
+        for prefix, others in nests:
+            loop = f"{prefix}_{lane}"
+            order = [f"{prefix}_{axis}" for axis in others]
+            if extents[loop] > self.machine.lanes:
+                chunk, loop = schedule.split(loop, self.machine.lanes)
+                order.insert(place, chunk)
+            if order:
+                schedule.reorder(*order, loop)
+            schedule.vectorize(loop)
+        size = math.prod(extents[f"{name}_{axis.name}"] for axis in stage.axes)
+        if self.rows and size <= self.machine.lanes:
+            schedule.set_scope(name, Scope.REGISTER)
+
+    def _reduce_on_lanes(self, schedule: Schedule, stage: Stage, partials: int) -> None:
+        """Lanes along the axis that a reduction reads contiguously, where it does."""
+        name, along = stage.buffer.name, _contiguous_axis(stage)
+        if along is None:
+            return
+        extents = loop_extents(schedule.function)
+        width = self.machine.lanes
+        loop = f"{name}_{along.name}"
+        others = [f"{name}_{axis.name}" for axis in _reduced(stage) if axis is not along]
+        if along.extent <= width:
+            if others:
+                schedule.reorder(*others, loop)
+            schedule.vectorize(loop)
+            return
+        partials = min(partials, along.extent // width)
+        step, part = schedule.split(loop, width * partials)
+        buffer = f"{name}_part"
+        schedule.rfactor(part, buffer)
+        vector, lanes = schedule.split(part, width)
+        schedule.reorder(*others, step, vector, lanes)
+        for prefix in (f"{buffer}_init_{part}", f"{buffer}_{part}"):
+            for made in schedule.split(prefix, width):
+                (schedule.vectorize if made.endswith("_i") else schedule.unroll)(made)
+        schedule.vectorize(lanes)
+        schedule.unroll(vector)
+        if math.prod(extents[f"{name}_{axis.name}"] for axis in stage.axes) == 1:
+            schedule.set_scope(buffer, Scope.REGISTER)
+
+
+def _follow(
+    program: Program,
+    stage: Stage,
+    at: Mapping[str, Expr],
+    found: dict[str, tuple[Expr, ...]],
+) -> None:
+    """Adds to `found` where `stage`, at the point `at`, reads earlier stages, and they others."""
+    for axis in _reduced(stage):
+        at = {**at, axis.name: Var(f"~{axis.name}")}
+    change = Substitution(at)
+    made = {s.buffer.name: s for s in program.stages}
+    for load in loads(stage.body):
+        source = made.get(load.buffer.name)
+        if source is None or load.buffer.name in found:
+            continue
+        indices = tuple(change.expr(index) for index in load.indices)
+        found[load.buffer.name] = indices
+        point = {axis.name: index for axis, index in zip(source.axes, indices, strict=True)}
+        _follow(program, source, point, found)
+
+
+def _reduced(stage: Stage) -> tuple[Axis, ...]:
+    return stage.body.axes if isinstance(stage.body, Reduce) else ()
+
+
+def _all_axes(stage: Stage) -> tuple[Axis, ...]:
+    return (*stage.axes, *_reduced(stage))
+
+
+def _contiguous_axis(stage: Stage) -> Axis | None:
+    """The reduced axis along which a stage reads neighbouring elements."""
+    last = set().union(
+        *(variables(load.indices[-1]) for load in loads(stage.body) if load.indices), set()
+    )
+    return next((axis for axis in _reduced(stage) if axis.name in last), None)
