@@ -10,7 +10,7 @@ from graph_tools import (
     computing_nodes,
     image_networks,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from farrier.ir.verify import verify
 from farrier.ops import Kind, lookup
@@ -20,12 +20,11 @@ from farrier.passes.plan_memory import Segment
 _PATIENT = settings(
     deadline=None,
     max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 
 @_PATIENT
-@given(image_networks())
+@given(image_networks)
 def test_optimization_keeps_results(graph):
     verify(graph)
     result = optimize(graph, AVX512)
@@ -36,7 +35,7 @@ def test_optimization_keeps_results(graph):
 
 
 @_PATIENT
-@given(image_networks())
+@given(image_networks)
 def test_layouts_never_change_results(graph):
     result = PASSES["assign-layouts"](graph, AVX512)
     verify(result)
@@ -46,7 +45,7 @@ def test_layouts_never_change_results(graph):
 
 
 @_PATIENT
-@given(image_networks())
+@given(image_networks)
 def test_fusion_neither_drops_nor_repeats_nodes(graph):
     graph = PASSES["eliminate-dead-code"](graph, AVX512)
     result = PASSES["fuse"](graph, AVX512)
@@ -60,7 +59,7 @@ def test_fusion_neither_drops_nor_repeats_nodes(graph):
 
 
 @_PATIENT
-@given(image_networks())
+@given(image_networks)
 def test_a_kernel_has_one_contraction_or_reduction(graph):
     for node in PASSES["fuse"](graph, AVX512).nodes:
         if node.op == "Fused":
@@ -69,7 +68,7 @@ def test_a_kernel_has_one_contraction_or_reduction(graph):
 
 
 @_PATIENT
-@given(image_networks())
+@given(image_networks)
 def test_optimized_networks_fit_their_memory_plan(graph):
     """Kernels run in the planned memory, writing garbage into what the plan calls free."""
     result = optimize(graph, AVX512)

@@ -254,23 +254,28 @@ def _copy_what_is_returned_twice(graph: Graph) -> Graph:
         if _kind(node) is Kind.VIEW and node.inputs[0] is not None:
             source = node.inputs[0].name
             views[node.outputs[0].name] = views.get(source, source)
-    taken = {value.name for value in graph.inputs}
-    taken |= {constant.value.name for constant in graph.constants}
+    owned = {value.name for value in graph.inputs}
+    owned |= {constant.value.name for constant in graph.constants}
+    computed = {value.name for value in graph.outputs} - set(views) - owned
     names = {value.name for value in graph.values()}
-    nodes, outputs = list(graph.nodes), list(graph.outputs)
-    for at, value in enumerate(graph.outputs):
+    nodes: list[Node] = list(graph.nodes)
+    outputs: list[Value] = []
+    for value in graph.outputs:
         root = views.get(value.name, value.name)
-        if root not in taken:
-            taken.add(root)
+        again = value in outputs
+        if not again and (value.name in computed or root not in owned | computed):
+            owned.add(root)
+            outputs.append(value)
             continue
         other = Value(_unused(f"{value.name}_copy", names), value.type)
-        if value.name in views and value not in outputs[:at]:
+        if value.name in views and not again:
             # The output keeps its name; what was called so before is read under another.
             nodes = [rename(node, {value.name: other}) for node in nodes]
             nodes.append(Node("Relayout", (other,), (value,)))
+            outputs.append(value)
         else:
             nodes.append(Node("Relayout", (value,), (other,)))
-            outputs[at] = other
+            outputs.append(other)
     return dataclasses.replace(graph, nodes=tuple(nodes), outputs=tuple(outputs))
 
 
