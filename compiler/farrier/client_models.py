@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from farrier import progress
-from farrier.errors import CancelledError, FarrierError, ServiceError
+from farrier.errors import CancelledError, CompilerError, FarrierError, ServiceError
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
@@ -95,4 +95,5 @@ def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
 
 
 def _errors_by_code() -> dict[str, type[FarrierError]]:
-    return {kind.code: kind for kind in FarrierError.__subclasses__()}
+    known = {kind.code: kind for kind in FarrierError.__subclasses__()}
+    return {**known, "dead": CompilerError}  # a job that crashed its process too often

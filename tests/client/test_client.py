@@ -18,6 +18,7 @@ from farrier.client import Client, StateChanged
 from farrier.errors import (
     AuthenticationError,
     CancelledError,
+    CompilerError,
     ConflictError,
     InvalidModelError,
     NoDeviceError,
@@ -273,6 +274,17 @@ def test_failed_job_raises_its_own_error(service):
         assert last.error["code"] == "unsupported-operator"
         with pytest.raises(ConflictError, match="failed"):
             client.fetch(job.id, "never.farrier")
+
+
+def test_job_that_crashes_its_worker_is_dead(service):
+    with service.client() as client:
+        job = client.submit(b"model")
+        for _ in range(service.settings.job_crashes):
+            lease = service.farm.jobs.lease("worker", 1)
+            service.farm.jobs.give_back(lease, crashed=True, reason="signal 11")
+        with pytest.raises(CompilerError, match="signal 11"):
+            client.wait(job.id)
+        assert client.job(job.id).final
 
 
 def test_cancel_of_a_queued_job(service):
