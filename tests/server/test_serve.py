@@ -16,7 +16,7 @@ import pytest
 
 from farrier.errors import ServiceError, StorageError, UsageError
 from farrier_farm.settings import Settings
-from farrier_server import exposure
+from farrier_server import commands, exposure
 
 PROGRAM = """
 from farrier_farm.settings import Settings
@@ -35,6 +35,13 @@ def test_other_addresses_need_one(tmp_path, host):
     with pytest.raises(UsageError, match="without TLS") as refused:
         exposure.secure(Settings(home=tmp_path), host)
     assert "FARRIER_TLS_CERT" in refused.value.hint
+
+
+@pytest.mark.parametrize("verb", ["serve", "broker"])
+def test_the_commands_refuse_to_be_reached_without_tls(verb, farm_settings, monkeypatch):
+    monkeypatch.setenv("FARRIER_HOME", str(farm_settings.home))
+    with pytest.raises(UsageError, match=r"0\.0\.0\.0 without TLS"):
+        getattr(commands, verb)(host="0.0.0.0", port=0)
 
 
 def test_private_network_must_be_named_and_is_warned_of(tmp_path, caplog):
