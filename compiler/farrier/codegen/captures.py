@@ -55,14 +55,12 @@ class Captures:
 
     def _tile(self, tile: dict[int, Piece]) -> dict[int, Piece]:
         return {
-            number: Piece(
-                value if value.const is not None else self._value(value),
-                width,
-            )
-            for number, (value, width) in tile.items()
+            number: piece._replace(value=self._value(piece.value)) for number, piece in tile.items()
         }
 
     def _value(self, value: Value) -> Value:
+        if value.const is not None:
+            return value
         return Value(self._take(value.type, value.text), value.dtype, value.lanes)
 
     def _take(self, kind: str, text: str) -> str:

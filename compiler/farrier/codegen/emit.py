@@ -4,8 +4,9 @@
     void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      one for each parallel loop
 
 Unrolled loops are emitted once an iteration, vectorized loops once with values as wide as the loop
-(rounded up to a power of two, the lanes beyond masked off memory), serial loops as loops whose
-register tiles are phis. What a parallel loop's body needs from outside travels in a context struct.
+(rounded up to a power of two, the lanes beyond masked off memory) or, where its body needs memory
+a lane, once an iteration; serial loops as loops whose register tiles are phis. What a parallel
+loop's body needs from outside travels in a context struct.
 """
 
 from __future__ import annotations
@@ -75,10 +76,19 @@ class _Module:
         self.params = {p.name: number for number, p in enumerate(function.params)}
         self.workspace = workspace.plan(function)
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._lockstep: dict[int, tuple[For, bool]] = {}
 
     def next_body(self) -> str:
         self.names += 1
         return f"{self.function.name}.body{self.names - 1}"
+
+    def is_lockstep(self, loop: For) -> bool:
+        """Whether the body of a vectorized loop can run in all lanes at once: it has no memory of
+        its own, which each lane would need for itself, and no other vectorized or parallel loop."""
+        known = self._lockstep.get(id(loop))
+        if known is None:
+            known = self._lockstep[id(loop)] = (loop, not any(map(_is_apart, walk(loop.body))))
+        return known[1]
 
     def stored(self, stmt: Stmt) -> frozenset[str]:
         """The register buffers that a statement writes."""
@@ -104,6 +114,13 @@ class _Module:
                     assert_never(stmt)
             known = self._stored[id(stmt)] = (stmt, names)
         return known[1]
+
+
+def _is_apart(node: object) -> bool:
+    """What cannot stand within a vectorized loop that runs in lockstep."""
+    if isinstance(node, For):
+        return node.extent > 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
+    return isinstance(node, Alloc) and node.buffer.scope is not Scope.REGISTER
 
 
 class _Emitter:
@@ -172,8 +189,6 @@ class _Emitter:
                 self.registers.tiles[buffer.name] = shadowed
             self._count_tiles()
             return
-        if self.bindings.lane is not None:
-            raise CompilerError(f"{buffer.name} is allocated within a vectorized loop")
         self.memory.bind(buffer.name, self._room(stmt))
         self.emit(stmt.body)
 
@@ -232,7 +247,7 @@ class _Emitter:
         value = binary(self.b, op, old, total)
         if stmt.buffer.scope is Scope.REGISTER:
             first, _ = self.expressions.register_range(stmt)
-            self.registers.write(stmt.buffer.name, first, 1, value)
+            self.registers.write(stmt.buffer.name, first, Piece(value, 1))
         else:
             self.memory.store(stmt, value)
         self.memory.guard = guard
@@ -246,18 +261,16 @@ class _Emitter:
         if bindings.lane is None or (stride == 0 and name not in self.private):
             if value.lanes > 1:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {name}")
-            registers.write(name, first, 1, value)
+            registers.write(name, first, Piece(value, 1))
             return
         value = self.b.widen(value, bindings.lanes)
         width = 0 if name in self.private else bindings.active
-        if stride not in (0, 1):
-            raise CompilerError(f"register buffer {name} is stored with stride {stride}")
         if guard is not None:
-            old = registers.find(name, first, width, bindings.lanes)
+            old = registers.find(name, first, width, stride, bindings.lanes)
             if old is not None:
                 value = self.b.select(guard, value, old)
         before = len(registers.tiles[name])
-        registers.write(name, first, width, value)
+        registers.write(name, first, Piece(value, width, stride or 1))
         if len(registers.tiles[name]) != before:
             self._count_tiles()
 
@@ -267,9 +280,9 @@ class _Emitter:
         kind = loop.kind
         if loop.extent <= 0:
             return
-        if kind is LoopKind.VECTORIZED and loop.extent > 1:
+        if kind is LoopKind.VECTORIZED and loop.extent > 1 and self.module.is_lockstep(loop):
             self._vectorized(loop)
-        elif kind is LoopKind.UNROLLED or loop.extent == 1:
+        elif kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) or loop.extent == 1:
             self._unrolled(loop)
         elif kind is LoopKind.PARALLEL and self.outer is None:
             self._parallel(loop)
@@ -286,10 +299,6 @@ class _Emitter:
 
     def _vectorized(self, loop: For) -> None:
         bindings = self.bindings
-        if bindings.lane is not None:
-            raise CompilerError(
-                f"vectorized loop {loop.var} stands within vectorized loop {bindings.lane}"
-            )
         bindings.lane, bindings.active = loop.var, loop.extent
         bindings.lanes = 1 << (loop.extent - 1).bit_length()
         self.emit(loop.body)
@@ -316,15 +325,14 @@ class _Emitter:
         b.open_scope()
         self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
         results = []
-        for name, number, (value, width) in carried:
+        for name, number, piece in carried:
             result = b.fresh("acc")
             results.append(result)
-            registers.tiles[name][number] = Piece(
-                Value(f"%{result}", value.dtype, value.lanes), width
-            )
+            value = Value(f"%{result}", piece.value.dtype, piece.value.lanes)
+            registers.tiles[name][number] = piece._replace(value=value)
         self.emit(loop.body)
-        for result, (name, number, (value, width)) in zip(results, carried, strict=True):
-            last = registers.find(name, number, width, value.lanes)
+        for result, (name, number, (value, width, stride)) in zip(results, carried, strict=True):
+            last = registers.find(name, number, width, stride, value.lanes)
             text = "poison" if last is None else last.text
             incoming = f"[ {value.text}, %{before} ], [ {text}, %{b.block} ]"
             phis.append(f"  %{result} = phi {value.type} {incoming}")
@@ -339,8 +347,6 @@ class _Emitter:
 
     def _parallel(self, loop: For) -> None:
         """Outlines the body; here, fills the context and hands both to the pool."""
-        if self.bindings.lane is not None:
-            raise CompilerError(f"parallel loop {loop.var} stands within a vectorized loop")
         written = self.module.stored(loop.body) & self.registers.tiles.keys()
         if written:
             raise CompilerError(
@@ -410,7 +416,7 @@ class _Emitter:
             merged = {}
             for number, piece in tile.items():
                 other = tiles_b.get(name, {}).get(number)
-                if other is None or other.width != piece.width:
+                if other is None or other[1:] != piece[1:]:
                     continue  # written in one branch only: its content is undefined after
                 value, rival = piece.value, other.value
                 if value.text != rival.text:
@@ -418,7 +424,7 @@ class _Emitter:
                         f"phi {type_of(value.dtype, value.lanes)} "
                         f"[ {value.text}, %{block_a} ], [ {rival.text}, %{block_b} ]"
                     )
-                    piece = Piece(Value(text, value.dtype, value.lanes), piece.width)
+                    piece = piece._replace(value=Value(text, value.dtype, value.lanes))
                 merged[number] = piece
             registers.tiles[name] = merged
 

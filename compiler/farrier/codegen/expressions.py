@@ -6,7 +6,7 @@ from typing import assert_never
 
 from farrier.codegen import arithmetic
 from farrier.codegen.builder import Builder
-from farrier.codegen.indices import Bindings, Indices, flatten_logical
+from farrier.codegen.indices import Bindings, Indices, flatten
 from farrier.codegen.memory import Memory
 from farrier.codegen.registers import Registers
 from farrier.codegen.text import Value, literal
@@ -94,7 +94,7 @@ class Expressions:
         """First element and elements a lane of an access to a register buffer."""
         known = self._forms.get(id(node))
         if known is None:
-            form = flatten_logical(node.buffer, node.indices, self.indices.simplifier)
+            form = flatten(node.buffer, node.indices, self.indices.simplifier, 1)
             known = self._forms[id(node)] = (node, form)
         offset = self.indices.resolve(known[1])
         if offset.terms or offset.irregular:
@@ -106,25 +106,13 @@ class Expressions:
 
     def _register(self, node: Load) -> Value:
         first, stride = self.register_range(node)
-        bindings, registers = self.bindings, self.registers
-        if bindings.lane is None or stride == 0:
-            piece = registers.tiles[node.buffer.name].get(first)
-            # A buffer that was allocated within the vectorized loop holds one value a lane.
-            lanes = bindings.lanes if piece is not None and piece.width == 0 else 1
-            return piece.value if piece and lanes > 1 else registers.read(node.buffer, first, 1, 1)
-        if stride == 1:
-            return registers.read(node.buffer, first, bindings.active, bindings.lanes)
-        total: Value | None = None
-        for lane in range(bindings.active):
-            element = registers.read(node.buffer, first + lane * stride, 1, 1)
-            kind = self.b.widen(element, bindings.lanes).type
-            text = self.b.pure(
-                f"insertelement {kind} {total.text if total else 'poison'}, "
-                f"{element.type} {element.text}, i64 {lane}"
-            )
-            total = Value(text, element.dtype, bindings.lanes)
-        assert total is not None
-        return total
+        bindings, registers, name = self.bindings, self.registers, node.buffer.name
+        if bindings.lane is not None and stride:
+            return registers.read(name, first, bindings.active, stride, bindings.lanes)
+        piece = registers.tiles[name].get(first)
+        if piece is not None and piece.width == 0:
+            return piece.value
+        return registers.read(name, first, 1, 1, 1)
 
     def _variable(self, name: str) -> Value:
         value = self.indices.value(Var(name))

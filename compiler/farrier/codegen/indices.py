@@ -178,14 +178,15 @@ def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
     return frozenset().union(*(p[0] for p in parts)), any(p[1] for p in parts)
 
 
-def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -> Linear:
-    """The offset of an element in bytes, by the layout of its buffer."""
+def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
+    """The offset of an element of `size` bytes, by the layout of its buffer; with size 1 the number
+    of the element, which is the key of a register."""
     forms = [simplifier.linear(i) for i in indices]
     layout = buffer.layout
     if layout is None:
         layout = Layout.plain(len(buffer.shape))
     total = Linear({}, 0)
-    stride = buffer.dtype.nbytes
+    stride = size
     extents = layout.physical_shape(buffer.shape)
     for dim, extent in zip(reversed(layout.dims), reversed(extents), strict=True):
         form = forms[dim.axis]
@@ -196,15 +197,5 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -
         if dim.mod:
             part = simplifier.remainder(part, dim.mod)
         total = combine(total, part, stride)
-        stride *= extent
-    return total
-
-
-def flatten_logical(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -> Linear:
-    """The number of an element in row-major order, whatever the layout: the key of a register."""
-    total = Linear({}, 0)
-    stride = 1
-    for extent, position in zip(reversed(buffer.shape), reversed(indices), strict=True):
-        total = combine(total, simplifier.linear(position), stride)
         stride *= extent
     return total

@@ -107,7 +107,7 @@ class Memory:
 
     def prefetch(self, node: Prefetch) -> None:
         """A hint to fetch a cache line, the first lane's in a vectorized loop."""
-        form = flatten(node.buffer, node.indices, self.indices.simplifier)
+        form = flatten(node.buffer, node.indices, self.indices.simplifier, node.buffer.dtype.nbytes)
         offset = self.indices.resolve(form)
         if offset.irregular:
             return
@@ -119,13 +119,18 @@ class Memory:
     def address(self, buffer: Buffer, position: tuple[Expr, ...]) -> str:
         """The pointer to one element, for a tensor intrinsic."""
         return self._at(
-            buffer, self.indices.resolve(flatten(buffer, position, self.indices.simplifier))
+            buffer,
+            self.indices.resolve(
+                flatten(buffer, position, self.indices.simplifier, buffer.dtype.nbytes)
+            ),
         )
 
     def _form(self, node: Load | Store) -> Linear:
         known = self._forms.get(id(node))
         if known is None:
-            form = flatten(node.buffer, node.indices, self.indices.simplifier)
+            form = flatten(
+                node.buffer, node.indices, self.indices.simplifier, node.buffer.dtype.nbytes
+            )
             known = self._forms[id(node)] = (node, form)
         return known[1]
 

@@ -12,16 +12,25 @@ from typing import NamedTuple
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, type_of
 from farrier.errors import CompilerError
-from farrier.ir.expr import Buffer
+from farrier.ir.types import DType
 
 Tiles = dict[str, dict[int, "Piece"]]
 
 
 class Piece(NamedTuple):
-    """Elements [first, first + width); the value has at least `width` lanes."""
+    """Elements first, first + stride, … of a tile, `width` of them; the value has at least as many
+    lanes. Width 0: one element that has a value of its own in each lane of a vectorized loop."""
 
     value: Value
     width: int
+    stride: int = 1
+
+    def is_like(self, width: int, stride: int, lanes: int) -> bool:
+        same = self.width == width and self.value.lanes == lanes
+        return same and (self.stride == stride or width <= 1)
+
+    def elements(self, first: int) -> range:
+        return range(first, first + self.width * self.stride, self.stride)
 
 
 class Registers:
@@ -39,61 +48,70 @@ class Registers:
     def snapshot(self, names: Iterable[str]) -> Tiles:
         return {name: dict(self.tiles[name]) for name in names if name in self.tiles}
 
-    def read(self, buffer: Buffer, first: int, width: int, lanes: int) -> Value:
-        """Elements [first, first + width) in a value of `lanes` lanes."""
-        value = self.find(buffer.name, first, width, lanes)
+    def read(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value:
+        """`width` elements from `first` on, `stride` apart, in a value of `lanes` lanes."""
+        value = self.find(name, first, width, stride, lanes)
         if value is None:
             raise CompilerError(
-                f"register {buffer.name}[{first}:{first + width}] is read before it is written"
+                f"register {name}[{first}:{first + width * stride}:{stride}] is read before it is "
+                "written"
             )
         return value
 
-    def find(self, name: str, first: int, width: int, lanes: int) -> Value | None:
+    def find(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value | None:
+        """As `read`, but None where an element was not written."""
         tile = self.tiles[name]
         piece = tile.get(first)
-        if piece is not None and piece.width == width and piece.value.lanes == lanes:
+        if piece is not None and piece.is_like(width, stride, lanes):
             return piece.value
         if width == 1:
             return self._element(tile, first)
-        total: str | None = None
+        total, dtype = "poison", DType.F32
         for lane in range(width):
-            element = self._element(tile, first + lane)
+            element = self._element(tile, first + lane * stride)
             if element is None:
                 return None
-            kind = type_of(element.dtype, lanes)
+            dtype = element.dtype
             total = self.b.pure(
-                f"insertelement {kind} {total or 'poison'}, "
+                f"insertelement {type_of(dtype, lanes)} {total}, "
                 f"{element.type} {element.text}, i64 {lane}"
             )
-            dtype = element.dtype
-        assert total is not None
         return Value(total, dtype, lanes)
 
-    def write(self, name: str, first: int, width: int, value: Value) -> None:
-        """Sets elements [first, first + width)."""
+    def write(self, name: str, first: int, piece: Piece) -> None:
+        """Sets the elements of `piece`; older pieces that reach beyond it are split."""
         tile = self.tiles[name]
-        piece = tile.get(first)
-        if piece is None or piece.width != width:
-            self._clear(tile, first, width)
-        tile[first] = Piece(value, width)
+        old = tile.get(first)
+        if old is None or old.width != piece.width or old.stride != piece.stride:
+            self._clear(tile, first, piece)
+        tile[first] = piece
 
     def _element(self, tile: dict[int, Piece], number: int) -> Value | None:
-        for start, (value, width) in tile.items():
-            if start <= number < start + width:
-                if value.lanes == 1:
-                    return value
-                lane = number - start
+        for start, piece in tile.items():
+            elements = piece.elements(start)
+            if number in elements:
+                if piece.value.lanes == 1:
+                    return piece.value
+                lane, value = elements.index(number), piece.value
                 text = self.b.pure(f"extractelement {value.type} {value.text}, i64 {lane}")
                 return Value(text, value.dtype)
         return None
 
-    def _clear(self, tile: dict[int, Piece], first: int, width: int) -> None:
-        """Removes [first, first + width); pieces that reach beyond are split into elements."""
-        for start, piece in list(tile.items()):
-            end = start + piece.width
-            if end <= first or start >= first + width:
+    def _clear(self, tile: dict[int, Piece], first: int, piece: Piece) -> None:
+        """Removes the elements of `piece`; what remains of older pieces is split into elements."""
+        wanted = piece.elements(first)
+        for start, old in list(tile.items()):
+            elements = old.elements(start)
+            if _disjoint(elements, wanted):
                 continue
-            rest = [n for n in range(start, end) if not first <= n < first + width]
-            kept = {n: self._element(tile, n) for n in rest}
+            kept = {n: self._element(tile, n) for n in elements if n not in wanted}
             del tile[start]
             tile.update({n: Piece(v, 1) for n, v in kept.items() if v is not None})
+
+
+def _disjoint(a: range, b: range) -> bool:
+    if a.stop <= b.start or b.stop <= a.start:
+        return True
+    if a.step == b.step and (a.start - b.start) % a.step:
+        return True
+    return not any(n in b for n in a)

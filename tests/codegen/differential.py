@@ -1,0 +1,70 @@
+"""Compiled code against the interpreter of loop functions, argument memory and all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.codegen.emit import emit_function
+from farrier.codegen.link import link
+from farrier.codegen.llvm import compile_text
+from farrier.codegen.support import support_object
+from farrier.codegen.workspace import workspace_bytes
+from farrier.ir.run_loops import run_loops
+from farrier.ir.types import Layout
+from farrier.target import host
+from farrier_device.native import Library, Pool, pointers
+
+GUARD = 64  # bytes before and after each argument that nobody may touch
+
+
+class Memory:
+    """An argument as it lies in memory, with a guard of 0xAB on both sides."""
+
+    def __init__(self, buffer, array):
+        layout = buffer.layout or Layout.plain(len(buffer.shape))
+        physical = layout.physical_shape(buffer.shape)
+        self.layout, self.shape = layout, buffer.shape
+        nbytes = int(np.prod(physical)) * buffer.dtype.nbytes
+        self.raw = np.full(nbytes + 3 * GUARD, 0xAB, np.uint8)
+        self.start = -self.raw.ctypes.data % 64 + GUARD
+        self.packed = self.raw[self.start : self.start + nbytes].view(buffer.dtype.numpy)
+        self.packed = self.packed.reshape(physical)
+        if array is None:
+            self.packed.view(np.uint8)[...] = 0xFF  # NaN where it is a float
+        else:
+            self.packed[...] = layout.pack(array)
+
+    @property
+    def address(self):
+        return self.packed.ctypes.data
+
+    def logical(self):
+        return self.layout.unpack(self.packed, self.shape)
+
+    def assert_untouched_around(self):
+        assert (self.raw[: self.start] == 0xAB).all()
+        assert (self.raw[self.start + self.packed.nbytes :] == 0xAB).all()
+
+
+def run_compiled(function, inputs, threads=1, target=None):
+    """The logical outputs by name, of one call of the compiled function."""
+    target = target or host()
+    objects = [compile_text(emit_function(function, target), target), support_object(target)]
+    memory = {p.name: Memory(p, inputs.get(p.name)) for p in function.params}
+    scratch = np.full(workspace_bytes(function, threads) + 128, 0xFF, np.uint8)
+    addresses = [memory[p.name].address for p in function.params]
+    addresses.append(scratch.ctypes.data + -scratch.ctypes.data % 64)
+    with Library.from_bytes(link(objects)) as library, Pool(library, threads=threads) as pool:
+        assert library.entry(function.name)(pointers(addresses), pool.address) == 0
+    for one in memory.values():
+        one.assert_untouched_around()
+    return {p.name: memory[p.name].logical() for p in function.params if p.name not in inputs}
+
+
+def check(function, inputs, threads=1, rtol=2e-5, atol=2e-5, target=None):
+    """Runs both ways and compares."""
+    expected = run_loops(function, inputs)
+    found = run_compiled(function, inputs, threads, target)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=rtol, atol=atol, err_msg=name)
