@@ -46,17 +46,23 @@ from farrier.ir.types import DType, Layout
 
 
 def run_loops(
-    function: Function, inputs: Mapping[str, npt.NDArray[Any]], *, packed: bool = False
+    function: Function,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    *,
+    initial: Mapping[str, npt.NDArray[Any]] | None = None,
+    packed: bool = False,
 ) -> dict[str, npt.NDArray[Any]]:
     """Calls the function on logical arrays; returns the arrays of the parameters that are not among
-    `inputs` by name: logical ones, or with `packed` their memory in its physical shape.
+    `inputs` by name: logical ones, or with `packed` their memory in its physical shape. `initial`
+    is what some of these hold beforehand.
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
     memory: dict[str, list[Any]] = {}
+    given = {**inputs, **(initial or {})}
     for buffer in function.params:
-        if buffer.name in inputs:
-            memory[buffer.name] = _layout(buffer).pack(inputs[buffer.name]).reshape(-1).tolist()
+        if buffer.name in given:
+            memory[buffer.name] = _layout(buffer).pack(given[buffer.name]).reshape(-1).tolist()
         else:
             memory[buffer.name] = _fresh(buffer)
     namespace: dict[str, Any] = {**_RUNTIME, "memory": memory}

@@ -16,6 +16,7 @@ from farrier.schedule.kind_primitives import parallel, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
+from farrier.schedule.tensorize import tensorize
 
 Primitive: TypeAlias = Callable[..., Function]
 
@@ -35,4 +36,5 @@ PRIMITIVES: dict[str, Primitive] = {
     "merge_axes": merge_axes,
     "prefetch": prefetch,
     "rfactor": rfactor,
+    "tensorize": tensorize,
 }

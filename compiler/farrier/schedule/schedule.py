@@ -79,6 +79,9 @@ class Schedule:
     def rfactor(self, loop: str, name: str) -> None:
         self.apply("rfactor", loop, name)
 
+    def tensorize(self, loop: str, intrinsic: str) -> None:
+        self.apply("tensorize", loop, intrinsic)
+
 
 def replay(trace: Trace, function: Function) -> Function:
     """The function that the steps of `trace` make of `function`."""

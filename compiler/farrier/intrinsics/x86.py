@@ -1,0 +1,36 @@
+"""Tensor intrinsics of x86-64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
+from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.types import DType
+
+
+def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
+    """c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: one vfmadd231ps."""
+    c, a, b = (
+        Buffer("c", DType.F32, (lanes,)),
+        Buffer("a", DType.F32, ()),
+        Buffer("b", DType.F32, (lanes,)),
+    )
+    lane: tuple[Expr, ...] = (Var("l"),)
+    product = Binary(BinaryOp.MUL, Load(a, ()), Load(b, lane))
+    update = Store(c, lane, Binary(BinaryOp.ADD, Load(c, lane), product))
+    semantics = Function(name, (c, a, b), For("l", lanes, LoopKind.SERIAL, update))
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        total, scalar, vector = operands
+        kind = f"<{lanes} x float>"
+        arguments = ((kind, scalar), (kind, vector), (kind, total))
+        return writer.call(f"llvm.fma.v{lanes}f32", kind, *arguments)
+
+    return TensorIntrinsic(name, semantics, frozenset({feature}), emit)
+
+
+AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
+AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
+INTRINSICS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)

@@ -1,0 +1,118 @@
+"""Primitive: tensorize."""
+
+from __future__ import annotations
+
+from farrier.intrinsics import TensorIntrinsic, lookup, vector_axis
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
+from farrier.ir.loop import For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
+from farrier.ir.substitute import Indices, Substitution, variables
+from farrier.schedule.nest import Nest, Path
+
+
+def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
+    """Replaces a nest by a call of the tensor intrinsic that does the same.
+
+    before:  for l in 16: t[16*v + l] = t[16*v + l] + x[k] * w[k, 16*v + l]
+    after:   avx512_broadcast_fma(t[16*v], x[k], w[k, 16*v])
+
+    The nest must be the intrinsic's declared one, its tiles being scalars or runs of elements that
+    lie next to each other in their buffers.
+    """
+    nest = Nest(function, "tensorize")
+    path, declared, operands = _check(nest, loop, intrinsic)
+    return nest.replace(path, Intrinsic(declared.name, operands))
+
+
+def _check(nest: Nest, name: str, intrinsic: str) -> tuple[Path, TensorIntrinsic, tuple[Tile, ...]]:
+    path = nest.path_to_loop(name)
+    try:
+        declared = lookup(intrinsic)
+    except KeyError:
+        nest.fail(f"no intrinsic {intrinsic} is declared")
+    match = _Match(nest, declared)
+    match.stmt(declared.semantics.body, path[-1])
+    params = declared.semantics.params
+    return path, declared, tuple(match.tiles[param.name] for param in params)
+
+
+class _Match:
+    """Walks a declaration and a nest side by side; what differs is an error."""
+
+    def __init__(self, nest: Nest, declared: TensorIntrinsic) -> None:
+        self._nest = nest
+        self._name = declared.name
+        self._simplifier = Simplifier(nest.ranges())
+        self._loops: dict[str, str] = {}  # the declaration's loops, by those of the nest
+        self.tiles: dict[str, Tile] = {}
+
+    def stmt(self, wanted: Stmt, found: Stmt) -> None:
+        match wanted, found:
+            case For(var, extent, _, body), For(own, own_extent, kind, own_body):
+                if kind not in (LoopKind.SERIAL, LoopKind.VECTORIZED) or extent != own_extent:
+                    self._nest.fail(
+                        f"{self._name} runs over {extent}, {own} is {kind} over {own_extent}"
+                    )
+                self._loops[own] = var
+                self.stmt(body, own_body)
+            case Store(tile, at, value), Store(buffer, indices, own_value):
+                self.access(tile, at, buffer, indices)
+                self.expr(value, own_value)
+            case _:
+                self._nest.fail(
+                    f"{self._name} has a {type(wanted).__name__} where the nest has a "
+                    f"{type(found).__name__}"
+                )
+
+    def expr(self, wanted: Expr, found: Expr) -> None:
+        match wanted, found:
+            case Load(tile, at), Load(buffer, indices):
+                self.access(tile, at, buffer, indices)
+            case Binary(op, left, right), Binary(own, own_left, own_right) if op is own:
+                self.expr(left, own_left)
+                self.expr(right, own_right)
+            case Unary(op, operand), Unary(own, own_operand) if op is own:
+                self.expr(operand, own_operand)
+            case Cast(dtype, operand), Cast(own, own_operand) if dtype is own:
+                self.expr(operand, own_operand)
+            case Select(a, b, c), Select(x, y, z):
+                for one, other in ((a, x), (b, y), (c, z)):
+                    self.expr(one, other)
+            case Const(), Const() if wanted == found:
+                pass
+            case _:
+                self._nest.fail(f"{self._name} computes something else than the nest")
+
+    def access(self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices) -> None:
+        """Binds a tile to the run of elements that the nest accesses, the same at each access."""
+        if tile.dtype is not buffer.dtype:
+            self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
+                            f"{buffer.dtype}")  # fmt: skip
+        origin = self._origin(indices)
+        axis = vector_axis(buffer)
+        if at:
+            origin_axis = e.add(origin[axis], self._in_nest(at[0]))
+        else:
+            origin_axis = origin[axis] if origin else e.index(0)
+        for position, (index, start) in enumerate(zip(indices, origin, strict=True)):
+            wanted = origin_axis if position == axis else start
+            if self._simplifier.linear(e.sub(index, wanted)) != ({}, 0):
+                self._nest.fail(
+                    f"{self._name} takes neighbours in memory for {tile.name}; axis {position} of "
+                    f"{buffer.name} is not where they lie, or runs in steps"
+                )
+        bound = Tile(buffer, origin)
+        if self.tiles.setdefault(tile.name, bound) != bound:
+            self._nest.fail(f"{self._name} uses one tile {tile.name} where the nest has several")
+
+    def _origin(self, indices: Indices) -> Indices:
+        """The indices in the first iteration of the matched loops."""
+        first = Substitution(dict.fromkeys(self._loops, e.index(0)))
+        return tuple(self._simplifier.simplify(first.expr(index)) for index in indices)
+
+    def _in_nest(self, index: Expr) -> Expr:
+        """An index of the declaration with the nest's loops for its own."""
+        names = {var: Var(own) for own, var in self._loops.items()}
+        assert variables(index) <= names.keys()
+        return Substitution(names).expr(index)
