@@ -72,9 +72,16 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A bound TCP socket; port 0 takes a free one. Raises UsageError where the address is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off for sockets that say they are TCP, and this one must: the
+    # head and the body of an answer would be 40 ms apart.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+        return listener
     except OSError as error:
+        listener.close()
         raise UsageError(
             f"cannot listen on {host}:{port}: {error.strerror or error}",
             hint="another server may run there; --port picks another port",

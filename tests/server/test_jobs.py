@@ -183,6 +183,16 @@ def test_many_watchers_hold_no_threads(service, model):
         assert time.monotonic() - begun < 2
 
 
+def test_small_answers_do_not_wait_for_acknowledgements(service):
+    """Nagle's algorithm against delayed acknowledgements costs 40 ms a request."""
+    http = service.http()
+    http.get("/healthz")
+    begun = time.monotonic()
+    for _ in range(30):
+        http.get("/healthz")
+    assert (time.monotonic() - begun) / 30 < 0.03
+
+
 @pytest.fixture
 def finished(service, model) -> tuple[str, bytes]:
     """The id of a job that succeeded, and its artifact."""
