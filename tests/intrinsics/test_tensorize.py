@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from farrier.intrinsics import expand, lookup
 from farrier.intrinsics.x86 import INTRINSICS
 from farrier.ir.expr import Scope

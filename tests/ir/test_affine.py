@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from farrier.ir.affine import Simplifier, affine, bounds, simplify
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, index
 from farrier.ir.types import DType
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 A, B, C = Var("a"), Var("b"), Var("c")
 OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod", "<": "lt", "<=": "le"}

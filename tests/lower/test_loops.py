@@ -1,9 +1,11 @@
-"""Programs become nests with the names, extents and halos that the rest of the compiler relies on."""
+"""Programs become nests with the names, extents and halos that the rest of the compiler relies
+on."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import Alloc, For, LoopKind
 from farrier.ir.run_loops import run_loops
@@ -99,7 +101,9 @@ def test_a_shifted_read_keeps_the_logical_extent():
     assert _extents(to_loops(program))["y_c"] == 5
 
 
-@pytest.mark.parametrize("halo", [((0, 0), (0, 0), (1, 2), (2, 0)), ((0, 0), (0, 0), (0, 0), (3, 1))])
+@pytest.mark.parametrize(
+    "halo", [((0, 0), (0, 0), (1, 2), (2, 0)), ((0, 0), (0, 0), (0, 0), (3, 1))]
+)
 @pytest.mark.parametrize("block", [4, None])
 def test_the_halo_of_an_output_is_written_with_zeros(halo, block):
     plain = Layout.plain(4) if block is None else Layout.blocked(4, 1, block)

@@ -70,7 +70,8 @@ def conv_bias_relu(
     block: int | None = 16,
     halo_out: int = 0,
 ) -> Program:
-    """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if plain."""
+    """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
+    plain."""
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
     def blocked(halo: int) -> Layout | None:

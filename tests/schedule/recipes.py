@@ -15,7 +15,8 @@ def packed_filters(block: int) -> Layout:
 
 
 def conv_tiles(function: Function, vectors: int, points: int, lanes: int = 16) -> Schedule:
-    """`conv` then `y` in NCHW<lanes>c: tiles of `vectors` registers of channels by `points` columns."""
+    """`conv` then `y` in NCHW<lanes>c: tiles of `vectors` registers of channels by `points`
+    columns."""
     s = Schedule(function)
     s.split("y_oc", vectors * lanes, "y_oc_o", "y_oc_i")
     s.split("y_oc_i", lanes, "y_vec", "y_lane")
@@ -70,7 +71,8 @@ def pointwise_tiles(function: Function, vectors: int, points: int, lanes: int = 
 def matmul_tiles(
     function: Function, rows: int, vectors: int, depth: int, lanes: int = 16
 ) -> Schedule:
-    """`y[m, n]`: tiles of `rows` by `vectors` registers of columns, constant `w` packed by panels."""
+    """`y[m, n]`: tiles of `rows` by `vectors` registers of columns, constant `w` packed by
+    panels."""
     s = Schedule(function)
     s.cache_write("y", "acc")
     s.split("y_m", rows, "y_m_o", "y_m_i")

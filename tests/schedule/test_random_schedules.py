@@ -6,6 +6,9 @@ import functools
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, For
 from farrier.ir.run_loops import run_loops
@@ -15,8 +18,6 @@ from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.schedule.nest import walk_stmts
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.schedule.programs import (
     conv_bias_relu,
     inputs_of,
@@ -34,6 +35,11 @@ PROGRAMS = {
     "plain": conv_bias_relu(2, 3, 4, block=None),
     "softmax": softmax(3, 7),
 }
+KINDS = (
+    *("split", "split", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "inline"),
+    *("compute_at", "compute_at", "set_scope", "transform_layout", "merge_axes", "cache_write"),
+    *("cache_read", "rfactor", "prefetch"),
+)
 NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
 
 
@@ -85,14 +91,9 @@ class Dice:
 
 def _random_step(data, schedule, step):
     dice = Dice(data, schedule, step)
-    match dice.pick(
-        "split split fuse reorder reorder vectorize unroll parallel inline compute_at compute_at "
-        "set_scope transform_layout merge_axes cache_write cache_read rfactor prefetch".split()
-    ):
+    match dice.pick(KINDS):
         case "split":
-            schedule.split(
-                dice.loop(), dice.number(1, 5), dice.new("outer"), dice.new("inner")
-            )
+            schedule.split(dice.loop(), dice.number(1, 5), dice.new("outer"), dice.new("inner"))
         case "fuse":
             outer = dice.loop()
             at = dice.loops.index(outer)

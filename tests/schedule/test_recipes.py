@@ -41,7 +41,8 @@ def test_a_recipe_keeps_the_result_and_leaves_register_tiles(case):
 
 
 def _assert_register_tiles(body):
-    """Register buffers are indexed by unrolled and vectorized loops alone, and no guard is within."""
+    """Register buffers are indexed by unrolled and vectorized loops alone, and no guard is
+    within."""
     fixed = {
         s.var
         for s in walk_stmts(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from farrier.errors import CompilerError
 from farrier.ir.expr import Scope
 from farrier.ir.types import Layout, PhysicalDim
@@ -24,7 +25,12 @@ def _parallel_rows(s):
 
 
 REFUSALS = {
-    "no such loop": (MATMUL, None, lambda s: s.unroll("y_q"), "no loop y_q; the loops are y_init_m"),
+    "no such loop": (
+        MATMUL,
+        None,
+        lambda s: s.unroll("y_q"),
+        "no loop y_q; the loops are y_init_m",
+    ),
     "name taken": (MATMUL, None, lambda s: s.split("y_m", 2, "y_n", "i"), "a loop y_n already"),
     "one name twice": (MATMUL, None, lambda s: s.split("y_m", 2, "i", "i"), "a loop i already"),
     "factor": (MATMUL, None, lambda s: s.split("y_m", 0), "a factor of 0 for y_m"),

@@ -4,8 +4,8 @@ The meaning is a loop function over tiles, output first. `tensorize` matches a l
 and puts a call in its place; `expand` puts the loops back, so that a call can be run and checked
 anywhere. An accelerator is added by declaring what it can do, in a file of its own.
 
-A tile is a scalar, or a vector of elements that lie next to each other in memory, along the innermost
-dimension of its buffer's layout.
+A tile is a scalar, or a vector of elements that lie next to each other in memory, along the
+innermost dimension of its buffer's layout.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def plan_padding(program: Program) -> Padding:
 def _pad(
     stages: Mapping[str, Stage], stage: Stage, axis: int, whole: int, plan: Padding
 ) -> Padding | None:
-    """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read would leave memory."""
+    """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read leaves memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
     if shape[axis] >= whole:

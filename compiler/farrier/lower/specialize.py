@@ -9,9 +9,9 @@ after:   for o in 2:
 
 A guard is a lower bound on a linear form. Seen from the loop of a variable `v`, its terms are outer
 (bound here) or inner (of loops below). Where a bound on `v` alone makes it hold for all inner
-iterations, the loop is cut in two; where that takes another outer form (a digit of a fused loop), or
-the loop is parallel, the body gets an If. Cutting at every level from the outside in leaves tails
-whose guards have shortened the inner loops to constants.
+iterations, the loop is cut in two; where that takes another outer form (a digit of a fused loop),
+or the loop is parallel, the body gets an If. Cutting at every level from the outside in leaves
+tails whose guards have shortened the inner loops to constants.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def touches(stmt: Stmt, buffer: str) -> bool:
 
 
 def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
-    """(op, e) where the store is `x = x op e`, or `x = e op x`, and `e` does not read x's buffer."""
+    """(op, e) where the store is `x = x op e` or `x = e op x`, and `e` does not read x's buffer."""
     value = store.value
     if not isinstance(value, Binary) or value.op not in _ASSOCIATIVE:
         return None

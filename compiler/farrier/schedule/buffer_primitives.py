@@ -83,12 +83,12 @@ def _check_layout(nest: Nest, name: str, layout: Layout) -> Buffer:
 
 
 def _check_memory(nest: Nest, old: Buffer, new: Buffer) -> None:
-    """What lies in memory keeps lying there: loops may run to the end of the old layout's blocks."""
+    """What lies in memory stays there: loops may run to the end of the old layout's blocks."""
     for axis in range(len(old.shape)):
         if coverage(new, axis) < coverage(old, axis):
             nest.fail(
-                f"axis {axis} of {old.name} is used up to {coverage(old, axis)}, the new layout ends "
-                f"at {coverage(new, axis)}"
+                f"axis {axis} of {old.name} is used up to {coverage(old, axis)}, "
+                f"the new layout ends at {coverage(new, axis)}"
             )
 
 

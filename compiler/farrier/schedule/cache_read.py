@@ -31,8 +31,8 @@ def cache_read(function: Function, buffer: str, loop: str, name: str) -> Functio
                      for c_0 in 3: for c_1 in 7: c[c_0, c_1] = a[i + c_0, c_1]
                      for k in 3: for j in 4: b[i, j] = b[i, j] + c[k, 2*j]
 
-    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where the box
-    may reach out of memory, because reads are under a condition, the copy gets a guard.
+    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where the
+    box may reach out of memory, because reads are under a condition, the copy gets a guard.
     """
     nest = Nest(function, "cache_read")
     path, source, box = _check(nest, buffer, loop, name)

@@ -42,9 +42,9 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
                      for j in 4: b[4*o + j] = t[j]
 
     The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
-    nests that write it keep their loops, shortened; where the box may reach past the end, they get a
-    guard. Elements that several iterations read are computed by each of them. Split the writing nests
-    afterwards, not before.
+    nests that write it keep their loops, shortened; where the box may reach past the end, they get
+    a guard. Elements that several iterations read are computed by each of them. Split the writing
+    nests afterwards, not before.
     """
     nest = Nest(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
@@ -115,7 +115,7 @@ def _covered(nest: Nest, producers: list[Stmt], name: str) -> tuple[int, ...]:
 
 
 def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
-    """All that reads the buffer stands within the loop, and what the producers read stays as it is."""
+    """All that reads the buffer stands within the loop; what its nests read does not change."""
     name = alloc.buffer.name
     if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
         nest.fail(f"{loop.var} is one of the loops that compute {name}")

@@ -6,8 +6,8 @@ read off the indices: from
 
     32*o1 + i1 == 32*o2 + i2    with 0 <= i1, i2 < 32
 
-follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2. What
-cannot be shown so counts as a conflict.
+follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2.
+What cannot be shown so counts as a conflict.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from farrier.schedule.accesses import Access, accesses, private_buffers
 def conflicts(
     body: Stmt, shared: frozenset[str], simplifier: Simplifier, chain: Sequence[str]
 ) -> list[tuple[Access, Access, frozenset[str]]]:
-    """Pairs of accesses within `body` that may touch one element in different iterations of the loops
-    `chain`, at least one writing, with the variables of `chain` on which they need not agree.
+    """Pairs of accesses within `body` that may touch one element in different iterations of the
+    loops `chain`, at least one writing, with the variables of `chain` on which they need not agree.
 
     `shared` are the variables that both have in common: those of the loops around the chain.
     """

@@ -12,7 +12,8 @@ from farrier.ir.printer import print_ir
 class ScheduleError(CompilerError):
     """A primitive met a loop nest that it cannot change without changing its result.
 
-    The message names the primitive, the loop or buffer, and the facts that clash, and shows the nest.
+    The message names the primitive, the loop or buffer, and the facts that clash, and shows the
+    nest.
     """
 
     code: ClassVar[str] = "schedule"

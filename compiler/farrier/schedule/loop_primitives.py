@@ -21,7 +21,8 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
                  for i_i in 4:
                      if i_o*4 + i_i < 10: b[i_o*4 + i_i] = a[i_o*4 + i_i]
 
-    The guard is left out where the factor divides the extent; `finalize` takes it out of the hot loop.
+    The guard is left out where the factor divides the extent; `finalize` takes it out of the hot
+    loop.
     """
     path = _check_split(Nest(function, "split"), loop, factor, outer, inner)
     return Nest(function, "split").replace(path, _split(path[-1], factor, outer, inner))

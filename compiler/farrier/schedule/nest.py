@@ -170,8 +170,8 @@ def block(statements: list[Stmt]) -> Stmt:
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
-    """`stmt` with `condition` before each statement that has an effect. Until `finalize` guards live
-    at the leaves, so that loops stay perfectly nested."""
+    """`stmt` with `condition` before each statement that has an effect. Until `finalize` guards
+    live at the leaves, so that loops stay perfectly nested."""
     if isinstance(stmt, For | Alloc | Block):
         return map_children(stmt, lambda s: guarded(s, condition))
     return If(condition, stmt)
@@ -191,13 +191,13 @@ def without(stmt: Stmt, unwanted: Sequence[Stmt]) -> Stmt:
 
 
 def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements that stand directly in an allocation's body, under further allocations or not."""
+    """The statements directly in an allocation's body, whether under further ones or not."""
     while isinstance(stmt, Alloc):
         stmt = stmt.body
     return stmt.statements if isinstance(stmt, Block) else (stmt,)
 
 
 def local_scope(loop: For) -> Scope:
-    """Where a buffer lives that one iteration of `loop` uses: in its thread, unless it has several."""
+    """Where a buffer for one iteration of `loop` lives: in its thread, unless it has several."""
     shared = any(inside.kind is LoopKind.PARALLEL for inside in loops(loop.body))
     return Scope.WORKSPACE if shared else Scope.LOCAL

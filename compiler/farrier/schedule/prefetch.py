@@ -20,7 +20,7 @@ _FEW = 8  # lines that are worth code of their own
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
-    """Fetches what the next iteration of `panel` reads of `buffer`, a share in each iteration of `at`.
+    """Fetches what the next iteration of `panel` reads of a buffer, a share at each step of `at`.
 
     before:  for o in 8:
                  for t in 4: … w[k, 16*o + l] for k in 32, l in 16 …
@@ -30,9 +30,10 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
                          prefetch(w[t*8 + w_ahead, 16*(o + 1)], level)
                      …
 
-    A panel of weights is read once for each tile of points; fetched one panel ahead, into the second
-    level, its way from memory is hidden behind the tiles of this one. The share is rounded up to whole
-    cache lines. In the last iteration it runs on into whatever follows the buffer; that never faults.
+    A panel of weights is read once for each tile of points; fetched one panel ahead, into the
+    second level, its way from memory is hidden behind the tiles of this one. The share is rounded
+    up to whole cache lines. In the last iteration it runs on into whatever follows the buffer; that
+    never faults.
     """
     nest = Nest(function, "prefetch")
     plan = _check(nest, buffer, panel, at, level)

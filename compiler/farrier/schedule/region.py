@@ -3,9 +3,9 @@
     for oh2 in 4: for kh in 3: … x[n, c, 8*oh + 2*oh2 + kh] …      body of oh
     axis 0: [n, 1]   axis 1: [c, 1]   axis 2: [8*oh, 9]
 
-First indices are expressions over the variables outside the body; extents are numbers. An axis whose
-index mixes outer and inner variables in one division, or that is read at places an unknown distance
-apart, counts as read whole.
+First indices are expressions over the variables outside the body; extents are numbers. An axis
+whose index mixes outer and inner variables in one division, or that is read at places an unknown
+distance apart, counts as read whole.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ class Schedule:
     """Applies primitives to `function` and records them in `trace`.
 
     Each method checks that the primitive keeps the function's result and raises ScheduleError, with
-    the function as it was, where it does not. What each does is told, with code before and after, at
-    the function of the same name in `farrier.schedule`.
+    the function as it was, where it does not. What each does is told, with code before and after,
+    at the function of the same name in `farrier.schedule`.
     """
 
     def __init__(self, function: Function) -> None:

@@ -4,8 +4,8 @@
     reorder(("relu_n", "relu_xo", "relu_xi"))
     transform_layout("w", Layout(((0, 32, 0), (1, 1, 0), (0, 1, 32))))
 
-One step a line, in Python's syntax. A trace says nothing of the loop nest it was recorded on, and may
-be replayed on any that has the names it uses.
+One step a line, in Python's syntax. A trace says nothing of the loop nest it was recorded on, and
+may be replayed on any that has the names it uses.
 """
 
 from __future__ import annotations
