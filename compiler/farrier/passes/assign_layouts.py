@@ -10,9 +10,6 @@ from farrier.passes.layouts import Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
 from farrier.target import Target
 
-_Halo = tuple[tuple[int, int], tuple[int, int]]
-_NONE: _Halo = ((0, 0), (0, 0))
-
 
 def assign_layouts(graph: Graph, target: Target) -> Graph:
     """Lays the images of convolution networks out in blocks of as many channels as a vector has
@@ -47,7 +44,7 @@ class _Assignment:
         self._rewriter = Rewriter(graph)
         self._forms: dict[int, Form] = {}  # by position of the node
         self._blocked: set[str] = set()  # values that their producer writes in blocks
-        self._halos: dict[str, _Halo] = {}  # what readers of the blocked form ask for
+        self._halos: dict[str, int] = {}  # what readers of the blocked form ask for
         self._written_as: dict[str, Value] = {}  # each value as its producer writes it
         self._copies: dict[tuple[str, bool], Value] = {}  # by name, and whether in blocks
 
@@ -70,11 +67,9 @@ class _Assignment:
         self._forms[position] = form
         if form in (Form.BLOCKED, Form.BLOCKED_OUTPUT):
             self._blocked |= {value.name for value in node.outputs if is_image(value)}
-        halo = halo_read(node) if form is Form.BLOCKED else None
         x = node.inputs[0] if node.inputs else None
-        if halo is not None and x is not None:
-            known = self._halos.get(x.name, _NONE)
-            self._halos[x.name] = (_widest(known[0], halo[0]), _widest(known[1], halo[1]))
+        if form is Form.BLOCKED and x is not None:
+            self._halos[x.name] = max(self._halos.get(x.name, 0), halo_read(node))
 
     def _is_blocked(self, value: Value) -> bool:
         return value.name in self._blocked
@@ -84,11 +79,9 @@ class _Assignment:
         return tuple(int(v) for v in data.reshape(-1)) if data is not None else None
 
     def _layout(self, name: str) -> Layout:
-        rows, columns = self._halos.get(name, _NONE)
-        has_halo = any((*rows, *columns))
-        return Layout.blocked(
-            4, 1, self._lanes, ((0, 0), (0, 0), rows, columns) if has_halo else ()
-        )
+        around = self._halos.get(name, 0)
+        halo = ((0, 0), (0, 0), (around, around), (around, around)) if around else ()
+        return Layout.blocked(4, 1, self._lanes, halo)
 
     # Rewriting ------------------------------------------------------------------------------------
 
@@ -175,10 +168,6 @@ def _covers(value: Value, node: Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
     reference = y if y.type.rank == 4 and len(node.inputs) > 1 else x
     return reference is not None and value.type.shape[1:] == reference.type.shape[1:]
-
-
-def _widest(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return max(a[0], b[0]), max(a[1], b[1])
 
 
 def _with_layout(type: TensorType, layout: Layout | None) -> TensorType:

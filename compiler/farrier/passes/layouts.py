@@ -153,25 +153,29 @@ def _slices_whole_blocks(
     return True
 
 
-def halo_read(node: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Zeros around the image, before and after each spatial axis, that spare `node` the checks for
-    its padding; None for an operator that reads no padding, or not zeros."""
+def halo_read(node: Node) -> int:
+    """Zeros around the image, as many on each side, that spare `node` the checks for its padding; 0
+    for an operator that reads no padding, or not zeros.
+
+    The same number on all sides, though one might do with less: then images that differ in what
+    reads them are written by one kernel.
+    """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank != 4:
-        return None
+        return 0
     attrs, spatial = dict(node.attrs), x.type.static_shape[2:]
     if node.op == "Conv" and node.inputs[1] is not None:
         window = window_of(attrs, spatial, node.inputs[1].type.static_shape[2:])
     elif node.op == "AveragePool":
         window = window_of(attrs, spatial, None)
     else:
-        return None
+        return 0
     outputs = node.outputs[0].type.static_shape[2:]
-    rows, columns = (_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
-    return rows, columns
+    return max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
 
 
-def _reach(window: Window, axis: int, extent: int, outputs: int) -> tuple[int, int]:
+def _reach(window: Window, axis: int, extent: int, outputs: int) -> int:
+    """How far the window slides out of the image, at the end where it does so more."""
     before = window.before[axis]
     last = (outputs - 1) * window.strides[axis] + window.reach(axis) - 1 - before
-    return before, max(last - extent + 1, 0)
+    return max(before, last - extent + 1)
