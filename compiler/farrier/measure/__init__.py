@@ -1,1 +1,16 @@
+"""Candidates on a device: from decisions to a batch of native code, and back to results."""
 
+from farrier.measure.batch import Batch, BatchBuilder
+from farrier.measure.local import LocalDevice, local_runner
+from farrier.measure.measurer import TaskMeasurer
+from farrier.measure.runner import Blobs, Runner
+
+__all__ = [
+    "Batch",
+    "BatchBuilder",
+    "Blobs",
+    "LocalDevice",
+    "Runner",
+    "TaskMeasurer",
+    "local_runner",
+]

@@ -1,0 +1,179 @@
+"""From decisions to a batch: every candidate scheduled, compiled, linked into one library."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.codegen.batch import compile_functions
+from farrier.codegen.link import link
+from farrier.codegen.support import support_object
+from farrier.codegen.workspace import workspace_bytes
+from farrier.errors import CompilerError
+from farrier.ir.expr import Buffer, Scope
+from farrier.ir.loop import Function
+from farrier.ir.types import DType
+from farrier.measure.drift import drift_candidate, drift_object
+from farrier.measure.packing import as_argument, packing_function
+from farrier.measure.runner import Blobs
+from farrier.measure.task_data import TaskData, make_task_data
+from farrier.partition.extract import Task
+from farrier.space import Decisions, Space
+from farrier.target import Target
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    CandidateResult,
+    MeasureRequest,
+    Role,
+    Status,
+    TimingPolicy,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A request, and what becomes of each candidate that was asked for.
+
+    `places[i]` is where the result of candidate `i` stands in the answer to the request, or None
+    where it could not be built: then `failures[i]` is its result.
+    """
+
+    request: MeasureRequest | None  # None where no candidate could be built
+    places: tuple[int | None, ...]
+    failures: Mapping[int, CandidateResult]
+
+    def results(self, measured: Sequence[CandidateResult]) -> list[CandidateResult]:
+        """One result for each candidate that was asked for."""
+        return [
+            self.failures[number] if place is None else measured[place]
+            for number, place in enumerate(self.places)
+        ]
+
+
+class BatchBuilder:
+    """Builds batches of one task. Inputs and expected outputs are made, and put, once."""
+
+    def __init__(
+        self, task: Task, target: Target, blobs: Blobs, policy: TimingPolicy = TimingPolicy()
+    ) -> None:
+        self._task = task
+        self._target = target
+        self._blobs = blobs
+        self._policy = policy
+        self._arguments: tuple[list[Argument], list[Argument]] | None = None
+
+    def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
+        """A batch of `candidates`; one that is listed twice is built once and measured twice."""
+        built: dict[tuple[tuple[str, int], ...], _Built | CandidateResult] = {}
+        packers: dict[tuple[Buffer, ...], Function] = {}
+        for decisions in candidates:
+            key = tuple(sorted(decisions.items()))
+            if key not in built:
+                built[key] = self._candidate(space, decisions, len(built), packers)
+        objects = self._compile(built, list(packers.values()))
+        requested: list[Candidate] = []
+        places: list[int | None] = []
+        failures: dict[int, CandidateResult] = {}
+        for number, decisions in enumerate(candidates):
+            one = built[tuple(sorted(decisions.items()))]
+            if isinstance(one, CandidateResult):
+                failures[number] = one
+                places.append(None)
+            else:
+                places.append(len(requested))
+                requested.append(one.candidate)
+        if not requested:
+            return Batch(None, tuple(places), failures)
+        parts = [*objects, drift_object(self._target), support_object(self._target)]
+        library = self._blobs.put(link(parts))
+        reference = drift_candidate(self._blobs)
+        request = MeasureRequest(library, tuple(requested), self._policy, reference)
+        return Batch(request, tuple(places), failures)
+
+    def _candidate(
+        self,
+        space: Space,
+        decisions: Decisions,
+        number: int,
+        packers: dict[tuple[Buffer, ...], Function],
+    ) -> _Built | CandidateResult:
+        """One scheduled candidate with its arguments, or why there is none."""
+        try:
+            function = dataclasses.replace(space.build(decisions), name=f"candidate{number}")
+        except CompilerError as error:
+            return CandidateResult(Status.REJECTED, message=str(error).partition("\n")[0])
+        inputs, outputs = self._data()
+        arguments: list[Argument] = []
+        plain: list[tuple[Buffer, Argument]] = []
+        pairs: list[tuple[Buffer, Buffer]] = []
+        values = (*self._task.region.inputs, *self._task.region.outputs)
+        for buffer, value, given in zip(function.params, values, (*inputs, *outputs), strict=True):
+            cold = buffer.scope is Scope.CONSTANT
+            if buffer.layout == value.type.layout:
+                arguments.append(dataclasses.replace(given, cold=cold))
+                continue
+            source = as_argument(Buffer("", buffer.dtype, buffer.shape), f"{buffer.name}_plain")
+            pairs.append((source, as_argument(buffer)))
+            plain.append((source, given))
+            arguments.append(Argument(Role.SCRATCH, buffer.nbytes, cold=cold))
+        params = [as_argument(buffer) for buffer in function.params]
+        scratch = workspace_bytes(function, self._policy.threads)
+        if scratch:
+            arguments.append(Argument(Role.SCRATCH, scratch))
+            params.append(Buffer("scratch", DType.U8, (scratch,)))
+        arguments += [given for _, given in plain]
+        prepare = None
+        if pairs:
+            params += [source for source, _ in plain]
+            key = tuple(params)
+            if key not in packers:
+                packers[key] = packing_function(f"packing{len(packers)}", params, pairs)
+            prepare = packers[key].name
+        return _Built(function, Candidate(function.name, tuple(arguments), prepare))
+
+    def _compile(
+        self,
+        built: dict[tuple[tuple[str, int], ...], _Built | CandidateResult],
+        packers: list[Function],
+    ) -> list[bytes]:
+        """Objects of all that was built. Where they do not compile together, those that do not
+        compile alone become results."""
+        ready = {key: one for key, one in built.items() if isinstance(one, _Built)}
+        functions = [one.function for one in ready.values()]
+        try:
+            return compile_functions([*functions, *packers], self._target)
+        except CompilerError:
+            objects = compile_functions(packers, self._target)
+        for key, one in ready.items():
+            try:
+                objects += compile_functions([one.function], self._target)
+            except CompilerError as error:
+                message = str(error).partition("\n")[0]
+                built[key] = CandidateResult(Status.REJECTED, message=message)
+        return objects
+
+    def _data(self) -> tuple[list[Argument], list[Argument]]:
+        """The arguments for the region's inputs and outputs, their blobs put."""
+        if self._arguments is None:
+            data: TaskData = make_task_data(self._task)
+            inputs = [
+                Argument(Role.INPUT, len(raw), blob=self._blobs.put(raw)) for raw in data.inputs
+            ]
+            outputs = [
+                Argument(
+                    Role.OUTPUT,
+                    len(raw),
+                    dtype=value.type.dtype.value,
+                    expected=self._blobs.put(raw),
+                )
+                for value, raw in zip(self._task.region.outputs, data.expected, strict=True)
+            ]
+            self._arguments = inputs, outputs
+        return self._arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class _Built:
+    function: Function
+    candidate: Candidate

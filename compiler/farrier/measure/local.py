@@ -1,0 +1,45 @@
+"""Measuring on this machine: a sandboxed child, and a folder of blobs that goes with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from farrier.measure.runner import Blobs, Runner
+from farrier_device.blobstore import BlobStore
+from farrier_device.runners.local import ChildRunner
+
+_BLOB_BYTES = 2 << 30
+
+
+def local_runner() -> Runner:
+    """A runner of this machine; close it."""
+    return ChildRunner()
+
+
+class LocalDevice:
+    """A runner of this machine and the blobs of its batches, in a temporary folder."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="farrier-measure-"))
+        self.blobs: Blobs = BlobStore(self._folder, _BLOB_BYTES)
+        self.runner = local_runner()
+
+    def close(self) -> None:
+        """Ends the runner and removes the blobs; a second call does nothing."""
+        self.runner.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,42 @@
+"""The kernel that lays constants out as a schedule wants them, for a measurement.
+
+A compilation packs weights in numpy, once. A measurement gets them as they are, so that one upload
+serves every candidate of a task, and packs them on the device before the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.ir.blocks import block_of
+from farrier.ir.expr import Buffer, Load, Scope, Var
+from farrier.ir.loop import Block, For, Function, LoopKind, Stmt, Store
+from farrier.lower.finalize import finalize
+from farrier.schedule import Schedule
+
+
+def packing_function(
+    name: str, params: Sequence[Buffer], pairs: Sequence[tuple[Buffer, Buffer]]
+) -> Function:
+    """A function of `params` that copies, for each (plain, packed) pair among them, every element
+    from its place in the one layout to its place in the other. Padding is left alone."""
+    nests: list[Stmt] = []
+    for number, (plain, packed) in enumerate(pairs):
+        loops = [f"c{number}_{axis}" for axis in range(len(plain.shape))]
+        point = tuple(Var(loop) for loop in loops)
+        stmt: Stmt = Store(packed, point, Load(plain, point))
+        for loop, extent in reversed(list(zip(loops, plain.shape, strict=True))):
+            stmt = For(loop, extent, LoopKind.SERIAL, stmt)
+        nests.append(stmt)
+    schedule = Schedule(Function(name, tuple(params), Block(tuple(nests))))
+    for number, (_, packed) in enumerate(pairs):
+        for axis, extent in enumerate(packed.shape):
+            block = block_of(packed.layout, axis)
+            if 1 < block < extent:
+                schedule.split(f"c{number}_{axis}", block)
+    return finalize(schedule.function)
+
+
+def as_argument(buffer: Buffer, name: str = "") -> Buffer:
+    """The buffer as something that a function may write, under another name where one is given."""
+    return Buffer(name or buffer.name, buffer.dtype, buffer.shape, buffer.layout, Scope.PARAM)
