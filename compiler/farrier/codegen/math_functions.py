@@ -263,6 +263,8 @@ def _sine(quadrant: int) -> Callable[[_Code, str], str]:
         r = x
         for part in _HALF_PI:
             r = c.fma(turns, -part, r)
+        # Beyond a million turns the reduction fails; the result stays bounded.
+        r = c.select(c.less(r, -1.0), -1.0, c.select(c.less(1.0, r), 1.0, r))
         square = c.mul(r, r)
         sine = c.fma(c.mul(square, r), c.polynomial(square, _SIN), r)
         cosine = c.polynomial(square, _COS)
