@@ -1,0 +1,45 @@
+"""The parameter arena: every constant as its kernel reads it, in the order of execution.
+
+Execution order matters: a kernel's prefetch of its next weight panel runs on into the next kernel's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact.container import ALIGNMENT
+from farrier.ir.graph import Constant
+from farrier.ir.types import Layout
+
+
+class ParamArena:
+    """Constants with their layouts, each pair once, at offsets that are multiples of 64 bytes."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._offsets: dict[tuple[str, Layout | None], int] = {}
+        self._parts: list[tuple[int, npt.NDArray[Any], Layout | None]] = []
+
+    def add(self, constant: Constant, layout: Layout | None) -> int:
+        """The offset of `constant` in `layout` (None: row-major), which is placed at the first call."""
+        key = (constant.digest, layout)
+        if key not in self._offsets:
+            self._offsets[key] = self.nbytes
+            self._parts.append((self.nbytes, constant.data, layout))
+            array = constant.data
+            physical = array.shape if layout is None else layout.physical_shape(array.shape)
+            nbytes = int(np.prod(physical, dtype=np.int64)) * array.itemsize
+            self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return self._offsets[key]
+
+    def pack(self) -> npt.NDArray[np.uint8]:
+        """The arena's bytes: uint8 [nbytes]."""
+        arena = np.zeros(self.nbytes, np.uint8)
+        for offset, array, layout in self._parts:
+            packed = array if layout is None else layout.pack(array)
+            flat = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+            arena[offset : offset + flat.size] = flat
+        return arena

@@ -1,0 +1,93 @@
+"""Joins compiled kernels into one model: packed parameters, planned memory, one entry point."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact.params import ParamArena
+from farrier.codegen import compile_text, emit_entry, link, support_object, workspace_bytes
+from farrier.codegen.entry import ENTRY, Input, KernelCall, Output, Params, Segment, Workspace
+from farrier.ir.graph import Constant, Graph
+from farrier.ir.loop import Function
+from farrier.partition import Call
+from farrier.passes import MemoryPlan, plan_memory
+from farrier.passes.plan_memory import Place
+from farrier.passes.plan_memory import Segment as Where
+from farrier.target import Target
+
+# What the runtime and the device layer bind from a library, besides its entry points.
+SUPPORT_SYMBOLS = (
+    "farrier_pool_size",
+    "farrier_pool_init",
+    "farrier_pool_work",
+    "farrier_pool_shutdown",
+    "farrier_time",
+    "farrier_ticks",
+    "farrier_max_error",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkedModel:
+    """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces."""
+
+    library: bytes
+    params: npt.NDArray[np.uint8]
+    workspace_bytes: int
+    memory: MemoryPlan
+
+
+def assemble(
+    graph: Graph,
+    calls: Sequence[Call],
+    functions: Mapping[str, Function],
+    objects: Sequence[bytes],
+    target: Target,
+    threads: int,
+) -> LinkedModel:
+    """Links the kernels of `graph`. `functions` are by task key; at most `threads` threads may run
+    the result, since each has scratch memory of its own."""
+    scratch = {}
+    for call in calls:
+        needed = workspace_bytes(functions[call.task], threads)
+        if needed:
+            scratch[call.outputs[0].name] = needed
+    plan = plan_memory(graph, scratch)
+    arena = ParamArena()
+    constants = {constant.value.name: constant for constant in graph.constants}
+    made = [_kernel_call(c, functions[c.task], plan, arena, constants) for c in calls]
+    entry = compile_text(emit_entry(made, len(graph.inputs), len(graph.outputs)), target)
+    library = link([entry, *objects, support_object(target)], (ENTRY, *SUPPORT_SYMBOLS))
+    return LinkedModel(library, arena.pack(), plan.workspace_bytes, plan)
+
+
+def _kernel_call(
+    call: Call,
+    function: Function,
+    plan: MemoryPlan,
+    arena: ParamArena,
+    constants: Mapping[str, Constant],
+) -> KernelCall:
+    """The call with the place of every argument; constants are placed as they are met."""
+    args: list[tuple[Segment, int]] = []
+    for value, param in zip((*call.inputs, *call.outputs), function.params, strict=True):
+        if value.name in constants:
+            args.append((Params(), arena.add(constants[value.name], param.layout)))
+        else:
+            args.append(_segment(plan.places[value.name]))
+    own = plan.scratch.get(call.outputs[0].name)
+    if own is not None:
+        args.append((Workspace(), own))
+    return KernelCall(function.name, tuple(args))
+
+
+def _segment(place: Place) -> tuple[Segment, int]:
+    segments: dict[Where, Any] = {Where.INPUT: Input, Where.OUTPUT: Output}
+    if place.segment in segments:
+        return segments[place.segment](place.index), 0
+    return Workspace(), place.offset

@@ -1,0 +1,124 @@
+"""Which schedule each kernel gets: tuned now, known from records, or ranked first by the model."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from farrier.artifact.manifest import KernelReport
+from farrier.ir.loop import Function
+from farrier.lower.program import to_program
+from farrier.options import CompileOptions
+from farrier.partition import Call, Task
+from farrier.progress import Listener, Warned
+from farrier.records import RecordStore, best
+from farrier.search import Measurer, TuningTask, tune
+from farrier.space import Space
+from farrier.space.rules import for_program
+from farrier.target import Target
+
+_SLOW_RULE = "fallback"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """One task's schedule. `source` is as in the manifest: tuned, transferred or default."""
+
+    task: Task
+    space: Space
+    decisions: Mapping[str, int]
+    source: str
+    calls: int
+    measured_s: float | None = None
+
+    def function(self) -> Function:
+        """The scheduled kernel, ready for code generation."""
+        return self.space.build(self.decisions)
+
+    def report(self) -> KernelReport:
+        row = self.space.row(self.decisions)
+        return KernelReport(
+            name=self.task.name,
+            task=self.task.key,
+            calls=self.calls,
+            rule=self.space.rule_name,
+            source=self.source,
+            predicted_us=float(self.space.cost(row[None])[0]) * 1e6,
+            measured_us=None if self.measured_s is None else self.measured_s * 1e6,
+        )
+
+
+def choose_defaults(
+    tasks: Mapping[str, Task],
+    calls: Iterable[Call],
+    target: Target,
+    threads: int,
+    listener: Listener,
+) -> dict[str, Choice]:
+    """Every task, by key, with the schedule that its space's analytic model ranks first."""
+    counts = collections.Counter(call.task for call in calls)
+    choices = {}
+    for key, task in tasks.items():
+        program = to_program(task.region, task.symbol, task.constant_inputs)
+        space = for_program(program, target, threads)
+        if space.rule_name == _SLOW_RULE:
+            listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
+        choices[key] = Choice(task, space, space.default(), "default", counts[key])
+    return choices
+
+
+def choose_known(
+    defaults: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
+) -> dict[str, Choice]:
+    """The fastest schedule that `records` hold for each task on this target, else its default."""
+    chosen = dict(defaults)
+    for key, default in defaults.items():
+        known = best(records, key, target.fingerprint, threads, default.space.rule_name)
+        if known is not None and known.knobs != default.decisions:
+            chosen[key] = dataclasses.replace(
+                default, decisions=known.knobs, source="transferred", measured_s=known.seconds
+            )
+    return chosen
+
+
+def choose_tuned(
+    defaults: Mapping[str, Choice],
+    measurer: Measurer,
+    records: RecordStore,
+    target: Target,
+    threads: int,
+    options: CompileOptions,
+    listener: Listener,
+) -> dict[str, Choice]:
+    """The fastest schedule found within the options' trials or budget; the default where nothing
+    measured beats it."""
+    tasks = [
+        TuningTask(key, choice.task.name, choice.space, choice.calls)
+        for key, choice in defaults.items()
+    ]
+    found = tune(
+        tasks,
+        target.fingerprint,
+        measurer,
+        records,
+        trials=options.trials,
+        budget_s=options.budget_s,
+        seed=options.seed,
+        threads=threads,
+        listener=listener,
+    )
+    chosen = {}
+    for key, default in defaults.items():
+        seconds = [
+            record.seconds
+            for record in records.find(key, target.fingerprint)
+            if record.threads == threads and record.knobs == found[key] and record.samples_ns
+        ]
+        chosen[key] = dataclasses.replace(
+            default,
+            decisions=found[key],
+            source="tuned" if seconds else "default",
+            measured_s=min(seconds, default=None),
+        )
+    return chosen

@@ -1,0 +1,128 @@
+"""Everything that was made of a model, as one artifact."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from farrier.artifact import artifact as members
+from farrier.artifact import container
+from farrier.artifact.artifact import Artifact
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.assemble import ENTRY, LinkedModel
+from farrier.choose import Choice
+from farrier.importer import ImportedModel
+from farrier.ir.graph import Graph, Value
+from farrier.ir.printer import print_ir
+from farrier.records import RecordStore, usable
+from farrier.target import Target
+from farrier.verify import Verification
+
+_TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
+
+
+def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The model's inputs and outputs under the names that its file gives them."""
+    graph = imported.graph
+    return (
+        _specs(imported.input_names, graph.inputs),
+        _specs(imported.output_names, graph.outputs),
+    )
+
+
+def package(
+    name: str,
+    imported: ImportedModel,
+    graph: Graph,
+    choices: Mapping[str, Choice],
+    linked: LinkedModel,
+    verified: Verification | None,
+    untuned: Verification | None,
+    seconds: Mapping[str, float],
+    records: RecordStore,
+    target: Target,
+    threads: int,
+) -> Artifact:
+    """The artifact in memory. `seconds` are of the pipeline's steps; `untuned` is the same model
+    with every kernel's default schedule, where it was verified too."""
+    inputs, outputs = specs(imported)
+    params = memoryview(linked.params)
+    manifest = Manifest(
+        name=name,
+        inputs=inputs,
+        outputs=outputs,
+        entry=ENTRY,
+        triple=target.triple,
+        cpu=target.cpu,
+        features=target.features,
+        threads=threads,
+        params_bytes=params.nbytes,
+        workspace_bytes=linked.workspace_bytes,
+        hashes={
+            members.LIBRARY: container.digest(linked.library),
+            members.PARAMS: container.digest(params),
+        },
+        tools=_tools(),
+        kernels=tuple(choice.report() for choice in choices.values()),
+    )
+    report = {
+        "verification": _figures(verified),
+        "untuned": _figures(untuned),
+        "seconds": dict(seconds),
+        "memory": {
+            "workspace_bytes": linked.memory.workspace_bytes,
+            "lower_bound_bytes": linked.memory.lower_bound,
+            "params_bytes": params.nbytes,
+        },
+    }
+    used = _records_used(choices, records, target, threads)
+    contents = {
+        members.LIBRARY: linked.library,
+        members.GRAPH: print_ir(graph).encode(),
+        members.RECORDS: used.encode(),
+        members.REPORT: json.dumps(report, indent=1).encode(),
+    }
+    return Artifact(manifest, contents, params)
+
+
+def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name, value.type.dtype.value, value.type.static_shape)
+        for name, value in zip(names, values, strict=True)
+    )
+
+
+def _tools() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    return versions | {tool: importlib.metadata.version(tool) for tool in _TOOLS}
+
+
+def _figures(verified: Verification | None) -> dict[str, Any] | None:
+    if verified is None:
+        return None
+    samples = np.array(verified.samples_ms)
+    low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
+    return {
+        "max_error": verified.max_error,
+        "reference": verified.reference,
+        "device": verified.device,
+        "sandbox": verified.sandbox,
+        "latency_ms": {"median": median, "p10": low, "p90": high, "runs": len(samples)},
+    }
+
+
+def _records_used(
+    choices: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
+) -> str:
+    """The records of the schedules that were chosen, as JSON lines."""
+    lines = []
+    for key, choice in choices.items():
+        for record in usable(records, key, target.fingerprint, threads, choice.space.rule_name):
+            if record.knobs == choice.decisions:
+                lines.append(record.to_line())
+    return "".join(f"{line}\n" for line in lines)
