@@ -1,0 +1,116 @@
+"""Holds an operator's rules against ONNX Runtime: one node, three answers, which must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from farrier.importer import import_model
+from farrier.ir.evaluate import evaluate
+from farrier.ir.graph import Graph
+from farrier.lower.program import to_program
+from farrier.ops import run_graph
+
+Array = np.ndarray[Any, Any]
+
+
+def one_node_model(
+    op: str,
+    inputs: Sequence[Array | None],
+    static: Mapping[int, Array],
+    outputs: int,
+    opset: int,
+    attrs: Mapping[str, Any],
+) -> bytes:
+    """A model of one node. `static` inputs are initializers, None stands for an omitted input."""
+    count = max([len(inputs), *(position + 1 for position in static)])
+    names, infos, initializers = [], [], []
+    for position in range(count):
+        given = inputs[position] if position < len(inputs) else None
+        name = f"x{position}"
+        if position in static:
+            initializers.append(numpy_helper.from_array(static[position], name))
+        elif given is not None:
+            kind = helper.np_dtype_to_tensor_dtype(given.dtype)
+            infos.append(helper.make_tensor_value_info(name, kind, given.shape))
+        else:
+            name = ""
+        names.append(name)
+    made = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, made, **attrs)
+    results = [onnx.ValueInfoProto(name=name) for name in made]
+    graph = helper.make_graph([node], "one", infos, results, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+def run_program(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+    """The graph as one tensor program, evaluated."""
+    program = to_program(graph, "kernel")
+    pairs = zip(program.inputs, graph.inputs, strict=True)
+    return list(evaluate(program, {b.name: inputs[v.name] for b, v in pairs}).values())
+
+
+def assert_close(actual: Array, expected: Array, tolerance: float, what: str) -> None:
+    assert actual.dtype == expected.dtype, what
+    assert actual.shape == expected.shape, what
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    finite = expected[np.isfinite(expected)]
+    scale = float(np.abs(finite).max(initial=1e-6))
+    np.testing.assert_allclose(
+        actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what
+    )
+
+
+@pytest.fixture
+def check_operator() -> Callable[..., list[Array]]:
+    """Holds reference against ONNX Runtime, and compute against reference; gives the outputs.
+
+    `expected` replaces ONNX Runtime where it lacks the case.
+    """
+
+    def check(
+        op: str,
+        inputs: Sequence[Array | None],
+        *,
+        static: Mapping[int, Array] | None = None,
+        outputs: int = 1,
+        opset: int = 17,
+        tolerance: float = 2e-6,
+        expected: Sequence[Array] | None = None,
+        **attrs: Any,
+    ) -> list[Array]:
+        data = one_node_model(op, inputs, static or {}, outputs, opset, attrs)
+        imported = import_model(data)
+        named = {
+            f"x{i}": a for i, a in enumerate(inputs) if a is not None and i not in (static or {})
+        }
+        if expected is None:
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 4
+            session = onnxruntime.InferenceSession(data, options)
+            expected = session.run(None, named)
+        pairs = zip(imported.graph.inputs, imported.input_names, strict=True)
+        feeds = {value.name: named[name] for value, name in pairs}
+        references = list(run_graph(imported.graph, feeds).values())
+        computed = run_program(imported.graph, feeds)
+        for ours, theirs, kernel in zip(references, expected, computed, strict=True):
+            assert_close(ours, np.asarray(theirs), tolerance, f"{op} {attrs}: reference")
+            assert_close(kernel, ours, tolerance, f"{op} {attrs}: compute")
+        return references
+
+    return check
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20261121)
