@@ -20,6 +20,8 @@ from farrier.passes.plan_memory import Place
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
+__all__ = ["ENTRY", "SUPPORT_SYMBOLS", "LinkedModel", "assemble"]
+
 # What the runtime and the device layer bind from a library, besides its entry points.
 SUPPORT_SYMBOLS = (
     "farrier_pool_size",

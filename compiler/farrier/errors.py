@@ -13,7 +13,8 @@ from typing import ClassVar
 class FarrierError(Exception):
     """Base of every error meant for a user.
 
-    `message` names the thing and the clash; `hint` says the way out, as a command where there is one.
+    `message` names the thing and the clash; `hint` says the way out, as a command where there is
+    one.
     """
 
     code: ClassVar[str] = "error"
@@ -38,7 +39,7 @@ class UsageError(FarrierError):
 
 
 class InvalidModelError(FarrierError):
-    """The bytes are not an ONNX model that Farrier can read: truncated, empty, too large, malformed."""
+    """The bytes are no ONNX model that Farrier can read: truncated, empty, too large, malformed."""
 
     code = "invalid-model"
     exit_code = 3
@@ -142,7 +143,7 @@ class ConflictError(FarrierError):
 
 
 class CompilerError(FarrierError):
-    """A pass, schedule or code generator broke an invariant: a defect of Farrier, with the place."""
+    """A pass, schedule or code generator broke an invariant: a defect of Farrier."""
 
     code = "compiler"
     exit_code = 70

@@ -41,6 +41,7 @@ def package(
     graph: Graph,
     choices: Mapping[str, Choice],
     linked: LinkedModel,
+    *,
     verified: Verification | None,
     untuned: Verification | None,
     seconds: Mapping[str, float],
@@ -51,7 +52,7 @@ def package(
     """The artifact in memory. `seconds` are of the pipeline's steps; `untuned` is the same model
     with every kernel's default schedule, where it was verified too."""
     inputs, outputs = specs(imported)
-    params = memoryview(linked.params)
+    params = linked.params.data
     manifest = Manifest(
         name=name,
         inputs=inputs,

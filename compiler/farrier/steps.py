@@ -28,6 +28,7 @@ STAGES = (
     "lower",
     "codegen",
     "link",
+    "reference",
     "verify",
 )
 

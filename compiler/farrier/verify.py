@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
 from farrier.ir.types import DType
-from farrier.measure import Runner
-from farrier.ops.evaluate import evaluate
-from farrier_device.blobstore import BlobStore
+from farrier.measure import Blobs, Runner
+from farrier.ops.run import run_graph
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -34,7 +32,6 @@ TOLERANCE = 1e-4  # of the output's range
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
 _FAULTS = 3  # attempts at a device that drifts or is lost
-_BLOB_BYTES = 64 << 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,10 +58,10 @@ class Verifier:
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        folder: Path,
+        blobs: Blobs,
     ) -> None:
         self._outputs = outputs
-        self._blobs = BlobStore(folder, _BLOB_BYTES)
+        self._blobs = blobs
         arrays = random_inputs(inputs)
         expected, self.reference = reference_outputs(model, imported, arrays)
         self._inputs = [self._argument(Role.INPUT, array) for array in arrays.values()]
@@ -140,8 +137,9 @@ def reference_outputs(
     because it shares no code with Farrier, else the operators' numpy reference."""
     names = imported.output_names
     if importlib.util.find_spec("onnxruntime") is None:
-        values = evaluate(imported.graph, list(inputs.values()))
-        return dict(zip(names, values, strict=True)), "the numpy reference"
+        given = zip(imported.graph.inputs, inputs.values(), strict=True)
+        values = run_graph(imported.graph, {value.name: array for value, array in given})
+        return dict(zip(names, values.values(), strict=True)), "the numpy reference"
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
