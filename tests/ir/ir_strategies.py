@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from hypothesis import strategies as st
+
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -36,7 +38,6 @@ from farrier.ir.loop import (
 )
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
-from hypothesis import strategies as st
 
 NUMERIC = [dtype for dtype in DType if dtype is not DType.BF16]
 dtypes = st.sampled_from(NUMERIC)

@@ -7,14 +7,15 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from ir_strategies import functions, graphs, programs
+
 from farrier.errors import UsageError
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.parser import ParseError, parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.types import DType, TensorType
 from farrier.ir.walk import walk
-from hypothesis import given
-from ir_strategies import functions, graphs, programs
 
 
 def arrays_of(graph):

@@ -1,0 +1,111 @@
+"""Blocks alive at one step never share bytes, whatever the blocks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farrier.errors import CompilerError
+from farrier.ir.parser import parse_ir
+from farrier.passes.plan_memory import (
+    Block,
+    Place,
+    Segment,
+    alive_at_once,
+    pack_blocks,
+    plan_memory,
+)
+
+_STEPS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
+
+
+@st.composite
+def block_lists(draw):
+    spans = draw(st.lists(st.tuples(st.integers(0, 5000), _STEPS), max_size=25))
+    return [Block(f"b{i}", size, *steps) for i, (size, steps) in enumerate(spans)]
+
+
+@given(block_lists())
+def test_blocks_alive_together_lie_apart(blocks):
+    offsets, total = pack_blocks(blocks)
+    for i, a in enumerate(blocks):
+        assert offsets[a.name] % 64 == 0
+        assert offsets[a.name] + a.nbytes <= total
+        for b in blocks[:i]:
+            if a.first <= b.last and b.first <= a.last and a.nbytes and b.nbytes:
+                start, other = offsets[a.name], offsets[b.name]
+                assert start + a.nbytes <= other or other + b.nbytes <= start
+    assert alive_at_once(blocks) <= total
+
+
+@given(block_lists())
+def test_the_plan_does_not_depend_on_the_order_of_blocks(blocks):
+    assert pack_blocks(blocks) == pack_blocks(blocks[::-1])
+
+
+def test_a_chain_needs_two_buffers():
+    """Whatever the length: each kernel's operand is free once it has run."""
+    blocks = [Block(f"b{i}", 1000, i, i + 1) for i in range(20)]
+    assert pack_blocks(blocks)[1] == alive_at_once(blocks) == 2048
+
+
+def test_a_gap_is_used_before_memory_grows():
+    blocks = [
+        Block("left", 1024, 0, 2),
+        Block("gap", 512, 0, 0),
+        Block("right", 640, 0, 2),
+        Block("small", 256, 2, 2),
+    ]
+    offsets, total = pack_blocks(blocks)
+    assert total == 1024 + 512 + 640
+    assert offsets["small"] >= 1024 + 640 or offsets["small"] == offsets["gap"]
+
+
+_GRAPH = """@graph
+def g(x: f32[1, 64], w: f32[64]):
+    shape: i64[2] = constant([8, 8])
+    def first(x: f32[1, 64]):
+        a: f32[1, 64] = Relu(x)
+        return a
+    a: f32[1, 64] = Fused[first](x)
+    v: f32[8, 8] = Reshape(a, shape)
+    def second(v: f32[8, 8]):
+        b: f32[8, 8] = Exp(v)
+        return b
+    b: f32[8, 8] = Fused[second](v)
+    def third(v: f32[8, 8], b: f32[8, 8]):
+        c: f32[8, 8] = Add(v, b)
+        return c
+    c: f32[8, 8] = Fused[third](v, b)
+    y: f32[1, 64] = Reshape(c, shape)
+    return y
+"""
+
+
+def test_places():
+    """A view lies where its operand does, an output where the caller wants it; a kernel's own
+    workspace is apart from what is alive around it."""
+    plan = plan_memory(parse_ir(_GRAPH), {"b": 700})
+    assert plan.places["x"] == Place(Segment.INPUT, 0)
+    assert plan.places["w"] == Place(Segment.INPUT, 1)
+    assert plan.places["shape"] == Place(Segment.PARAMS, 0)
+    assert plan.places["c"] == plan.places["y"] == Place(Segment.OUTPUT, 0)
+    assert plan.places["a"] == plan.places["v"]
+    assert plan.places["a"].segment is plan.places["b"].segment is Segment.WORKSPACE
+    spans = [
+        (plan.places["a"].offset, 256),
+        (plan.places["b"].offset, 256),
+        (plan.scratch["b"], 700),
+    ]
+    spans.sort()
+    assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
+    assert plan.workspace_bytes == plan.lower_bound == 256 + 256 + 704
+
+
+def test_an_output_that_is_an_input_is_a_defect():
+    text = "@graph\ndef g(x: f32[4]):\n    return x\n"
+    with pytest.raises(CompilerError, match="output x has no memory of its own"):
+        plan_memory(parse_ir(text))
