@@ -19,6 +19,8 @@ _RETRIES = 6
 _BACKOFF_S = (0.05, 1.0)
 _SOCKET_TIMEOUT_S = 30.0  # above every blocking read
 
+_DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+
 
 class Client:
     """Text in, text out; safe to share between threads. Every method raises ServiceError where
@@ -51,6 +53,19 @@ class Client:
         """One command; the answer is as Python's redis shapes it."""
         with _translated(self.address):
             return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+
+    def shortcomings(self) -> list[str]:
+        """The options of the server with which it may forget what it acknowledged; none where it
+        does not tell."""
+        try:
+            found = {option: self.command("CONFIG", "GET", option) for option in _DURABLE}
+        except redis.exceptions.ResponseError:  # a managed server that hides its configuration
+            return []
+        return [
+            f"{option} is {words[1]}, not {_DURABLE[option]}"
+            for option, words in found.items()
+            if words and words[1] != _DURABLE[option]
+        ]
 
     def script(self, text: str) -> Script:
         """A Lua script that runs as one atomic change."""

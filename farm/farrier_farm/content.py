@@ -41,6 +41,11 @@ class ContentStore:
         """Returns the sha256 hex digest."""
         return self.put_stream([data])
 
+    def put_file(self, path: Path, *, expected: str) -> str:
+        """As `put_stream`, for the content of a file."""
+        with path.open("rb") as file:
+            return self.put_stream(iter(lambda: file.read(1 << 20), b""), expected=expected)
+
     def put_stream(self, chunks: Iterable[bytes], *, expected: str | None = None) -> str:
         """Raises UsageError above `max_upload_bytes` and ConflictError where the digest differs."""
         self.check_room(0)

@@ -1,8 +1,8 @@
 """The embedded Valkey: one command runs the farm, and its state survives `kill -9`.
 
-It listens on a unix socket in FARRIER_HOME and nowhere else. Every command reaches the kernel
-through the append-only file before its reply is sent, so the death of a process loses nothing
-acknowledged; a power cut may lose the last second (`appendfsync everysec`).
+It listens on a unix socket in FARRIER_HOME and nowhere else. Every command is in the append-only file,
+and that on the disk, before it is answered (`appendfsync always`). `everysec` would not do: while the
+disk is slow it answers before it writes at all, and what it answered dies with the process.
 
 The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
 ends it. A starter holds a lock while it lives; whoever starts next and gets the lock adopts the
@@ -37,7 +37,7 @@ logfile {log}
 daemonize no
 save ""
 appendonly yes
-appendfsync everysec
+appendfsync always
 aof-use-rdb-preamble no
 maxmemory-policy noeviction
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from farrier.errors import ServiceError
 from farrier_farm import embedded
@@ -17,6 +18,8 @@ from farrier_farm.records import Records
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
 from farrier_farm.workers import Workers
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Farm:
             )
         blobs = BlobStore(settings)
         client = connect(settings.redis_url or f"unix://{path}")
+        for shortcoming in client.shortcomings():
+            _log.warning("Redis at %s may lose jobs: %s", client.address, shortcoming)
         jobs, devices = Jobs(client, settings), Devices(client, settings)
         return cls(
             settings=settings,

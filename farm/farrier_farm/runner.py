@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
 
 from farrier.errors import NoDeviceError
 from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.runners.files import BlobSource
 from farrier_farm.content import ContentStore
 from farrier_farm.devices import Devices
 from farrier_farm.leases import Lease
@@ -45,18 +45,18 @@ class FarmRunner:
     def measure(
         self,
         request: MeasureRequest,
-        blobs: Mapping[str, bytes],
+        blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """`blobs` holds what `request.blobs()` names, by sha256; what an earlier request brought
-        may be left out. A batch that no device can measure comes back with a fault.
+        """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
+        again. A batch that no device can measure comes back with a fault.
 
         Raises NoDeviceError where no device of the target's kind has been connected for a while,
         CancelledError where the job has ended, StorageError.
         """
         begin = time.monotonic()
         for sha256 in request.blobs() - self._stored:
-            self._blobs.put_stream([blobs[sha256]], expected=sha256)
+            self._blobs.put_file(blobs.path(sha256), expected=sha256)
             self._stored.add(sha256)
         transfer_s = time.monotonic() - begin
         batch = self._measurements.submit(request, self._target, self._job)

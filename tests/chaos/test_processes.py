@@ -269,3 +269,34 @@ def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
         assert again.id == job_id
     total = plant.farm.jobs.counts()[State.QUEUED]
     assert len(acknowledged) <= total <= len(acknowledged) + len(threads)
+
+
+SLOW_DISK = """
+#include <unistd.h>
+int fdatasync(int file) { (void)file; usleep(1000000); return 0; }
+int fsync(int file) { (void)file; usleep(1000000); return 0; }
+"""
+
+
+def test_kill_9_while_the_disk_is_slow(tmp_path_factory, monkeypatch) -> None:
+    """Redis that syncs in the background answers before it writes, while a sync is under way."""
+    home, library = tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("slow") / "slow.so"
+    (source := library.with_suffix(".c")).write_text(SLOW_DISK)
+    command = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", source, "-o", library]
+    subprocess.run(command, check=True, timeout=60)
+    settings = Settings(home=home, min_free_bytes=0)
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(library))
+        valkey = embedded.start(settings)
+    farm = Farm.open(settings)
+    acknowledged = []
+    begin = time.monotonic()
+    while time.monotonic() - begin < 3.5:
+        acknowledged.append(farm.jobs.submit(MODEL, CompileOptions()).id)
+    os.kill(valkey.pid, signal.SIGKILL)
+    while not valkey.revive():
+        time.sleep(0.01)
+    assert {farm.jobs.get(job_id).id for job_id in acknowledged} == set(acknowledged)
+    assert acknowledged
+    farm.close()
+    valkey.stop()

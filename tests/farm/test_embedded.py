@@ -184,3 +184,18 @@ def test_opening_a_farm_that_does_not_run(settings: Settings) -> None:
         Farm.open(Settings(home=settings.home, redis_url="http://nowhere"))
     with pytest.raises(ServiceError, match="does not answer"):
         connect("redis://127.0.0.1:1", retries=0)
+
+
+def test_a_server_that_may_forget_is_warned_about(settings: Settings, caplog) -> None:
+    valkey = embedded.start(settings)
+    Farm.open(settings).close()
+    assert caplog.messages == []
+    client = connect(valkey.url)
+    client.command("CONFIG", "SET", "appendfsync", "everysec")
+    client.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    client.close()
+    Farm.open(settings).close()
+    assert len(caplog.messages) == 2
+    assert "appendfsync is everysec, not always" in caplog.text
+    assert "maxmemory-policy is allkeys-lru, not noeviction" in caplog.text
+    valkey.stop()

@@ -7,11 +7,13 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from farrier.errors import CancelledError, ConflictError, NoDeviceError
 from farrier.options import CompileOptions
+from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
 from farrier_farm.farm import Farm
 from farrier_farm.measurements import Batch
@@ -19,6 +21,13 @@ from farrier_farm.runner import FarmRunner
 
 LIBRARY = b"\x7fELF of a batch"
 DIGEST = hashlib.sha256(LIBRARY).hexdigest()
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    store = BlobStore(tmp_path / "compiler", 1 << 20)
+    store.put(LIBRARY)
+    return store
 
 
 @pytest.fixture
@@ -58,7 +67,9 @@ def _impatient(farm: Farm, **changes: object) -> FarmRunner:
     return FarmRunner(settings, farm.measurements, farm.devices, farm.blobs, "host")
 
 
-def test_a_batch_is_measured_on_a_device(farm: Farm, request_of, device_thread) -> None:
+def test_a_batch_is_measured_on_a_device(
+    farm: Farm, blobs: BlobStore, request_of, device_thread
+) -> None:
     seen: list[bytes] = []
 
     def answer(batch: Batch) -> MeasureResult:
@@ -66,7 +77,7 @@ def test_a_batch_is_measured_on_a_device(farm: Farm, request_of, device_thread) 
         return _timed(batch)
 
     device_thread("d", answer)
-    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    result = farm.runner("host").measure(request_of(DIGEST), blobs)
     assert seen == [LIBRARY]
     assert (result.device, result.fault) == ("d", None)
     assert [r.samples_ns for r in result.results] == [(2,), (2,)]
@@ -97,7 +108,9 @@ def test_batches_spread_over_devices(farm: Farm, request_of, device_thread) -> N
     assert {result.device for result in results} == {"d1", "d2", "d3"}
 
 
-def test_a_faulty_device_does_not_hurt_the_result(farm: Farm, request_of, device_thread) -> None:
+def test_a_faulty_device_does_not_hurt_the_result(
+    farm: Farm, blobs: BlobStore, request_of, device_thread
+) -> None:
     faulted = threading.Event()
 
     def fault(batch: Batch) -> MeasureResult:
@@ -107,45 +120,50 @@ def test_a_faulty_device_does_not_hurt_the_result(farm: Farm, request_of, device
     device_thread("bad", fault)
     helper = threading.Thread(target=lambda: faulted.wait(10) and device_thread("good", _timed))
     helper.start()
-    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    result = farm.runner("host").measure(request_of(DIGEST), blobs)
     helper.join()
     assert result.device == "good"
     assert farm.devices.get("bad").faults == 1
 
 
-def test_without_devices_it_gives_up(farm: Farm, request_of) -> None:
+def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -> None:
     runner = _impatient(farm, device_expiry_s=0.5)
     with pytest.raises(NoDeviceError, match="host"):
-        runner.measure(request_of(DIGEST), {DIGEST: LIBRARY})
+        runner.measure(request_of(DIGEST), blobs)
     assert farm.measurements.blobs() == set()  # the batch was dropped
 
 
-def test_a_batch_that_nobody_takes_in_time_is_lost(farm: Farm, request_of, connect_device) -> None:
+def test_a_batch_that_nobody_takes_in_time_is_lost(
+    farm: Farm, blobs: BlobStore, request_of, connect_device
+) -> None:
     connect_device("asleep")
-    result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), {DIGEST: LIBRARY})
+    result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), blobs)
     assert result.fault is DeviceFault.LOST
     assert farm.measurements.blobs() == set()
 
 
-def test_a_called_off_batch_ends(farm: Farm, request_of, connect_device) -> None:
+def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, connect_device) -> None:
     connect_device("asleep")
     cancelled = threading.Event()
     cancelled.set()
-    result = farm.runner("host").measure(request_of(DIGEST), {DIGEST: LIBRARY}, cancelled)
+    result = farm.runner("host").measure(request_of(DIGEST), blobs, cancelled)
     assert result.fault is DeviceFault.LOST
 
 
-def test_the_end_of_the_job_ends_the_wait(farm: Farm, request_of, connect_device) -> None:
+def test_the_end_of_the_job_ends_the_wait(
+    farm: Farm, blobs: BlobStore, request_of, connect_device
+) -> None:
     connect_device("asleep")
     job = farm.jobs.submit("5e" * 32, CompileOptions())
     lease = farm.jobs.lease("w", 0)
     timer = threading.Timer(0.2, farm.cancel, [job.id])
     timer.start()
     with pytest.raises(CancelledError):
-        farm.runner("host", lease).measure(request_of(DIGEST), {DIGEST: LIBRARY})
+        farm.runner("host", lease).measure(request_of(DIGEST), blobs)
     timer.join()
 
 
-def test_blobs_must_be_what_they_are_called(farm: Farm, request_of) -> None:
+def test_blobs_must_be_what_they_are_called(farm: Farm, blobs: BlobStore, request_of) -> None:
+    blobs.path(DIGEST).write_bytes(b"something else")
     with pytest.raises(ConflictError):
-        farm.runner("host").measure(request_of(DIGEST), {DIGEST: b"something else"})
+        farm.runner("host").measure(request_of(DIGEST), blobs)
