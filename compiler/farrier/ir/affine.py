@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from farrier.ir.expr import (
     Binary,
@@ -35,8 +35,10 @@ from farrier.ir.expr import (
 )
 from farrier.ir.types import DType
 
+Terms: TypeAlias = frozenset[tuple[Expr, int]]
 UNBOUNDED = 1 << 62  # stands for infinity in bounds
 _NO_FACTS: Mapping[Expr, tuple[int, int]] = {}
+_NO_SUMS: Mapping[Terms, tuple[int, int]] = {}
 _ARITHMETIC = frozenset(
     (
         BinaryOp.ADD,
@@ -86,16 +88,21 @@ def affine(expr: Expr, ranges: Mapping[str, int]) -> Affine | None:
 class Simplifier:
     """Simplifies under one set of ranges; results are remembered, so keep one per loop body.
 
-    `facts` bounds atoms more tightly than the ranges do, for a branch that knows more.
+    For a branch that knows more than the ranges say, `facts` bounds atoms, and `sums` bounds sums
+    of several terms, given as the set of (atom, coefficient).
     """
 
-    __slots__ = ("_bounds", "_forms", "facts", "ranges")
+    __slots__ = ("_bounds", "_forms", "facts", "ranges", "sums")
 
     def __init__(
-        self, ranges: Mapping[str, int], facts: Mapping[Expr, tuple[int, int]] = _NO_FACTS
+        self,
+        ranges: Mapping[str, int],
+        facts: Mapping[Expr, tuple[int, int]] = _NO_FACTS,
+        sums: Mapping[Terms, tuple[int, int]] = _NO_SUMS,
     ) -> None:
         self.ranges = ranges
         self.facts = facts
+        self.sums = sums
         # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
         self._forms: dict[int, tuple[Expr, Linear]] = {}
         self._bounds: dict[Expr, tuple[int, int]] = {}
@@ -114,6 +121,10 @@ class Simplifier:
 
     def bounds_of(self, form: Linear) -> tuple[int, int]:
         """Least and greatest value of a linear form, both inclusive."""
+        if self.sums and len(form.terms) > 1:
+            known = self._sum_bounds(form.terms)
+            if known is not None:
+                return known[0] + form.const, known[1] + form.const
         low = high = form.const
         for atom, factor in form.terms.items():
             least, most = self._atom_bounds(atom)
@@ -124,6 +135,14 @@ class Simplifier:
                 low += factor * most
                 high += factor * least
         return max(low, -UNBOUNDED), min(high, UNBOUNDED)
+
+    def _sum_bounds(self, terms: dict[Expr, int]) -> tuple[int, int] | None:
+        """What `sums` says of these terms, or of their negation."""
+        known = self.sums.get(frozenset(terms.items()))
+        if known is not None:
+            return known
+        known = self.sums.get(frozenset((atom, -k) for atom, k in terms.items()))
+        return None if known is None else (-known[1], -known[0])
 
     def simplify(self, expr: Expr) -> Expr:
         """`expr` with every index and condition below it in canonical form."""
@@ -176,7 +195,9 @@ class Simplifier:
             return expr if operand is expr.operand else Cast(expr.dtype, operand)
         if isinstance(expr, Reduce):
             inner = {**self.ranges, **{axis.name: axis.extent for axis in expr.axes}}
-            return Reduce(expr.op, expr.axes, Simplifier(inner, self.facts).simplify(expr.body))
+            return Reduce(
+                expr.op, expr.axes, Simplifier(inner, self.facts, self.sums).simplify(expr.body)
+            )
         return expr
 
     def _form(self, expr: Expr) -> Linear:

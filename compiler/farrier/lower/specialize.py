@@ -7,22 +7,21 @@ after:   for o in 2:
              for i in 4: b[o*4 + i] = a[o*4 + i]
          for i_tail in 2: b[i_tail + 8] = a[i_tail + 8]
 
-A guard is a lower bound on a linear form. Seen from the loop of a variable `v`, its terms are outer
-(bound here) or inner (of loops below). Where a bound on `v` alone makes it hold for all inner
-iterations, the loop is cut in two; where that takes another outer form (a digit of a fused loop),
-or the loop is parallel, the body gets an If. Cutting at every level from the outside in leaves
-tails whose guards have shortened the inner loops to constants.
+A guard is a lower bound on a linear form, of an If or of a Select. Seen from the loop of a variable
+`v`, its terms are outer (bound here) or inner (of loops below). Where a bound on `v` alone makes it
+hold for all inner iterations, the loop is cut in two; where that takes another outer form (a digit
+of a fused loop), or the loop is parallel, the body gets an If. Cutting at every level from the
+outside in leaves tails whose guards have shortened the inner loops to constants.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TypeGuard, assert_never
+from typing import assert_never
 
 from farrier.ir import expr as e
-from farrier.ir.affine import Linear, Simplifier, combine
-from farrier.ir.expr import Binary, BinaryOp, Expr, Var
+from farrier.ir.affine import Linear, Simplifier, to_expr
+from farrier.ir.expr import Binary, Const, Expr, Load, ReduceOp, Var
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -35,53 +34,28 @@ from farrier.ir.loop import (
     Store,
     Tile,
 )
-from farrier.ir.substitute import Substitution, variables
-from farrier.ir.types import DType
+from farrier.ir.substitute import Substitution
+from farrier.lower.guards import Guard, guards, has_conditions
 
 _EMPTY = Block(())
+_IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
+_SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
 
 
 def specialize(body: Stmt) -> Stmt:
     """The nest with simplified indices, no loop of one iteration, and guards outside hot loops."""
-    return _Specializer(body).stmt(body, _Context({}, {}))
-
-
-class _Context:
-    """What is known at a place: ranges of the loops around, bounds of atoms."""
-
-    __slots__ = ("facts", "ranges", "simplifier")
-
-    def __init__(self, ranges: Mapping[str, int], facts: Mapping[Expr, tuple[int, int]]) -> None:
-        self.ranges = ranges
-        self.facts = facts
-        self.simplifier = Simplifier(ranges, facts)
-
-    def within(self, ranges: Mapping[str, int]) -> _Context:
-        """The context below further loops."""
-        return _Context({**self.ranges, **ranges}, self.facts)
-
-    def knowing(self, atom: Expr, low: int, high: int) -> _Context:
-        """The context in a branch where `low <= atom <= high`."""
-        return _Context(self.ranges, {**self.facts, atom: (low, high)})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Guard:
-    """`outer + inner >= 0`, where `inner` takes every value in [low, high] within one iteration."""
-
-    outer: dict[Expr, int]
-    low: int
-    high: int
+    return _Specializer(body).stmt(body, Simplifier({}))
 
 
 class _Specializer:
     def __init__(self, body: Stmt) -> None:
         self._taken = {s.var for s in _statements(body) if isinstance(s, For)}
         self._copies: dict[str, int] = {}  # of each loop, so far
+        self._spent = 0  # stores copied for the sake of Selects
 
-    def stmt(self, stmt: Stmt, context: _Context) -> Stmt:
-        simplify = context.simplifier.simplify
+    def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
+        simplify = context.simplify
         match stmt:
             case For():
                 return self._loop(stmt, context)
@@ -93,7 +67,8 @@ class _Specializer:
             case If():
                 return self._if(stmt, context)
             case Store(buffer, indices, value):
-                return Store(buffer, tuple(map(simplify, indices)), simplify(value))
+                store = Store(buffer, tuple(map(simplify, indices)), simplify(value))
+                return _EMPTY if _changes_nothing(store) else store
             case Prefetch(buffer, indices, level):
                 return Prefetch(buffer, tuple(map(simplify, indices)), level)
             case Intrinsic(name, operands):
@@ -101,9 +76,9 @@ class _Specializer:
                 return Intrinsic(name, tuple(tiles))
         assert_never(stmt)
 
-    def _if(self, stmt: If, context: _Context) -> Stmt:
-        condition = context.simplifier.simplify(stmt.condition)
-        truth = context.simplifier.truth(condition)
+    def _if(self, stmt: If, context: Simplifier) -> Stmt:
+        condition = context.simplify(stmt.condition)
+        truth = context.truth(condition)
         if truth is True:
             return self.stmt(stmt.then, context)
         if truth is False:
@@ -114,13 +89,14 @@ class _Specializer:
             return _EMPTY
         return If(condition, then, otherwise)
 
-    def _loop(self, loop: For, context: _Context) -> Stmt:
+    def _loop(self, loop: For, context: Simplifier) -> Stmt:
         if loop.extent == 0:
             return _EMPTY
         if loop.extent == 1:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
-        inside = context.within({loop.var: loop.extent})
-        if not any(isinstance(s, If) for s in _statements(loop.body)):
+        ranges = {**context.ranges, loop.var: loop.extent}
+        inside = Simplifier(ranges, context.facts, context.sums)
+        if not has_conditions(loop.body):
             return _for(loop, self.stmt(loop.body, inside))
         if loop.kind is not LoopKind.PARALLEL:
             cut = self._cut(loop, inside)
@@ -131,20 +107,28 @@ class _Specializer:
                 )
         return _for(loop, self._branch(loop.var, loop.body, inside))
 
-    def _cut(self, loop: For, context: _Context) -> int | None:
+    def _cut(self, loop: For, context: Simplifier) -> int | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
-        for guard in _guards(loop.body, loop.var, context):
+        for guard in guards(loop.body, loop.var, context):
             if list(guard.outer) != [Var(loop.var)]:
                 continue
             factor = guard.outer[Var(loop.var)]
-            cut = guard.low // -factor + 1 if factor < 0 else -(guard.low // factor)
-            if 0 < cut < loop.extent:
-                return cut
-            # Holds nowhere for all inner iterations: leave out those where it never holds.
-            cut = guard.high // -factor + 1 if factor < 0 else -(guard.high // factor)
-            if 0 < cut < loop.extent:
-                return cut
+            # Holds for all inner iterations from here on, or up to here; or else for none of them.
+            for slack in (guard.low, guard.high):
+                cut = slack // -factor + 1 if factor < 0 else -(slack // factor)
+                if 0 < cut < loop.extent and self._may_copy(guard, loop.body):
+                    return cut
         return None
+
+    def _may_copy(self, guard: Guard, body: Stmt) -> bool:
+        """Whether to make another copy of `body` for a guard's sake."""
+        if not guard.soft:
+            return True
+        size = _unrolled_size(body)
+        if self._spent + size > _SOFT_COPIES:
+            return False
+        self._spent += size
+        return True
 
     def _rest(self, loop: For, cut: int) -> Stmt:
         """The loop from `cut` on, counted from zero, its names and those below made new."""
@@ -156,29 +140,21 @@ class _Specializer:
             name, extent, loop.kind, self._copy(loop.body, {loop.var: e.add(Var(name), cut)})
         )
 
-    def _branch(self, var: str, body: Stmt, context: _Context) -> Stmt:
+    def _branch(self, var: str, body: Stmt, context: Simplifier) -> Stmt:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide."""
-        for guard in _guards(body, var, context):
-            if len(guard.outer) > 1 or var not in variables(next(iter(guard.outer))):
+        for guard in guards(body, var, context):
+            low, high = context.bounds_of(Linear(guard.outer, 0))
+            border = (
+                -guard.low
+            )  # it holds for all inner iterations where the outer terms reach this
+            if not low < border <= high or (guard.soft and not guard.is_uniform):
                 continue
-            ((atom, factor),) = guard.outer.items()
-            low, high = context.simplifier.bounds(atom)
-            if factor < 0:
-                most = guard.low // -factor  # the guard holds up to here
-                if not low <= most < high:
-                    continue
-                hot = context.knowing(atom, low, most)
-                cold = context.knowing(atom, most + 1, high)
-                condition = e.less(atom, most + 1)
-            else:
-                least = -(guard.low // factor)
-                if not low < least <= high:
-                    continue
-                hot = context.knowing(atom, least, high)
-                cold = context.knowing(atom, low, least - 1)
-                condition = e.less(least - 1, atom)
-            then = self._branch(var, body, hot)
+            if not self._may_copy(guard, body):
+                continue
+            condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
+            cold = _knowing(context, guard.outer, low, border - 1)
             otherwise = self._branch(var, self._copy(body), cold)
+            then = self._branch(var, body, _knowing(context, guard.outer, border, high))
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
         return self.stmt(body, context)
 
@@ -204,69 +180,16 @@ class _Specializer:
         return new
 
 
-def _guards(stmt: Stmt, var: str, context: _Context) -> Iterator[_Guard]:
-    """The undecided linear guards within that mention `var`, as seen from the body of its loop."""
-    around: dict[str, int] | None = None
-    simplifier = context.simplifier
-    for condition, inner in _conditions(stmt, {}):
-        if not _is_bound(condition) or var not in variables(condition):
-            continue
-        if inner is not around:
-            around = inner
-            simplifier = Simplifier({**context.ranges, **inner}, context.facts)
-        form = _slack(condition, simplifier)
-        outer: dict[Expr, int] = {}
-        inside: dict[Expr, int] = {}
-        mixed = False
-        for atom, factor in form.terms.items():
-            names = variables(atom)
-            if names.isdisjoint(inner):
-                outer[atom] = factor
-            else:
-                inside[atom] = factor
-                mixed = mixed or not names <= inner.keys()
-        if outer and not mixed:
-            yield _Guard(outer, *simplifier.bounds_of(Linear(inside, form.const)))
-
-
-def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:
-    """Every conjunct of an If's condition, with the loops between it and here."""
-    if isinstance(stmt, If):
-        for conjunct in _conjuncts(stmt.condition):
-            yield conjunct, inner
-        yield from _conditions(stmt.then, inner)
-        if stmt.otherwise is not None:
-            yield from _conditions(stmt.otherwise, inner)
-    elif isinstance(stmt, For):
-        yield from _conditions(stmt.body, {**inner, stmt.var: stmt.extent})
-    elif isinstance(stmt, Alloc):
-        yield from _conditions(stmt.body, inner)
-    elif isinstance(stmt, Block):
-        for child in stmt.statements:
-            yield from _conditions(child, inner)
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Binary) and condition.op is BinaryOp.AND:
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
-
-
-def _is_bound(condition: Expr) -> TypeGuard[Binary]:
-    """Whether the condition compares the order of two indices."""
-    return (
-        isinstance(condition, Binary)
-        and condition.op in (BinaryOp.LT, BinaryOp.LE)
-        and e.dtype_of(condition.left) is DType.I64
+def _knowing(known: Simplifier, terms: dict[Expr, int], low: int, high: int) -> Simplifier:
+    """What is known in a branch where the sum of `terms` lies in [low, high]."""
+    if len(terms) > 1:
+        sums = {**known.sums, frozenset(terms.items()): (low, high)}
+        return Simplifier(known.ranges, known.facts, sums)
+    ((atom, factor),) = terms.items()
+    ends = (
+        (-(-low // factor), high // factor) if factor > 0 else (-(-high // factor), low // factor)
     )
-
-
-def _slack(condition: Binary, simplifier: Simplifier) -> Linear:
-    """The form that the condition says is not negative."""
-    form = combine(simplifier.linear(condition.right), simplifier.linear(condition.left), -1)
-    return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
+    return Simplifier(known.ranges, {**known.facts, atom: ends}, known.sums)
 
 
 def _statements(stmt: Stmt) -> Iterator[Stmt]:
@@ -280,6 +203,31 @@ def _statements(stmt: Stmt) -> Iterator[Stmt]:
         yield from _statements(stmt.then)
         if stmt.otherwise is not None:
             yield from _statements(stmt.otherwise)
+
+
+def _unrolled_size(stmt: Stmt) -> int:
+    """How many stores the code of a statement has."""
+    if isinstance(stmt, For):
+        size = _unrolled_size(stmt.body)
+        return size * stmt.extent if stmt.kind is LoopKind.UNROLLED else size
+    if isinstance(stmt, Alloc):
+        return _unrolled_size(stmt.body)
+    if isinstance(stmt, Block):
+        return sum(map(_unrolled_size, stmt.statements))
+    if isinstance(stmt, If):
+        rest = 0 if stmt.otherwise is None else _unrolled_size(stmt.otherwise)
+        return _unrolled_size(stmt.then) + rest
+    return 1
+
+
+def _changes_nothing(store: Store) -> bool:
+    """Whether the store joins its element with the identity of a reduction."""
+    match store.value:
+        case Binary(op, Load(buffer, indices), Const() as term) if op in _IDENTITIES:
+            same = buffer.name == store.buffer.name and indices == store.indices
+            return same and term == _IDENTITIES[op].identity(term.dtype)
+        case _:
+            return False
 
 
 def _for(loop: For, body: Stmt) -> Stmt:
