@@ -17,6 +17,7 @@ from farrier.importer.limits import MAX_CONSTANT_BYTES, MAX_FOLDED_BYTES, MAX_TE
 from farrier.importer.order import in_order
 from farrier.importer.parse import opset, parse
 from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
+from farrier.importer.schema import check_node
 from farrier.importer.signature import declared_inputs, resolve
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
@@ -83,9 +84,11 @@ class _Import:
             if tensor.name in self._values:
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
             self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
+        for node in graph.node:
+            check_node(node, self._opset)
         raw = in_order([to_raw(node) for node in graph.node], self._values)
-        for node in raw:
-            self._import_node(node)
+        for raw_node in raw:
+            self._import_node(raw_node)
         for output in graph.output:
             if output.name not in self._values:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")

@@ -7,17 +7,17 @@ import dataclasses
 
 from farrier.importer.parse import opset, parse
 from farrier.importer.raw import qualified_name
-from farrier.importer.signature import Declared, declare, declared_inputs
+from farrier.importer.signature import Declared, declared_inputs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """Inputs and outputs as declared; `operators` counts nodes by operator."""
+    """Inputs as declared, the names of the outputs; `operators` counts nodes by operator."""
 
     opset: int
     producer: str
     inputs: tuple[Declared, ...]
-    outputs: tuple[Declared, ...]
+    outputs: tuple[str, ...]
     operators: dict[str, int]
 
 
@@ -28,6 +28,6 @@ def inspect(data: bytes) -> ModelSummary:
         opset=opset(model),
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         inputs=tuple(declared_inputs(model.graph)),
-        outputs=tuple(declare(info, "output") for info in model.graph.output),
+        outputs=tuple(info.name for info in model.graph.output),
         operators=dict(collections.Counter(map(qualified_name, model.graph.node))),
     )

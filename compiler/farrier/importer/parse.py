@@ -79,10 +79,23 @@ def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
     if not unknown:
         return model
     try:
-        expanded = inliner.inline_selected_functions(model, unknown, inline_schema_functions=True)
+        expanded = inliner.inline_selected_functions(
+            _with_types_of_weights(model), unknown, inline_schema_functions=True
+        )
     except Exception:  # as above; the operators are then reported as unknown
         return model
     return model if _unknown(expanded) else expanded
+
+
+def _with_types_of_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The inliner looks for types among value infos only."""
+    typed = onnx.ModelProto()
+    typed.CopyFrom(model)
+    for tensor in model.graph.initializer:
+        typed.graph.value_info.append(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+    return typed
 
 
 def _unknown(model: onnx.ModelProto) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declared:
-    """An input or output as the model declares it.
+    """An input as the model declares it.
 
     An open dim is a name or "?"; `dims` is None where not even the rank is known.
     """
@@ -34,16 +34,16 @@ class Declared:
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
     """The inputs that a caller must give: those without an initializer."""
     initialized = {tensor.name for tensor in graph.initializer}
-    return [declare(info, "input") for info in graph.input if info.name not in initialized]
+    return [_declare(info) for info in graph.input if info.name not in initialized]
 
 
-def declare(info: onnx.ValueInfoProto, what: str) -> Declared:
+def _declare(info: onnx.ValueInfoProto) -> Declared:
     """Raises InvalidModelError for what is not a tensor."""
     if info.type.WhichOneof("value") != "tensor_type":
         kind = info.type.WhichOneof("value") or "without a type"
-        raise InvalidModelError(f"{what} {info.name!r} is no tensor ({kind.removesuffix('_type')})")
+        raise InvalidModelError(f"input {info.name!r} is no tensor ({kind.removesuffix('_type')})")
     tensor = info.type.tensor_type
-    dtype = dtype_of(tensor.elem_type, f"{what} {info.name!r}")
+    dtype = dtype_of(tensor.elem_type, f"input {info.name!r}")
     if not tensor.HasField("shape"):
         return Declared(info.name, dtype, None)
     return Declared(info.name, dtype, tuple(_dim(dim) for dim in tensor.shape.dim))

@@ -15,16 +15,28 @@ _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
 
 
 @functools.cache
-def _erf_series() -> np.polynomial.Chebyshev:
-    """erf on [0, 6] as a Chebyshev interpolant; its error is that of float64."""
-    exact = np.vectorize(math.erf, otypes=[np.float64])
-    return np.polynomial.Chebyshev.interpolate(exact, deg=60, domain=[0.0, _ERF_ONE])
+def _erf_series() -> tuple[np.polynomial.Chebyshev, np.polynomial.Chebyshev]:
+    """erf(√t)/√t for t in [0, 1], and erf on [1, 6], as Chebyshev interpolants."""
+
+    def near(t: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        roots = np.sqrt(np.maximum(t, 1e-300))
+        return np.array([math.erf(root) / root for root in roots])
+
+    def far(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.array([math.erf(value) for value in x])
+
+    interpolate = np.polynomial.Chebyshev.interpolate
+    return interpolate(near, 16, domain=[0.0, 1.0]), interpolate(far, 45, domain=[1.0, _ERF_ONE])
 
 
 def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The error function, elementwise, in the dtype of `x`; computed in float64."""
-    magnitude = np.minimum(np.abs(x.astype(np.float64)), _ERF_ONE)
-    result: npt.NDArray[Any] = np.copysign(_erf_series()(magnitude), x).astype(x.dtype)
+    near, far = _erf_series()
+    wide = x.astype(np.float64)
+    magnitude = np.abs(wide)
+    small = wide * near(np.minimum(magnitude, 1.0) ** 2)
+    large = np.copysign(far(np.clip(magnitude, 1.0, _ERF_ONE)), wide)
+    result: npt.NDArray[Any] = np.where(magnitude < 1.0, small, large).astype(x.dtype)
     return result
 
 

@@ -1,0 +1,46 @@
+"""Holds nodes against ONNX's own declarations: attribute types, required attributes, arity."""
+
+from __future__ import annotations
+
+import functools
+
+import onnx
+
+from farrier.errors import InvalidModelError
+from farrier.importer.raw import describe
+
+
+def check_node(node: onnx.NodeProto, opset: int) -> None:
+    """Raises InvalidModelError where the node is no legal use of its operator in `opset`.
+
+    So the operators' rules may take attributes to be of the declared types.
+    """
+    schema = _schema(node.op_type, opset)
+    where = f"node {describe(node)!r} ({node.op_type})"
+    if schema is None:
+        raise InvalidModelError(f"{where}: opset {opset} has no such operator")
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, declared in schema.attributes.items():
+        if name not in given:
+            if declared.required:
+                raise InvalidModelError(f"{where} lacks the attribute {name!r}")
+        elif given[name].type != declared.type.value:
+            kinds = onnx.AttributeProto.AttributeType
+            raise InvalidModelError(
+                f"{where}: attribute {name!r} is {kinds.Name(given[name].type)}, and must be "
+                f"{kinds.Name(declared.type.value)}"
+            )
+    for what, count, low, high in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not low <= count <= high:
+            raise InvalidModelError(f"{where} has {count} {what}, not {low} to {high}")
+
+
+@functools.cache
+def _schema(op: str, opset: int) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        return None

@@ -1,0 +1,288 @@
+"""Every way in which bytes are no model that Farrier compiles, and what it says about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
+from farrier.importer import import_model
+
+node = helper.make_node
+
+
+def test_empty():
+    with pytest.raises(InvalidModelError, match="0 bytes"):
+        import_model(b"")
+
+
+@pytest.mark.parametrize("data", [b"not a model", b"\x89PNG\r\n\x1a\n" + bytes(64), b"\xff" * 99])
+def test_not_protobuf(data):
+    with pytest.raises(InvalidModelError):
+        import_model(data)
+
+
+def test_truncated(model):
+    whole = model(
+        [node("MatMul", ["x", "w"], ["y"])], {"x": [1, 9]}, constants={"w": np.ones((9, 9))}
+    )
+    for length in range(1, len(whole), 7):
+        with pytest.raises(InvalidModelError):
+            import_model(whole[:length])
+
+
+def test_every_flipped_byte_is_refused_or_read(model):
+    """No byte of a file can crash the import with anything but an error for the user."""
+    from farrier.errors import FarrierError
+
+    whole = model(
+        [node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), node("Relu", ["c"], ["y"])],
+        {"x": [1, 2, 5, 5]},
+        constants={"w": np.ones((3, 2, 3, 3), np.float32)},
+    )
+    survived = 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x15
+        try:
+            import_model(bytes(damaged))
+            survived += 1
+        except FarrierError:
+            pass
+    assert 0 < survived < len(whole)
+
+
+def test_no_graph():
+    with pytest.raises(InvalidModelError, match="no graph"):
+        import_model(onnx.ModelProto(ir_version=8).SerializeToString())
+
+
+@pytest.mark.parametrize("opset", [1, 6, 99])
+def test_opset_out_of_range(model, opset):
+    with pytest.raises(InvalidModelError, match=f"opset {opset}; Farrier reads 7 to"):
+        import_model(model([node("Relu", ["x"], ["y"])], {"x": [1]}, opset=opset))
+
+
+def test_no_opset(model):
+    proto = onnx.load_from_string(model([node("Relu", ["x"], ["y"])], {"x": [1]}))
+    del proto.opset_import[:]
+    with pytest.raises(InvalidModelError, match="which opset"):
+        import_model(proto.SerializeToString())
+
+
+def test_external_data_is_refused_and_its_path_never_opened(model, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(12))
+    proto = onnx.load_from_string(
+        model([node("Add", ["x", "w"], ["y"])], {"x": [3]}, constants={"w": np.ones(3, np.float32)})
+    )
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=str(secret))
+    with pytest.raises(InvalidModelError, match="1 tensors as external data \\('w'\\)"):
+        import_model(proto.SerializeToString())
+
+
+def test_unknown_operators_are_listed_all_at_once(model):
+    nodes = [
+        node("Frobnicate", ["x"], ["a"], name="first"),
+        node("Frobnicate", ["a"], ["b"]),
+        node("FusedGelu", ["b"], ["y"], name="third", domain="com.example"),
+    ]
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        import_model(model(nodes, {"x": [3]}))
+    assert "Frobnicate ×2 (first: 'first')" in caught.value.message
+    assert "com.example:FusedGelu ×1 (first: 'third')" in caught.value.message
+
+
+def test_unsupported_form_of_a_known_operator(model):
+    data = model(
+        [node("Resize", ["x", "", "s"], ["y"], mode="cubic", name="up")],
+        {"x": [1, 1, 4, 4]},
+        constants={"s": np.array([1, 1, 2, 2], np.float32)},
+    )
+    with pytest.raises(UnsupportedOperatorError, match="'up' \\(Resize\\): mode 'cubic'"):
+        import_model(data)
+
+
+def test_outputs_that_farrier_does_not_compute(model):
+    pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2, 2])
+    data = model([pool], {"x": [1, 1, 4, 4]}, outputs=["y", "where"])
+    with pytest.raises(UnsupportedOperatorError, match="further output 'where'"):
+        import_model(data)
+
+
+def test_mismatch_names_node_operator_and_both_facts(model):
+    data = model([node("MatMul", ["x", "z"], ["y"], name="mm")], {"x": [3, 4], "z": [5, 6]})
+    with pytest.raises(InvalidModelError) as caught:
+        import_model(data)
+    assert "'mm' (MatMul)" in caught.value.message
+    assert "(3, 4) and (5, 6)" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (node("Conv", ["x", "x"], ["y"], group=0), "group is 0"),
+        (node("Conv", ["x", "x"], ["y"], strides=[0, 1]), "must be positive"),
+        (node("Conv", ["x", "x"], ["y"], pads=[1]), "pads \\(1,\\) for 2 spatial axes"),
+        (node("Conv", ["x"], ["y"]), "1 inputs"),
+        (node("Conv", ["x", ""], ["y"]), "input 1 is required"),
+        (node("Transpose", ["x"], ["y"], perm=[0, 0, 1, 2]), "no permutation"),
+        (node("Concat", ["x"], ["y"], axis=9), "axis 9"),
+        (node("Cast", ["x"], ["y"], to=77), "type 77"),
+        (node("Cast", ["x"], ["y"]), "lacks the attribute 'to'"),
+        (node("Einsum", ["x"], ["y"], equation="ab->ab"), "labels"),
+        (node("DepthToSpace", ["x"], ["y"], blocksize=0), "blocksize 0"),
+        (node("MaxPool", ["x"], ["y"], kernel_shape=[9, 9]), "does not fit"),
+        (node("LeakyRelu", ["x"], ["y"], alpha="steep"), "'alpha' is STRING, and must be FLOAT"),
+        (node("Add", ["x"], ["y"]), "1 inputs, not 2 to 2"),
+    ],
+)
+def test_malformed_nodes(model, bad, reason):
+    with pytest.raises(InvalidModelError, match=reason):
+        import_model(model([bad], {"x": [1, 2, 3, 3]}))
+
+
+def test_names_defined_twice(model):
+    twice = [node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["y"])]
+    with pytest.raises(InvalidModelError, match="'y', which exists already"):
+        import_model(model(twice, {"x": [1]}))
+    with pytest.raises(InvalidModelError, match="'x', which exists already"):
+        import_model(model([node("Relu", ["x"], ["x"])], {"x": [1]}, outputs=["x"]))
+
+
+def test_dangling_input(model):
+    with pytest.raises(InvalidModelError, match="reads 'nowhere'"):
+        import_model(model([node("Add", ["x", "nowhere"], ["y"])], {"x": [1]}))
+
+
+def test_missing_output(model):
+    with pytest.raises(InvalidModelError, match="nothing defines the output 'z'"):
+        import_model(model([node("Relu", ["x"], ["y"])], {"x": [1]}, outputs=["y", "z"]))
+
+
+def test_cycle(model):
+    nodes = [node("Add", ["x", "b"], ["a"], name="one"), node("Relu", ["a"], ["b"], name="two")]
+    with pytest.raises(InvalidModelError, match="cycle through 'one', 'two'"):
+        import_model(model(nodes, {"x": [1]}, outputs=["a"]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [1]),
+        lambda: helper.make_tensor_value_info("x", TensorProto.STRING, [1]),
+        lambda: helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [1]),
+        lambda: onnx.ValueInfoProto(name="x"),
+    ],
+)
+def test_inputs_that_are_no_tensors_of_numbers(model, make):
+    proto = onnx.load_from_string(model([node("Relu", ["x"], ["y"])], {"x": [1]}))
+    proto.graph.input[0].CopyFrom(make())
+    with pytest.raises(InvalidModelError, match="input 'x'"):
+        import_model(proto.SerializeToString())
+
+
+def test_initializer_that_lies_about_its_shape(model):
+    proto = onnx.load_from_string(
+        model([node("Add", ["x", "w"], ["y"])], {"x": [3]}, constants={"w": np.ones(3, np.float32)})
+    )
+    for dims in ([4], [2], [-3], [1 << 40], []):
+        del proto.graph.initializer[0].dims[:]
+        proto.graph.initializer[0].dims.extend(dims)
+        with pytest.raises(InvalidModelError, match="initializer 'w'"):
+            import_model(proto.SerializeToString())
+
+
+def test_shape_that_depends_on_data(model):
+    data = model(
+        [node("Reshape", ["x", "s"], ["y"], name="r")],
+        {"x": [6], "s": [2]},
+        dtypes={"s": TensorProto.INT64},
+    )
+    with pytest.raises(UnresolvedShapeError, match="'r' \\(Reshape\\): its shape \\(input 1\\)"):
+        import_model(data)
+
+
+BOMBS = {
+    "ConstantOfShape": ([node("ConstantOfShape", ["n"], ["b"])], {"n": [1 << 20, 1 << 20]}),
+    "Expand": ([node("Expand", ["one", "n"], ["b"])], {"n": [1 << 20, 1 << 20]}),
+    "Tile": ([node("Tile", ["one", "n"], ["b"])], {"n": [1 << 40]}),
+    "Range": ([node("Range", ["zero", "limit", "step"], ["b"])], {}),
+    "Pad": ([node("Pad", ["one", "n"], ["b"])], {"n": [0, 1 << 40]}),
+    "OneHot": ([node("OneHot", ["index", "depth", "pair"], ["b"])], {}),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_size_bombs(model, name):
+    """A few bytes ask for terabytes: refused by size, with nothing allocated."""
+    nodes, constants = BOMBS[name]
+    literals = {key: np.array(value, np.int64) for key, value in constants.items()}
+    literals |= {
+        "one": np.ones(1, np.float32),
+        "zero": np.array(0, np.int64),
+        "limit": np.array(1 << 45, np.int64),
+        "step": np.array(1, np.int64),
+        "index": np.zeros(1, np.int64),
+        "depth": np.array(1 << 45, np.int64),
+        "pair": np.array([0, 1], np.float32),
+    }
+    data = model([*nodes, node("Shape", ["b"], ["y"])], {"x": [1]}, constants=literals)
+    with pytest.raises(InvalidModelError, match=r"takes \d+ bytes"):
+        import_model(data)
+
+
+def test_many_large_constants_together(model):
+    shape = np.array([1 << 28], np.int64)
+    fills = [node("ConstantOfShape", ["n"], [f"b{i}"]) for i in range(4)]
+    data = model([*fills, node("Sum", ["b0", "b1", "b2", "b3"], ["y"])], {}, constants={"n": shape})
+    with pytest.raises(InvalidModelError, match="more than 2 GiB"):
+        import_model(data)
+
+
+def test_deeply_nested_messages():
+    attribute = b""
+    for _ in range(400):  # GraphProto{node{attribute{g}}} within itself
+        attribute = _field(6, attribute)
+        attribute = _field(1, _field(5, attribute))
+    data = onnx.ModelProto(ir_version=8).SerializeToString() + _field(7, attribute)
+    with pytest.raises(InvalidModelError):
+        import_model(data)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    length, size = b"", len(payload)
+    while True:
+        length += bytes([size & 0x7F | (0x80 if size > 0x7F else 0)])
+        size >>= 7
+        if not size:
+            return bytes([number << 3 | 2]) + length + payload
+
+
+def test_control_flow_is_refused_by_name(model):
+    body = helper.make_graph([], "then", [], [helper.make_tensor_value_info("x", 1, [1])])
+    branch = node("If", ["c"], ["y"], then_branch=body, else_branch=body, name="choose")
+    data = model([branch], {"x": [1], "c": []}, dtypes={"c": TensorProto.BOOL})
+    with pytest.raises(UnsupportedOperatorError, match="If ×1 \\(first: 'choose'\\)"):
+        import_model(data)
+
+
+def test_typed_fields_read_like_raw_bytes(model):
+    """Initializers may store elements in typed fields instead of raw bytes."""
+    for dtype in (np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.bool_):
+        want = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+        proto = onnx.load_from_string(
+            model([node("Identity", ["w"], ["y"])], {}, constants={"w": want})
+        )
+        kind = helper.np_dtype_to_tensor_dtype(want.dtype)
+        typed = helper.make_tensor("w", kind, want.shape, want.flatten().tolist())
+        proto.graph.initializer[0].CopyFrom(typed)
+        (constant,) = import_model(proto.SerializeToString()).graph.constants
+        np.testing.assert_array_equal(constant.data, want)
+        assert numpy_helper.to_array(typed).dtype == constant.data.dtype

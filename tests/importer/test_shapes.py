@@ -1,0 +1,133 @@
+"""Fixing dimensions: what the user gives, what the model declares, and what follows from both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from farrier.errors import UnresolvedShapeError, UsageError
+from farrier.importer import import_model, inspect
+
+node = helper.make_node
+ADD = [node("Add", ["x", "z"], ["y"])]
+
+
+def test_template_names_every_open_input(model):
+    data = model(ADD, {"x": ["n", 3, None], "z": [1]})
+    with pytest.raises(UnresolvedShapeError) as caught:
+        import_model(data)
+    assert "x f32[n, 3, ?]" in caught.value.message
+    assert caught.value.hint == "give each ? a number: --shape x=?,3,?"
+
+
+def test_named_dims_are_shared(model):
+    data = model(ADD, {"x": ["n", 3], "z": ["n", 1]})
+    graph = import_model(data, {"x": (5, 3)}).graph
+    assert [value.type.shape for value in graph.inputs] == [(5, 3), (5, 1)]
+    with pytest.raises(UsageError, match="makes 'n' 4, and another input makes it 5"):
+        import_model(data, {"x": (5, 3), "z": (4, 1)})
+
+
+def test_anonymous_dims_are_not_shared(model):
+    data = model(ADD, {"x": ["?", "?"], "z": [1, "?"]})
+    graph = import_model(data, {"x": (5, 3), "z": (1, 3)}).graph
+    assert graph.outputs[0].type.shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ({"w": (1,)}, "no input 'w'"),
+        ({"x": (2, 4)}, "has 4 at axis 1, not 3"),
+        ({"x": (3,)}, "rank 1, not 2"),
+        ({"x": (0, 3)}, "no elements"),
+    ],
+)
+def test_shapes_that_clash(model, shapes, reason):
+    with pytest.raises(UsageError, match=reason):
+        import_model(model(ADD, {"x": ["n", 3], "z": [1]}), shapes)
+
+
+def test_unknown_rank(model):
+    data = model([node("Relu", ["x"], ["y"])], {"x": None})
+    with pytest.raises(UnresolvedShapeError, match="f32\\[…\\]"):
+        import_model(data)
+    assert import_model(data, {"x": (2, 3)}).graph.outputs[0].type.shape == (2, 3)
+
+
+def test_initializers_that_are_also_inputs_are_constants(model):
+    """IR version 3 lists every initializer among the inputs."""
+    imported = import_model(
+        model(ADD, {"x": [2], "z": [2]}, constants={"z": np.ones(2, np.float32)})
+    )
+    assert imported.input_names == ("x",)
+    assert len(imported.graph.constants) == 1
+
+
+def test_names_of_models_never_become_identifiers(model):
+    name = "x'); DROP TABLE\n<script>../../etc"
+    imported = import_model(
+        model([node("Relu", [name], ["y/0:ü"], name=name)], {name: [2]}, ["y/0:ü"])
+    )
+    assert imported.input_names == (name,)
+    assert imported.output_names == ("y/0:ü",)
+    assert all(value.name.isidentifier() for value in imported.graph.values())
+    assert imported.graph.nodes[0].origin == name
+
+
+def test_nodes_out_of_order_are_sorted(model):
+    nodes = [node("Abs", ["a"], ["y"]), node("Relu", ["x"], ["a"])]
+    assert [n.op for n in import_model(model(nodes, {"x": [2]})).graph.nodes] == ["Relu", "Abs"]
+
+
+def test_shape_computations_fold(model):
+    """What exporters write for x.reshape(n, c, -1) becomes one Reshape with a constant."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "axis"], ["n1"]),
+        node("Slice", ["s", "one", "two"], ["c"]),
+        node("Concat", ["n1", "c", "rest"], ["wanted"], axis=0),
+        node("Reshape", ["x", "wanted"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array(0), "axis": np.array([0]), "one": np.array([1]), "two": np.array([2]),
+        "rest": np.array([-1]),
+    }  # fmt: skip
+    imported = import_model(
+        model(nodes, {"x": ["n", 3, "h", "w"]}, constants=constants), {"x": (2, 3, 5, 7)}
+    )
+    assert [n.op for n in imported.graph.nodes] == ["Reshape"]
+    assert imported.graph.outputs[0].type.shape == (2, 3, 35)
+    assert [c.data.tolist() for c in imported.graph.constants] == [[2, 3, -1]]
+
+
+def test_what_no_output_needs_is_left_out(model):
+    nodes = [node("Relu", ["x"], ["y"]), node("Exp", ["x"], ["unused"])]
+    imported = import_model(model(nodes, {"x": [2]}, constants={"w": np.ones(9, np.float32)}))
+    assert [n.op for n in imported.graph.nodes] == ["Relu"]
+    assert not imported.graph.constants
+
+
+def test_constants_are_read_only_views(model):
+    nodes = [node("ConstantOfShape", ["n"], ["b"]), node("Add", ["x", "b"], ["y"])]
+    data = model(nodes, {"x": [1]}, constants={"n": np.array([1 << 24])})
+    (constant,) = import_model(data).graph.constants
+    assert constant.data.shape == (1 << 24,)
+    assert constant.data.strides == (0,)
+    with pytest.raises(ValueError, match="read-only"):
+        constant.data[0] = 1
+
+
+def test_inspect(model):
+    data = model(
+        [node("Gather", ["w", "x"], ["g"]), node("Relu", ["g"], ["y"])],
+        {"x": ["n", 4]},
+        constants={"w": np.ones((9, 2), np.float32)},
+        dtypes={"x": TensorProto.INT64},
+    )
+    summary = inspect(data)
+    assert summary.opset == 17
+    assert [d.text() for d in summary.inputs] == ["i64[n, 4]"]
+    assert summary.operators == {"Gather": 1, "Relu": 1}

@@ -1,0 +1,141 @@
+"""Nodes of old opsets, against ONNX Runtime, which still runs them as they were meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier.importer import import_model
+from farrier.ops import run_graph
+
+node = helper.make_node
+BOUNDS = np.array([1, 2], np.int64)
+
+CASES = {
+    "Squeeze-11": (11, [node("Squeeze", ["x"], ["y"], axes=[1])], (3, 1, 5)),
+    "Unsqueeze-11": (11, [node("Unsqueeze", ["x"], ["y"], axes=[0, -1])], (3, 5)),
+    "ReduceSum-11": (11, [node("ReduceSum", ["x"], ["y"], axes=[1], keepdims=0)], (3, 4, 5)),
+    "ReduceMean-17": (17, [node("ReduceMean", ["x"], ["y"], axes=[-1])], (3, 4, 5)),
+    "ReduceMax-11": (11, [node("ReduceMax", ["x"], ["y"])], (3, 4)),
+    "Softmax-11": (11, [node("Softmax", ["x"], ["y"])], (2, 3, 4)),
+    "Softmax-11-one-axis": (11, [node("Softmax", ["x"], ["y"])], (2, 7, 1, 1)),
+    "Softmax-11-last": (11, [node("Softmax", ["x"], ["y"], axis=-1)], (2, 3, 4)),
+    "LogSoftmax-9": (9, [node("LogSoftmax", ["x"], ["y"], axis=2)], (2, 3, 4, 2)),
+    "Clip-6": (10, [node("Clip", ["x"], ["y"], min=-0.5, max=0.3)], (3, 5)),
+    "Clip-6-open": (10, [node("Clip", ["x"], ["y"], max=0.3)], (3, 5)),
+    "Pad-2": (10, [node("Pad", ["x"], ["y"], pads=[1, 0, 0, 2], value=0.7)], (3, 5)),
+    "Slice-9": (9, [node("Slice", ["x"], ["y"], starts=[1, -3], ends=[9, 4], axes=[0, 1])], (4, 5)),
+    "Split-11": (11, [node("Split", ["x"], ["y", "z"], axis=1, split=[1, 4])], (2, 5)),
+    "Split-equal": (13, [node("Split", ["x"], ["y", "z"], axis=1)], (2, 6)),
+    "Upsample-7": (7, [node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 3.0])], (1, 2, 3, 4)),
+    "Upsample-9": (9, [node("Upsample", ["x", "scales"], ["y"], mode="linear")], (1, 2, 3, 4)),
+    "Resize-10": (10, [node("Resize", ["x", "scales"], ["y"])], (1, 2, 4, 6)),
+    "Dropout-7": (7, [node("Dropout", ["x"], ["y"], ratio=0.5)], (3, 5)),
+    "Dropout-mask": (12, [node("Dropout", ["x"], ["y", "z"])], (3, 5)),
+    "BatchNormalization-7": (
+        7,
+        [node("BatchNormalization", ["x", "p", "p", "p", "p"], ["y"], epsilon=0.01)],
+        (2, 3, 4, 5),
+    ),
+    "Constant-ints": (
+        13,
+        [node("Constant", [], ["c"], value_ints=[2, -1]), node("Reshape", ["x", "c"], ["y"])],
+        (4, 3),
+    ),
+    "Constant-float": (
+        13,
+        [node("Constant", [], ["c"], value_float=2.5), node("Mul", ["x", "c"], ["y"])],
+        (4, 3),
+    ),
+    "ConstantOfShape": (
+        9,
+        [
+            node(
+                "ConstantOfShape",
+                ["two"],
+                ["c"],
+                value=numpy_helper.from_array(np.array([3.5], np.float32)),
+            ),
+            node("Add", ["x", "c"], ["y"]),
+        ],
+        (1, 2),
+    ),
+    "CastLike": (15, [node("CastLike", ["x", "two"], ["y"])], (3, 5)),
+    "Concat-empty": (
+        13,
+        [node("Slice", ["x", "two", "two"], ["e"]), node("Concat", ["x", "e"], ["y"], axis=0)],
+        (3, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_old_forms_mean_what_they_meant(model, name):
+    opset, nodes, shape = CASES[name]
+    scales = np.array([1, 1, 2, 2], np.float32)
+    constants = {
+        "scales": scales,
+        "p": np.array([0.5, 1.5, 2.0], np.float32),
+        "two": np.array([2, 1]),
+    }
+    if name == "Concat-empty":
+        constants["two"] = np.array([3])
+    used = {i for n in nodes for i in n.input}
+    constants = {key: value for key, value in constants.items() if key in used}
+    made = [o for n in nodes for o in n.output if o in ("y", "z")]
+    data = model(nodes, {"x": shape}, made, constants, opset)
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    graph = import_model(data).graph
+    ours = run_graph(graph, {graph.inputs[0].name: x}).values()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    theirs = onnxruntime.InferenceSession(data, options).run(None, {"x": x})
+    for got, want in zip(ours, theirs, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_group_normalization_before_21_had_parameters_by_group(model):
+    groups = np.array([0.5, 2.0], np.float32)
+    nodes = [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2, epsilon=0.1)]
+    data = model(nodes, {"x": [2, 4, 3]}, constants={"s": groups, "b": groups}, opset=18)
+    x = np.random.default_rng(4).standard_normal((2, 4, 3)).astype(np.float32)
+    graph = import_model(data).graph
+    (got,) = run_graph(graph, {graph.inputs[0].name: x}).values()
+    rows = x.reshape(2, 2, -1)
+    normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(
+        got, (normal * groups[:, None] + groups[:, None]).reshape(x.shape), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_functions_of_the_model_are_inlined():
+    body = [node("Mul", ["a", "a"], ["s"]), node("Relu", ["s"], ["b"])]
+    function = helper.make_function(
+        "mine", "Square", ["a"], ["b"], body, [helper.make_opsetid("", 17)]
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    graph = helper.make_graph([node("Square", ["x"], ["y"], domain="mine")], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    proto = helper.make_model(graph, functions=[function], opset_imports=opsets)
+    imported = import_model(proto.SerializeToString())
+    assert [n.op for n in imported.graph.nodes] == ["Mul", "Relu"]
+
+
+def test_operators_that_onnx_defines_by_others_are_expanded(model):
+    nodes = [node("RotaryEmbedding", ["x", "c", "s"], ["y"])]
+    rng = np.random.default_rng(5)
+    x, angle = rng.standard_normal((2, 3, 4, 8)).astype(np.float32), rng.random((2, 4, 4))
+    constants = {"c": np.cos(angle).astype(np.float32), "s": np.sin(angle).astype(np.float32)}
+    proto = onnx.load_from_string(model(nodes, {"x": x.shape}, constants=constants, opset=23))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    graph = import_model(proto.SerializeToString()).graph
+    (got,) = run_graph(graph, {graph.inputs[0].name: x}).values()
+    cos, sin = constants["c"][:, None], constants["s"][:, None]
+    left, right = x[..., :4], x[..., 4:]
+    want = np.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
