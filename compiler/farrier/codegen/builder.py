@@ -23,14 +23,15 @@ HERE = 1 << 30  # a depth that no scope has: the current position
 class Scope:
     """The body of a loop, or of the whole function (depth 0).
 
-    `known` remembers what the head holds, by instruction.
+    `known` remembers what the head holds by instruction, `atoms` by index expression.
     """
 
-    __slots__ = ("head", "known")
+    __slots__ = ("atoms", "head", "known")
 
     def __init__(self) -> None:
         self.head: Lines = []
         self.known: dict[str, str] = {}
+        self.atoms: dict[tuple[int, ...], Value] = {}
 
 
 class Builder:

@@ -21,8 +21,9 @@ from farrier.codegen.captures import Captures
 from farrier.codegen.expressions import Expressions
 from farrier.codegen.indices import Bindings
 from farrier.codegen.memory import tail_mask
-from farrier.codegen.reductions import horizontal, split_reduction
+from farrier.codegen.reductions import Reduction, horizontal, split_reduction
 from farrier.codegen.registers import Piece, Tiles
+from farrier.codegen.statements import statements
 from farrier.codegen.text import Value, type_of
 from farrier.errors import CompilerError
 from farrier.ir.affine import Simplifier
@@ -39,7 +40,6 @@ from farrier.ir.loop import (
     Stmt,
     Store,
 )
-from farrier.ir.walk import walk
 from farrier.target import Target
 
 
@@ -71,12 +71,13 @@ class _Module:
         self.declarations: set[str] = set()
         self.bodies: list[str] = []
         self.names = 0
-        ranges = {n.var: n.extent for n in walk(function.body) if isinstance(n, For)}
+        ranges = {n.var: n.extent for n in statements(function.body) if isinstance(n, For)}
         self.simplifier = Simplifier(ranges)
         self.params = {p.name: number for number, p in enumerate(function.params)}
         self.workspace = workspace.plan(function)
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._lockstep: dict[int, tuple[For, bool]] = {}
+        self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
 
     def next_body(self) -> str:
         self.names += 1
@@ -87,7 +88,17 @@ class _Module:
         its own, which each lane would need for itself, and no other vectorized or parallel loop."""
         known = self._lockstep.get(id(loop))
         if known is None:
-            known = self._lockstep[id(loop)] = (loop, not any(map(_is_apart, walk(loop.body))))
+            known = self._lockstep[id(loop)] = (
+                loop,
+                not any(map(_is_apart, statements(loop.body))),
+            )
+        return known[1]
+
+    def reduction(self, stmt: Store) -> Reduction | None:
+        """The operator and operand of a store that adds to what it finds."""
+        known = self._reductions.get(id(stmt))
+        if known is None:
+            known = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
         return known[1]
 
     def stored(self, stmt: Stmt) -> frozenset[str]:
@@ -95,8 +106,8 @@ class _Module:
         known = self._stored.get(id(stmt))
         if known is None:
             match stmt:
-                case Block(statements):
-                    names = frozenset[str]().union(*map(self.stored, statements))
+                case Block(parts):
+                    names = frozenset[str]().union(*map(self.stored, parts))
                 case For(_, _, _, body) | Alloc(_, body):
                     names = self.stored(body)
                 case If(_, then, otherwise):
@@ -116,7 +127,7 @@ class _Module:
         return known[1]
 
 
-def _is_apart(node: object) -> bool:
+def _is_apart(node: Stmt) -> bool:
     """What cannot stand within a vectorized loop that runs in lockstep."""
     if isinstance(node, For):
         return node.extent > 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
@@ -145,9 +156,9 @@ class _Emitter:
 
     def emit(self, stmt: Stmt) -> None:
         match stmt:
-            case Block(statements):
-                for statement in statements:
-                    self.emit(statement)
+            case Block(parts):
+                for part in parts:
+                    self.emit(part)
             case Store():
                 self._store(stmt)
             case For():
@@ -216,7 +227,7 @@ class _Emitter:
     def _store(self, stmt: Store) -> None:
         bindings = self.bindings
         if bindings.lane is not None and stmt.buffer.name not in self.private:
-            reduction = split_reduction(stmt)
+            reduction = self.module.reduction(stmt)
             if reduction is not None and self._is_invariant(stmt):
                 op, addend = reduction
                 part = self.expressions.evaluate(addend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, literal, suffix, type_of, vector
@@ -10,13 +11,15 @@ from farrier.ir.expr import Binary, BinaryOp, Expr, Load, ReduceOp
 from farrier.ir.loop import Store
 from farrier.ir.types import DType
 
+Reduction: TypeAlias = tuple[BinaryOp, Expr]
+
 _REDUCTIONS = {op.binary: op for op in ReduceOp}
 _FLOAT = {BinaryOp.ADD: "fadd", BinaryOp.MUL: "fmul"}
 _INTEGER = {BinaryOp.ADD: "add", BinaryOp.MUL: "mul"}
 _BOOLEAN = {BinaryOp.ADD: "or", BinaryOp.MAX: "or", BinaryOp.MUL: "and", BinaryOp.MIN: "and"}
 
 
-def split_reduction(stmt: Store) -> tuple[BinaryOp, Expr] | None:
+def split_reduction(stmt: Store) -> Reduction | None:
     """(op, value) where the statement is `buffer[i] = buffer[i] op value`; None where it is not."""
     value = stmt.value
     if not isinstance(value, Binary) or value.op not in _REDUCTIONS:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from farrier.codegen.statements import statements
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, Function
-from farrier.ir.walk import walk
 
 NAME = "workspace!"  # no buffer can have this name
 
@@ -36,7 +36,7 @@ class WorkspacePlan:
 def plan(function: Function) -> WorkspacePlan:
     """Where each Alloc of the function goes."""
     sizes: dict[Scope, dict[str, int]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
-    for node in walk(function.body):
+    for node in statements(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
             largest = sizes[node.buffer.scope]
             nbytes = -(-max(node.buffer.nbytes, 1) // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,104 @@
+"""The driver of a whole model, several kernels in one library, and what the linker refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from farrier.codegen import compile_functions, compile_text, emit_entry, link, support_object
+from farrier.codegen.entry import Input, KernelCall, Output, Params, Workspace
+from farrier.codegen.support import SYMBOLS
+from farrier.errors import CompilerError
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Var
+from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.types import DType
+from farrier_device.native import Library, NativeError, Pool, pointers
+
+SIZE = 37
+
+
+def combine(name: str, op: BinaryOp) -> Function:
+    """out = x op y, over SIZE elements."""
+    x, y, out = (Buffer(n, DType.F32, (SIZE,)) for n in ("x", "y", "out"))
+    at = (Var("i"),)
+    body = Store(out, at, Binary(op, Load(x, at), Load(y, at)))
+    return Function(name, (x, y, out), For("i", SIZE, LoopKind.VECTORIZED, body))
+
+
+def test_a_model_of_two_kernels(target):
+    """(x + weights) goes to the workspace, times y to the output."""
+    functions = [combine("sum_k", BinaryOp.ADD), combine("product_k", BinaryOp.MUL)]
+    calls = [
+        KernelCall("sum_k", ((Input(0), 0), (Params(), 64), (Workspace(), 128))),
+        KernelCall("product_k", ((Workspace(), 128), (Input(1), 0), (Output(0), 0))),
+    ]
+    objects = compile_functions(functions, target)
+    objects += [
+        compile_text(emit_entry(calls, inputs=2, outputs=1), target),
+        support_object(target),
+    ]
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(2, SIZE)).astype(np.float32)
+    params = random.normal(size=SIZE + 16).astype(np.float32)
+    out, workspace = np.zeros(SIZE, np.float32), np.zeros(128, np.float32)
+    image = link(objects, exports=["farrier_entry", *SYMBOLS])
+    with Library.from_bytes(image) as library, Pool(library, threads=2) as pool:
+        args = pointers([a.ctypes.data for a in (x, y, out, params, workspace)])
+        assert library.entry("farrier_entry")(args, pool.address) == 0
+        with pytest.raises(NativeError, match="sum_k"):
+            library.entry("sum_k")
+    np.testing.assert_allclose(out, (x + params[16:]) * y, rtol=1e-6)
+
+
+def test_the_first_failure_of_a_kernel_is_returned(target):
+    kernels = """
+    define i32 @good(ptr %args, ptr %pool) { ret i32 0 }
+    define i32 @bad(ptr %args, ptr %pool) { ret i32 5 }
+    define i32 @crash(ptr %args, ptr %pool) { unreachable }
+    """
+    calls = [KernelCall(name, ()) for name in ("good", "bad", "crash")]
+    objects = [compile_text(t, target) for t in (kernels, emit_entry(calls, 0, 0))]
+    with Library.from_bytes(link([*objects, support_object(target)])) as library:
+        assert library.entry("farrier_entry")(pointers([0]), 0) == 5
+
+
+def test_kernels_share_modules(target):
+    functions = [combine(f"k{n}", BinaryOp.ADD) for n in range(20)]
+    objects = compile_functions(functions, target)
+    assert 1 < len(objects) < 20
+    with Library.from_bytes(link([*objects, support_object(target)])) as library:
+        for function in functions:
+            assert library.entry(function.name) is not None
+
+
+def test_an_undefined_symbol_is_an_error_that_names_it(target):
+    text = """
+    declare float @expf(float)
+    define float @kernel(float %x) {
+      %y = call float @expf(float %x)
+      ret float %y
+    }
+    """
+    with pytest.raises(CompilerError, match="undefined symbol: expf"):
+        link([compile_text(text, target)])
+
+
+def test_text_that_does_not_parse_is_an_error_with_the_place(target):
+    with pytest.raises(CompilerError, match="bogus"):
+        compile_text("define i32 @f() { bogus }", target)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_every_level_compiles_the_kernels(target, level):
+    """v2 has neither multiply-add nor masks: nothing may become a call to libm."""
+    bits, registers = {"x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32)}[
+        level
+    ]
+    other = dataclasses.replace(
+        target, cpu=level, features=(), vector_bits=bits, registers=registers
+    )
+    functions = [combine(f"k_{op.value}", op) for op in BinaryOp if not op.is_comparison
+                 and op not in (BinaryOp.AND, BinaryOp.OR)]  # fmt: skip
+    assert link(compile_functions(functions, other))

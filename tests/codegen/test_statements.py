@@ -1,0 +1,256 @@
+"""Statements whose code is not a straight line: branches, captured values, scratch memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from farrier.codegen.workspace import workspace_bytes
+from farrier.errors import CompilerError
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Load,
+    Scope,
+    Select,
+    Var,
+    add,
+    both,
+    floordiv,
+    less,
+    mod,
+    mul,
+)
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Store
+from farrier.ir.types import DType, Layout
+from tests.codegen.differential import check
+
+SERIAL, UNROLLED = LoopKind.SERIAL, LoopKind.UNROLLED
+VECTORIZED, PARALLEL = LoopKind.VECTORIZED, LoopKind.PARALLEL
+F32, I64 = DType.F32, DType.I64
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
+ZERO = Const(0, I64)
+RANDOM = np.random.default_rng(11)
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def plus(a, b):
+    return Binary(BinaryOp.ADD, a, b)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_register_that_branches_change_is_merged(threads):
+    """acc of each row: adds, resets every third step, doubles in a nested branch."""
+    x, out = Buffer("x", F32, (9, 17)), Buffer("out", F32, (9,))
+    acc = Buffer("acc", F32, (2,), scope=Scope.REGISTER)
+    first, second = (ZERO,), (Const(1, I64),)
+    step = If(
+        Binary(BinaryOp.EQ, mod(J, 3), ZERO),
+        Store(acc, first, Load(x, (I, J))),
+        Block(
+            (
+                Store(acc, first, plus(Load(acc, first), Load(x, (I, J)))),
+                If(
+                    less(Const(8, I64), J),
+                    Store(acc, second, plus(Load(acc, second), Load(acc, second))),
+                ),
+            )
+        ),
+    )
+    body = Alloc(
+        acc,
+        Block(
+            (
+                Store(acc, first, Const(0.0, F32)),
+                Store(acc, second, Const(1.0, F32)),
+                For("j", 17, SERIAL, step),
+                Store(out, (I,), plus(Load(acc, first), Load(acc, second))),
+            )
+        ),
+    )
+    function = Function("kernel", (x, out), For("i", 9, PARALLEL, body))
+    check(function, {"x": normal(9, 17)}, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_parallel_loop_sees_what_is_around_it(threads):
+    """An outer serial variable, a scratch buffer and a register value reach the body."""
+    x, out = Buffer("x", F32, (4, 10, 19)), Buffer("out", F32, (4, 10, 19))
+    row = Buffer("row", F32, (19,), scope=Scope.WORKSPACE)
+    scale = Buffer("scale", F32, (1,), scope=Scope.REGISTER)
+    fill = For("k0", 19, VECTORIZED, Store(row, (Var("k0"),), Load(x, (I, ZERO, Var("k0")))))
+    body = Store(
+        out,
+        (I, J, K),
+        plus(
+            Binary(BinaryOp.MUL, Load(x, (I, J, K)), Load(scale, (ZERO,))),
+            plus(Load(row, (K,)), Cast(F32, I)),
+        ),
+    )
+    rows = For("j", 10, PARALLEL, For("k", 19, VECTORIZED, body))
+    nest = For("i", 4, SERIAL, Alloc(row, Alloc(scale, Block((
+        fill, Store(scale, (ZERO,), Load(x, (I, ZERO, ZERO))), rows)))))  # fmt: skip
+    check(Function("kernel", (x, out), nest), {"x": normal(4, 10, 19)}, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("columns", [50, 40_000])
+def test_scratch_of_one_thread(threads, columns):
+    """A LOCAL buffer on the stack, and one so large that it is a slice of the workspace."""
+    x, out = Buffer("x", F32, (5, columns)), Buffer("out", F32, (5, columns))
+    line = Buffer("line", F32, (columns,), scope=Scope.LOCAL)
+    write = For("j", columns, SERIAL, Store(line, (J,), plus(Load(x, (I, J)), Const(1.0, F32))))
+    last = Binary(BinaryOp.SUB, Const(columns - 1, I64), K)
+    read = For("k", columns, SERIAL, Store(out, (I, K), Load(line, (last,))))
+    function = Function(
+        "kernel", (x, out), For("i", 5, PARALLEL, Alloc(line, Block((write, read))))
+    )
+    assert (workspace_bytes(function, threads) > 0) is (columns == 40_000)
+    check(function, {"x": normal(5, columns)}, threads)
+
+
+def test_a_parallel_loop_may_not_write_an_outer_register():
+    out = Buffer("out", F32, (4,))
+    acc = Buffer("acc", F32, (1,), scope=Scope.REGISTER)
+    body = Block((Store(acc, (ZERO,), Const(1.0, F32)), Store(out, (I,), Load(acc, (ZERO,)))))
+    with pytest.raises(CompilerError, match="acc"):
+        check(Function("kernel", (out,), Alloc(acc, For("i", 4, PARALLEL, body))), {})
+
+
+def test_a_register_index_that_is_not_constant_is_an_error():
+    out = Buffer("out", F32, (4,))
+    acc = Buffer("acc", F32, (4,), scope=Scope.REGISTER)
+    nest = For("i", 4, SERIAL, Store(acc, (I,), Const(1.0, F32)))
+    with pytest.raises(CompilerError, match="not constant"):
+        check(Function("kernel", (out,), Alloc(acc, nest)), {})
+
+
+STRIDES = [1, 2, 3, -1, 0]
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize("extent", [1, 4, 11, 16, 32])
+def test_loads_and_stores_of_any_stride(stride, extent):
+    size = extent * 3 + 2
+    x, out = Buffer("x", F32, (size,)), Buffer("out", F32, (2, size))
+    start = 2 * extent if stride < 0 else 1
+    read = add(mul(I, stride), start)
+    fill = For("f", 2 * size, SERIAL, Store(
+        out, (floordiv(Var("f"), size), mod(Var("f"), size)), Const(0.0, F32)))  # fmt: skip
+    gather = For("i", extent, VECTORIZED, Store(out, (ZERO, I), Load(x, (read,))))
+    write = add(mul(J, stride or 1), start)
+    scatter = For("j", extent, VECTORIZED, Store(out, (Const(1, I64), write), Load(x, (J,))))
+    check(Function("kernel", (x, out), Block((fill, gather, scatter))), {"x": normal(size)})
+
+
+def test_lanes_that_gather_through_an_index_tensor():
+    table, index = Buffer("table", F32, (23, 5)), Buffer("index", I64, (19,))
+    out = Buffer("out", F32, (19, 5))
+    nest = For("j", 5, SERIAL, For("i", 19, VECTORIZED, Store(
+        out, (I, J), Load(table, (Load(index, (I,)), J)))))  # fmt: skip
+    inputs = {"table": normal(23, 5), "index": RANDOM.integers(0, 23, 19)}
+    check(Function("kernel", (table, index, out), nest), inputs)
+
+
+@pytest.mark.parametrize("kind", [VECTORIZED, SERIAL, UNROLLED])
+def test_a_select_guards_loads_outside_the_buffer(kind):
+    """Padding without a halo, on the lane and on a scalar."""
+    x, out = Buffer("x", F32, (7, 13)), Buffer("out", F32, (9, 17))
+    at = (add(I, -1), add(J, -2))
+    inside = both(
+        both(less(Const(-1, I64), at[0]), less(at[0], 7)),
+        both(less(Const(-1, I64), at[1]), less(at[1], 13)),
+    )
+    value = Select(inside, Load(x, at), Const(0.0, F32))
+    nest = For("i", 9, SERIAL, For("j", 17, kind, Store(out, (I, J), value)))
+    check(Function("kernel", (x, out), nest), {"x": normal(7, 13)})
+
+
+def test_a_condition_on_the_lane_masks_stores():
+    x, out = Buffer("x", F32, (5, 20)), Buffer("out", F32, (5, 20))
+    body = If(
+        less(J, mul(I, 4)),
+        Store(out, (I, J), Load(x, (I, J))),
+        Store(out, (I, J), Const(-1.0, F32)),
+    )
+    nest = For("i", 5, SERIAL, For("j", 20, VECTORIZED, body))
+    check(Function("kernel", (x, out), nest), {"x": normal(5, 20)})
+
+
+def test_a_condition_on_the_lane_masks_registers_and_reductions():
+    x, out, total = (Buffer(n, F32, s) for n, s in (("x", (20,)), ("out", (20,)), ("total", (1,))))
+    acc = Buffer("acc", F32, (20,), scope=Scope.REGISTER)
+    sum_up = Store(total, (ZERO,), plus(Load(total, (ZERO,)), Load(x, (J,))))
+    nest = Alloc(
+        acc,
+        Block(
+            (
+                For("a", 20, VECTORIZED, Store(acc, (Var("a"),), Const(1.0, F32))),
+                For("i", 20, VECTORIZED, If(less(I, 7), Store(acc, (I,), Load(x, (I,))))),
+                For("b", 20, VECTORIZED, Store(out, (Var("b"),), Load(acc, (Var("b"),)))),
+                Store(total, (ZERO,), Const(0.5, F32)),
+                For("j", 20, VECTORIZED, If(less(Const(3, I64), J), sum_up)),
+            )
+        ),
+    )
+    check(Function("kernel", (x, out, total), nest), {"x": normal(20)})
+
+
+@pytest.mark.parametrize("kind", [VECTORIZED, SERIAL])
+def test_a_blocked_layout_with_a_halo(kind):
+    """Channels 20 of NCHW16c with partial blocks; the input's halo is read as zeros."""
+    layout = Layout.blocked(4, 1, 16, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    x = Buffer("x", F32, (1, 20, 5, 6), layout)
+    out = Buffer("out", F32, (1, 20, 5, 6), Layout.blocked(4, 1, 8))
+    channel = Var("c")
+    around = plus(
+        Load(x, (ZERO, channel, add(I, -1), add(J, 1))), Load(x, (ZERO, channel, add(I, 1), J))
+    )
+    nest = For("i", 5, SERIAL, For("j", 6, SERIAL, For("c", 20, kind, Store(
+        out, (ZERO, channel, I, J), around))))  # fmt: skip
+    check(Function("kernel", (x, out), nest), {"x": normal(1, 20, 5, 6)})
+
+
+def test_indices_that_do_not_simplify():
+    """Quotients and remainders over fused loops, minima, and one that is negative."""
+    x, out = Buffer("x", F32, (6, 7)), Buffer("out", F32, (42,))
+    row = mod(add(floordiv(I, 7), -3), 6)
+    column = Binary(BinaryOp.MIN, mod(I, 7), Const(4, I64))
+    for kind in (SERIAL, VECTORIZED, PARALLEL, UNROLLED):
+        nest = For("i", 42, kind, Store(out, (I,), Load(x, (row, column))))
+        check(Function("kernel", (x, out), nest), {"x": normal(6, 7)}, threads=2)
+
+
+def test_a_prefetch_beyond_the_end_is_harmless():
+    x, out = Buffer("x", F32, (64,)), Buffer("out", F32, (64,))
+    body = Block((Prefetch(x, (add(I, 1 << 20),), 2), Store(out, (I,), Load(x, (I,)))))
+    check(Function("kernel", (x, out), For("i", 64, SERIAL, body)), {"x": normal(64)})
+
+
+def test_a_load_after_a_store_sees_it():
+    """What is remembered of a buffer is dropped when the buffer is stored to."""
+    x, out = Buffer("x", F32, (16,)), Buffer("out", F32, (16,))
+    at = (I,)
+    body = Block(
+        (
+            Store(out, at, Load(x, at)),
+            Store(out, at, plus(Load(out, at), Load(x, at))),
+            Store(out, at, plus(Load(out, at), Load(out, at))),
+        )
+    )
+    for kind in (SERIAL, VECTORIZED, UNROLLED):
+        check(Function("kernel", (x, out), For("i", 16, kind, body)), {"x": normal(16)})
+
+
+def test_parallel_loops_within_parallel_loops_and_extents_of_one():
+    x, out = Buffer("x", F32, (1, 6, 5)), Buffer("out", F32, (1, 6, 5))
+    body = Store(out, (I, J, K), plus(Load(x, (I, J, K)), Const(1.0, F32)))
+    nest = For("i", 1, PARALLEL, For("j", 6, PARALLEL, For("k", 5, PARALLEL, body)))
+    for threads in (1, 2, 3):
+        check(Function("kernel", (x, out), nest), {"x": normal(1, 6, 5)}, threads)
