@@ -16,6 +16,7 @@ from farrier_farm.measurements import Measurements
 from farrier_farm.settings import Settings
 
 _LOOK_S = 1.0  # between two looks at whether a device is still there
+_PIECE_BYTES = 1 << 20
 
 
 class FarmRunner:
@@ -68,6 +69,9 @@ class FarmRunner:
             self._stored.discard(request.library)
         return _with_transfer(result, transfer_s)
 
+    def close(self) -> None:
+        """Nothing is left to end: each batch is dropped with its `measure`."""
+
     def _wait(self, batch: str, cancelled: threading.Event | None) -> MeasureResult:
         begin = device_seen = time.monotonic()
         while True:
@@ -86,6 +90,12 @@ class FarmRunner:
             except NoDeviceError:
                 if now - device_seen > self._patience_s:
                     raise
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while data := file.read(_PIECE_BYTES):
+            yield data
 
 
 def _with_transfer(result: MeasureResult, seconds: float) -> MeasureResult:

@@ -55,6 +55,14 @@ def device_thread(farm: Farm, connect_device) -> Iterator[Callable[..., None]]:
         thread.join()
 
 
+@pytest.fixture
+def blobs(tmp_path) -> BlobStore:
+    """What a compilation has at hand: the library of its batch."""
+    store = BlobStore(tmp_path / "blobs", 1 << 20)
+    assert store.put(LIBRARY) == DIGEST
+    return store
+
+
 def _timed(batch: Batch) -> MeasureResult:
     sample = len(batch.request.candidates)
     return MeasureResult(
@@ -68,7 +76,7 @@ def _impatient(farm: Farm, **changes: object) -> FarmRunner:
 
 
 def test_a_batch_is_measured_on_a_device(
-    farm: Farm, blobs: BlobStore, request_of, device_thread
+    farm: Farm, blobs: BlobStore, request_of, blobs, device_thread
 ) -> None:
     seen: list[bytes] = []
 
@@ -85,7 +93,7 @@ def test_a_batch_is_measured_on_a_device(
     assert not farm.blobs.has(DIGEST)  # a library is of no use after its batch
 
 
-def test_batches_spread_over_devices(farm: Farm, request_of, device_thread) -> None:
+def test_batches_spread_over_devices(farm: Farm, request_of, blobs, device_thread) -> None:
     def slow(batch: Batch) -> MeasureResult:
         time.sleep(0.3)
         return _timed(batch)
@@ -96,9 +104,8 @@ def test_batches_spread_over_devices(farm: Farm, request_of, device_thread) -> N
     results: list[MeasureResult] = []
 
     def measure(number: int) -> None:
-        library = b"library %d" % number
-        digest = hashlib.sha256(library).hexdigest()
-        results.append(runner.measure(request_of(digest), {digest: library}))
+        digest = blobs.put(b"library %d" % number)
+        results.append(runner.measure(request_of(digest), blobs))
 
     threads = [threading.Thread(target=measure, args=(n,)) for n in range(3)]
     for thread in threads:
@@ -109,7 +116,7 @@ def test_batches_spread_over_devices(farm: Farm, request_of, device_thread) -> N
 
 
 def test_a_faulty_device_does_not_hurt_the_result(
-    farm: Farm, blobs: BlobStore, request_of, device_thread
+    farm: Farm, blobs: BlobStore, request_of, blobs, device_thread
 ) -> None:
     faulted = threading.Event()
 
@@ -126,7 +133,7 @@ def test_a_faulty_device_does_not_hurt_the_result(
     assert farm.devices.get("bad").faults == 1
 
 
-def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -> None:
+def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of, blobs) -> None:
     runner = _impatient(farm, device_expiry_s=0.5)
     with pytest.raises(NoDeviceError, match="host"):
         runner.measure(request_of(DIGEST), blobs)
@@ -134,7 +141,7 @@ def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -
 
 
 def test_a_batch_that_nobody_takes_in_time_is_lost(
-    farm: Farm, blobs: BlobStore, request_of, connect_device
+    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
 ) -> None:
     connect_device("asleep")
     result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), blobs)
@@ -142,7 +149,9 @@ def test_a_batch_that_nobody_takes_in_time_is_lost(
     assert farm.measurements.blobs() == set()
 
 
-def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, connect_device) -> None:
+def test_a_called_off_batch_ends(
+    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
+) -> None:
     connect_device("asleep")
     cancelled = threading.Event()
     cancelled.set()
@@ -151,7 +160,7 @@ def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, conne
 
 
 def test_the_end_of_the_job_ends_the_wait(
-    farm: Farm, blobs: BlobStore, request_of, connect_device
+    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
 ) -> None:
     connect_device("asleep")
     job = farm.jobs.submit("5e" * 32, CompileOptions())
@@ -163,7 +172,9 @@ def test_the_end_of_the_job_ends_the_wait(
     timer.join()
 
 
-def test_blobs_must_be_what_they_are_called(farm: Farm, blobs: BlobStore, request_of) -> None:
+def test_blobs_must_be_what_they_are_called(
+    farm: Farm, blobs: BlobStore, request_of, blobs
+) -> None:
     blobs.path(DIGEST).write_bytes(b"something else")
     with pytest.raises(ConflictError):
         farm.runner("host").measure(request_of(DIGEST), blobs)
