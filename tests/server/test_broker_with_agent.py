@@ -18,6 +18,7 @@ from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
 from farrier.target import host
+from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role, Status
 from farrier_device.protocol import device_pb2
 
@@ -101,7 +102,10 @@ def test_a_batch_is_measured_by_an_agent(broker, batch, tmp_path):
     request, blobs = batch
     with agent(broker, tmp_path / "state") as process:
         wait_for_device(broker.farm, "local")
-        result = broker.farm.runner("host").measure(request, blobs)
+        store = BlobStore(tmp_path / "blobs", 1 << 20)
+        for data in blobs.values():
+            store.put(data)
+        result = broker.farm.runner("host").measure(request, store)
         assert result.fault is None, result.message
         right, wrong = result.results
         assert right.status is Status.OK
