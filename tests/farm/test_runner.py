@@ -93,7 +93,9 @@ def test_a_batch_is_measured_on_a_device(
     assert not farm.blobs.has(DIGEST)  # a library is of no use after its batch
 
 
-def test_batches_spread_over_devices(farm: Farm, request_of, blobs, device_thread) -> None:
+def test_batches_spread_over_devices(
+    farm: Farm, blobs: BlobStore, request_of, device_thread
+) -> None:
     def slow(batch: Batch) -> MeasureResult:
         time.sleep(0.3)
         return _timed(batch)
