@@ -160,7 +160,8 @@ def test_the_docstring_of_the_canonical_form_is_true():
         ),
         (
             "(x: f32[3]):\n    a: f32[3] = Relu(x)\n    b: f32[3] = Exp(a)\n"
-            "    c: f32[3] = Neg(b)\n    d: f32[3] = Abs(c)\n    e: f32[3] = Sqrt(d)\n    f: f32[3] = Log(e)\n"
+            "    c: f32[3] = Neg(b)\n    d: f32[3] = Abs(c)\n"
+            "    e: f32[3] = Sqrt(d)\n    f: f32[3] = Log(e)\n"
             "    y: f32[3] = Tanh(f)\n",
             "relu_3_exp_neg_abs_sqrt_and_2_more",
         ),

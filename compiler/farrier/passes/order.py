@@ -21,6 +21,7 @@ ORDER: tuple[str, ...] = (
     "fold-constants",
     "eliminate-common-subexpressions",
     "simplify",
+    "eliminate-common-subexpressions",
     "fold-batch-norm",
     "eliminate-dead-code",
     "assign-layouts",

@@ -21,6 +21,7 @@ from farrier.passes.rules.layer_norm import (
     merge_layer_norm_scale,
     recover_layer_norm,
 )
+from farrier.passes.rules.rows import merge_rows, sink_row_reshape
 from farrier.passes.rules.rule import Rule
 from farrier.passes.rules.shapes import drop_idle, merge_transposes, view_as_reshape
 
@@ -39,6 +40,8 @@ _RULES: tuple[Rule, ...] = (
     gemm_as_matmul,
     pad_in_convolution,
     point_convolution_as_matmul,
+    merge_rows,
+    sink_row_reshape,
 )
 
 
@@ -78,6 +81,6 @@ def _simplify(node: Node, rewriter: Rewriter) -> None:
             return
         if replacement is not None:
             for part in replacement:
-                _simplify(part, rewriter)
+                _simplify(rewriter.resolve_inputs(part), rewriter)
             return
     rewriter.emit(node)

@@ -1,0 +1,96 @@
+"""Batches of rows as one matrix: `x[b, m, k] @ w[k, n]` is one product of b·m rows.
+
+The reshape behind such a product then moves down through what works on elements or rows, so that
+the product and its epilogue stay together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir.graph import Node, Value
+from farrier.ir.types import TensorType
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.rules.rule import Replacement
+from farrier.passes.rules.shapes import reshape
+
+
+def merge_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`MatMul(x[b, m, k], w[k, n])` → `Reshape(MatMul(Reshape(x)[b·m, k], w))`."""
+    if node.op != "MatMul" or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    if x.type.rank < 3 or w.type.rank != 2 or 0 in x.type.shape:
+        return None
+    nodes, rows = _as_rows(x, rewriter, node.origin)
+    product = _row_value(y, rewriter)
+    return (
+        *nodes,
+        dataclasses.replace(node, inputs=(rows, w), outputs=(product,)),
+        reshape(product, y, rewriter, node.origin),
+    )
+
+
+def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`op(Reshape(rows), …)` → `Reshape(op(rows, …))`, for operators on elements or rows whose
+    other operands broadcast along rows alone or have the shape of the whole."""
+    if len(node.outputs) != 1 or node.outputs[0].type.rank < 3:
+        return None
+    norm = node.op == "LayerNormalization" and node.attr("axis", -1) in (
+        -1,
+        node.outputs[0].type.rank - 1,
+    )
+    if not norm and lookup(node.op).kind is not Kind.ELEMENTWISE:
+        return None
+    y = node.outputs[0]
+    if not any(_is_row_view(value, y, rewriter) for value in node.inputs):
+        return None
+    nodes: list[Node] = []
+    inputs: list[Value | None] = []
+    for value in node.inputs:
+        if value is None:
+            inputs.append(value)
+        elif value.type.shape == y.type.shape:
+            views, rows = _as_rows(value, rewriter, node.origin)
+            nodes.extend(views)
+            inputs.append(rows)
+        elif value.type.rank <= 1 and value.type.shape in ((), (1,), y.type.shape[-1:]):
+            inputs.append(value)
+        else:
+            return None
+    result = _row_value(y, rewriter)
+    attrs = tuple((k, -1 if norm and k == "axis" else v) for k, v in node.attrs)
+    moved = dataclasses.replace(node, inputs=tuple(inputs), outputs=(result,), attrs=attrs)
+    return (*nodes, moved, reshape(result, y, rewriter, node.origin))
+
+
+def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
+    """Whether `value` is a matrix of rows, computed, seen in the shape of `y`."""
+    producer = rewriter.producer(value)
+    if value is None or producer is None or producer.op != "Reshape":
+        return False
+    rows = producer.inputs[0]
+    return (
+        value.type.shape == y.type.shape
+        and rows is not None
+        and rows.type.rank == 2
+        and rows.type.shape[-1] == y.type.shape[-1]
+        and rewriter.producer(rows) is not None
+    )
+
+
+def _as_rows(value: Value, rewriter: Rewriter, origin: str) -> tuple[tuple[Node, ...], Value]:
+    """`value` as a matrix of rows, and the node that makes it so; constants need none."""
+    data = rewriter.data(value)
+    if data is not None:
+        return (), rewriter.constant(data.reshape(-1, data.shape[-1]), f"{value.name}_rows")
+    rows = _row_value(value, rewriter)
+    return (reshape(value, rows, rewriter, origin),), rows
+
+
+def _row_value(value: Value, rewriter: Rewriter) -> Value:
+    shape = value.type.static_shape
+    type = TensorType(value.type.dtype, (math.prod(shape[:-1]), shape[-1]))
+    return Value(rewriter.fresh(f"{value.name}_rows"), type)
