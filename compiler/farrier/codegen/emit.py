@@ -25,6 +25,7 @@ from farrier.codegen.reductions import Reduction, horizontal, split_reduction
 from farrier.codegen.registers import Piece, Tiles
 from farrier.codegen.statements import statements
 from farrier.codegen.text import Value, type_of
+from farrier.codegen.tiles import TileCall, tile_call
 from farrier.errors import CompilerError
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import BinaryOp, Load, Scope
@@ -77,6 +78,7 @@ class _Module:
         self.workspace = workspace.plan(function)
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._lockstep: dict[int, tuple[For, bool]] = {}
+        self._tile_calls: dict[int, tuple[Intrinsic, TileCall]] = {}
         self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
 
     def next_body(self) -> str:
@@ -92,6 +94,13 @@ class _Module:
                 loop,
                 not any(map(_is_apart, statements(loop.body))),
             )
+        return known[1]
+
+    def tile_call(self, stmt: Intrinsic) -> TileCall:
+        """What a call of a tensor intrinsic reads and writes."""
+        known = self._tile_calls.get(id(stmt))
+        if known is None:
+            known = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
         return known[1]
 
     def reduction(self, stmt: Store) -> Reduction | None:
@@ -442,4 +451,18 @@ class _Emitter:
     # -- intrinsics
 
     def _intrinsic(self, stmt: Intrinsic) -> None:
-        raise CompilerError(f"no emitter for the intrinsic {stmt.name}")
+        """Loads the tiles, lets the intrinsic write its instructions, stores the output tile."""
+        call, bindings = self.module.tile_call(stmt), self.bindings
+        lanes = call.intrinsic.lanes
+        operands = []
+        bindings.lane, bindings.lanes, bindings.active = call.lane, lanes, lanes
+        for load in call.loads:
+            value = self.b.widen(self.expressions.evaluate(load), lanes)
+            operands.append(value.text)
+        text = call.intrinsic.emit(self.b, operands)
+        value = Value(text, call.store.buffer.dtype, lanes)
+        if call.store.buffer.scope is Scope.REGISTER:
+            self._store_register(call.store, value)
+        else:
+            self.memory.store(call.store, value)
+        bindings.lane, bindings.lanes, bindings.active = None, 1, 1

@@ -13,7 +13,7 @@ from farrier.codegen.indices import Bindings, Indices, Offset, flatten
 from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
 from farrier.errors import CompilerError
 from farrier.ir.affine import Linear
-from farrier.ir.expr import Buffer, Expr, Load
+from farrier.ir.expr import Buffer, Load
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.types import DType
 
@@ -115,15 +115,6 @@ class Memory:
         locality = {1: 3, 2: 2, 3: 1}[node.level]
         pointer = self._at(node.buffer, offset)
         self.b.put(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
-
-    def address(self, buffer: Buffer, position: tuple[Expr, ...]) -> str:
-        """The pointer to one element, for a tensor intrinsic."""
-        return self._at(
-            buffer,
-            self.indices.resolve(
-                flatten(buffer, position, self.indices.simplifier, buffer.dtype.nbytes)
-            ),
-        )
 
     def _form(self, node: Load | Store) -> Linear:
         known = self._forms.get(id(node))
