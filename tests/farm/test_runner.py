@@ -55,14 +55,6 @@ def device_thread(farm: Farm, connect_device) -> Iterator[Callable[..., None]]:
         thread.join()
 
 
-@pytest.fixture
-def blobs(tmp_path) -> BlobStore:
-    """What a compilation has at hand: the library of its batch."""
-    store = BlobStore(tmp_path / "blobs", 1 << 20)
-    assert store.put(LIBRARY) == DIGEST
-    return store
-
-
 def _timed(batch: Batch) -> MeasureResult:
     sample = len(batch.request.candidates)
     return MeasureResult(
@@ -76,7 +68,7 @@ def _impatient(farm: Farm, **changes: object) -> FarmRunner:
 
 
 def test_a_batch_is_measured_on_a_device(
-    farm: Farm, blobs: BlobStore, request_of, blobs, device_thread
+    farm: Farm, blobs: BlobStore, request_of, device_thread
 ) -> None:
     seen: list[bytes] = []
 
@@ -118,7 +110,7 @@ def test_batches_spread_over_devices(
 
 
 def test_a_faulty_device_does_not_hurt_the_result(
-    farm: Farm, blobs: BlobStore, request_of, blobs, device_thread
+    farm: Farm, blobs: BlobStore, request_of, device_thread
 ) -> None:
     faulted = threading.Event()
 
@@ -135,7 +127,7 @@ def test_a_faulty_device_does_not_hurt_the_result(
     assert farm.devices.get("bad").faults == 1
 
 
-def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of, blobs) -> None:
+def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -> None:
     runner = _impatient(farm, device_expiry_s=0.5)
     with pytest.raises(NoDeviceError, match="host"):
         runner.measure(request_of(DIGEST), blobs)
@@ -143,7 +135,7 @@ def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of, b
 
 
 def test_a_batch_that_nobody_takes_in_time_is_lost(
-    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
+    farm: Farm, blobs: BlobStore, request_of, connect_device
 ) -> None:
     connect_device("asleep")
     result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), blobs)
@@ -151,9 +143,7 @@ def test_a_batch_that_nobody_takes_in_time_is_lost(
     assert farm.measurements.blobs() == set()
 
 
-def test_a_called_off_batch_ends(
-    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
-) -> None:
+def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, connect_device) -> None:
     connect_device("asleep")
     cancelled = threading.Event()
     cancelled.set()
@@ -162,7 +152,7 @@ def test_a_called_off_batch_ends(
 
 
 def test_the_end_of_the_job_ends_the_wait(
-    farm: Farm, blobs: BlobStore, request_of, blobs, connect_device
+    farm: Farm, blobs: BlobStore, request_of, connect_device
 ) -> None:
     connect_device("asleep")
     job = farm.jobs.submit("5e" * 32, CompileOptions())
@@ -174,9 +164,7 @@ def test_the_end_of_the_job_ends_the_wait(
     timer.join()
 
 
-def test_blobs_must_be_what_they_are_called(
-    farm: Farm, blobs: BlobStore, request_of, blobs
-) -> None:
+def test_blobs_must_be_what_they_are_called(farm: Farm, blobs: BlobStore, request_of) -> None:
     blobs.path(DIGEST).write_bytes(b"something else")
     with pytest.raises(ConflictError):
         farm.runner("host").measure(request_of(DIGEST), blobs)
