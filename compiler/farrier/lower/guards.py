@@ -57,11 +57,6 @@ def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
             yield Guard(outer, *simplifier.bounds_of(Linear(inside, form.const)), soft)
 
 
-def has_conditions(stmt: Stmt) -> bool:
-    """Whether there is any condition within."""
-    return any(True for _ in _conditions(stmt, {}))
-
-
 def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int], bool]]:
     """Each conjunct of a condition, the loops between it and here, whether it is a Select's."""
     if isinstance(stmt, If):

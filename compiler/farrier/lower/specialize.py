@@ -35,7 +35,7 @@ from farrier.ir.loop import (
     Tile,
 )
 from farrier.ir.substitute import Substitution
-from farrier.lower.guards import Guard, guards, has_conditions
+from farrier.lower.guards import Guard, guards
 
 _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
@@ -96,20 +96,19 @@ class _Specializer:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
         ranges = {**context.ranges, loop.var: loop.extent}
         inside = Simplifier(ranges, context.facts, context.sums)
-        if not has_conditions(loop.body):
-            return _for(loop, self.stmt(loop.body, inside))
+        found = list(guards(loop.body, loop.var, inside))
         if loop.kind is not LoopKind.PARALLEL:
-            cut = self._cut(loop, inside)
+            cut = self._cut(loop, found)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
                 return _block(
                     [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
-        return _for(loop, self._branch(loop.var, loop.body, inside))
+        return _for(loop, self._branch(loop.var, loop.body, inside, found))
 
-    def _cut(self, loop: For, context: Simplifier) -> int | None:
+    def _cut(self, loop: For, found: list[Guard]) -> int | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
-        for guard in guards(loop.body, loop.var, context):
+        for guard in found:
             if list(guard.outer) != [Var(loop.var)]:
                 continue
             factor = guard.outer[Var(loop.var)]
@@ -140,9 +139,9 @@ class _Specializer:
             name, extent, loop.kind, self._copy(loop.body, {loop.var: e.add(Var(name), cut)})
         )
 
-    def _branch(self, var: str, body: Stmt, context: Simplifier) -> Stmt:
+    def _branch(self, var: str, body: Stmt, context: Simplifier, found: list[Guard]) -> Stmt:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide."""
-        for guard in guards(body, var, context):
+        for guard in found:
             low, high = context.bounds_of(Linear(guard.outer, 0))
             border = (
                 -guard.low
@@ -153,8 +152,10 @@ class _Specializer:
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
             cold = _knowing(context, guard.outer, low, border - 1)
-            otherwise = self._branch(var, self._copy(body), cold)
-            then = self._branch(var, body, _knowing(context, guard.outer, border, high))
+            hot = _knowing(context, guard.outer, border, high)
+            copy = self._copy(body)
+            otherwise = self._branch(var, copy, cold, list(guards(copy, var, cold)))
+            then = self._branch(var, body, hot, list(guards(body, var, hot)))
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
         return self.stmt(body, context)
 
