@@ -1,12 +1,13 @@
 """The embedded Valkey: one command runs the farm, and its state survives `kill -9`.
 
-It listens on a unix socket in FARRIER_HOME and nowhere else. Every command is in the append-only file,
-and that on the disk, before it is answered (`appendfsync always`). `everysec` would not do: while the
-disk is slow it answers before it writes at all, and what it answered dies with the process.
+It listens on a unix socket in FARRIER_HOME and nowhere else. Every command is in the append-only
+file, and that on the disk, before it is answered (`appendfsync always`). `everysec` would not do:
+while the disk is slow it answers before it writes at all, and what it acknowledged dies with it.
 
 The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
 ends it. A starter holds a lock while it lives; whoever starts next and gets the lock adopts the
-server."""
+server.
+"""
 
 from __future__ import annotations
 

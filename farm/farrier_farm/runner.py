@@ -16,7 +16,6 @@ from farrier_farm.measurements import Measurements
 from farrier_farm.settings import Settings
 
 _LOOK_S = 1.0  # between two looks at whether a device is still there
-_PIECE_BYTES = 1 << 20
 
 
 class FarmRunner:
@@ -90,12 +89,6 @@ class FarmRunner:
             except NoDeviceError:
                 if now - device_seen > self._patience_s:
                     raise
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while data := file.read(_PIECE_BYTES):
-            yield data
 
 
 def _with_transfer(result: MeasureResult, seconds: float) -> MeasureResult:

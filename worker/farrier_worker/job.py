@@ -63,6 +63,7 @@ def run(farm: Farm, lease: Lease) -> None:
         artifact = compile_model(
             farm.blobs.get(job.model),
             job.options,
+            name=job.name or "model",
             runner=farm.runner(job.options.target, lease),
             records=farm.records,
             listener=say,
