@@ -8,7 +8,7 @@ import numpy as np
 
 from farrier.ir.special import erf as numpy_erf
 from farrier.ir.types import DType
-from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, float_attr
 from farrier.ops.pointwise import first_dtype, pointwise
 from farrier.ops.scalar import (
     Scalar,
@@ -26,12 +26,6 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 _TANH_GELU = math.sqrt(2 / math.pi)  # Hendrycks and Gimpel, arXiv:1606.08415
 
 
-def _f(attrs: Attrs, name: str, default: float) -> float:
-    value = attrs.get(name, default)
-    assert isinstance(value, int | float)
-    return float(value)
-
-
 def sigmoid(x: Scalar) -> Scalar:
     return 1 / (1 + exp(-x))
 
@@ -46,38 +40,40 @@ def softplus(x: Scalar) -> Scalar:
 
 
 def _hard_sigmoid(attrs: Attrs, x: Scalar) -> Scalar:
-    return minimum(maximum(x * _f(attrs, "alpha", 0.2) + _f(attrs, "beta", 0.5), 0), 1)
+    return minimum(
+        maximum(x * float_attr(attrs, "alpha", 0.2) + float_attr(attrs, "beta", 0.5), 0), 1
+    )
 
 
 def _np_hard_sigmoid(attrs: Attrs, x: Array) -> Array:
-    return np.clip(x * _f(attrs, "alpha", 0.2) + _f(attrs, "beta", 0.5), 0, 1)
+    return np.clip(x * float_attr(attrs, "alpha", 0.2) + float_attr(attrs, "beta", 0.5), 0, 1)
 
 
 def _elu(attrs: Attrs, x: Scalar) -> Scalar:
-    return where(x < 0, (exp(x) - 1) * _f(attrs, "alpha", 1.0), x)
+    return where(x < 0, (exp(x) - 1) * float_attr(attrs, "alpha", 1.0), x)
 
 
 def _np_elu(attrs: Attrs, x: Array) -> Array:
-    return np.where(x < 0, np.expm1(x) * x.dtype.type(_f(attrs, "alpha", 1.0)), x)
+    return np.where(x < 0, np.expm1(x) * x.dtype.type(float_attr(attrs, "alpha", 1.0)), x)
 
 
 def _celu(attrs: Attrs, x: Scalar) -> Scalar:
-    alpha = _f(attrs, "alpha", 1.0)
+    alpha = float_attr(attrs, "alpha", 1.0)
     return maximum(x, 0) + minimum((exp(x / alpha) - 1) * alpha, 0)
 
 
 def _np_celu(attrs: Attrs, x: Array) -> Array:
-    alpha = _f(attrs, "alpha", 1.0)
+    alpha = float_attr(attrs, "alpha", 1.0)
     return np.asarray(np.maximum(x, 0) + np.minimum(np.expm1(x / alpha) * alpha, 0))
 
 
 def _selu(attrs: Attrs, x: Scalar) -> Scalar:
-    alpha, gamma = _f(attrs, "alpha", _SELU_ALPHA), _f(attrs, "gamma", _SELU_GAMMA)
+    alpha, gamma = float_attr(attrs, "alpha", _SELU_ALPHA), float_attr(attrs, "gamma", _SELU_GAMMA)
     return where(x > 0, x, (exp(x) - 1) * alpha) * gamma
 
 
 def _np_selu(attrs: Attrs, x: Array) -> Array:
-    alpha, gamma = _f(attrs, "alpha", _SELU_ALPHA), _f(attrs, "gamma", _SELU_GAMMA)
+    alpha, gamma = float_attr(attrs, "alpha", _SELU_ALPHA), float_attr(attrs, "gamma", _SELU_GAMMA)
     return np.asarray(np.where(x > 0, x, np.expm1(x) * x.dtype.type(alpha)) * x.dtype.type(gamma))
 
 
@@ -94,12 +90,12 @@ def _np_gelu(attrs: Attrs, x: Array) -> Array:
 
 
 def _shrink(attrs: Attrs, x: Scalar) -> Scalar:
-    bias, edge = _f(attrs, "bias", 0.0), _f(attrs, "lambd", 0.5)
+    bias, edge = float_attr(attrs, "bias", 0.0), float_attr(attrs, "lambd", 0.5)
     return where(x < -edge, x + bias, where(x > edge, x - bias, 0))
 
 
 def _np_shrink(attrs: Attrs, x: Array) -> Array:
-    bias, edge = _f(attrs, "bias", 0.0), _f(attrs, "lambd", 0.5)
+    bias, edge = float_attr(attrs, "bias", 0.0), float_attr(attrs, "lambd", 0.5)
     return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, x.dtype.type(0)))
 
 
@@ -130,8 +126,8 @@ OPERATORS: tuple[Operator, ...] = (
     pointwise("Relu", lambda attrs, x: maximum(x, 0), lambda attrs, x: np.maximum(x, 0)),
     pointwise(
         "LeakyRelu",
-        lambda attrs, x: where(x < 0, x * _f(attrs, "alpha", 0.01), x),
-        lambda attrs, x: np.where(x < 0, x * x.dtype.type(_f(attrs, "alpha", 0.01)), x),
+        lambda attrs, x: where(x < 0, x * float_attr(attrs, "alpha", 0.01), x),
+        lambda attrs, x: np.where(x < 0, x * x.dtype.type(float_attr(attrs, "alpha", 0.01)), x),
     ),
     pointwise(
         "PRelu",
@@ -141,8 +137,8 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     pointwise(
         "ThresholdedRelu",
-        lambda attrs, x: where(x > _f(attrs, "alpha", 1.0), x, 0),
-        lambda attrs, x: np.where(x > _f(attrs, "alpha", 1.0), x, x.dtype.type(0)),
+        lambda attrs, x: where(x > float_attr(attrs, "alpha", 1.0), x, 0),
+        lambda attrs, x: np.where(x > float_attr(attrs, "alpha", 1.0), x, x.dtype.type(0)),
     ),
     pointwise("Sigmoid", lambda attrs, x: sigmoid(x), lambda attrs, x: _sigmoid(x)),
     pointwise("HardSigmoid", _hard_sigmoid, _np_hard_sigmoid),
@@ -153,8 +149,8 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     pointwise(
         "Swish",
-        lambda attrs, x: x * sigmoid(x * _f(attrs, "alpha", 1.0)),
-        lambda attrs, x: x * _sigmoid(x * x.dtype.type(_f(attrs, "alpha", 1.0))),
+        lambda attrs, x: x * sigmoid(x * float_attr(attrs, "alpha", 1.0)),
+        lambda attrs, x: x * _sigmoid(x * x.dtype.type(float_attr(attrs, "alpha", 1.0))),
     ),
     pointwise("Softplus", lambda attrs, x: softplus(x), lambda attrs, x: np.logaddexp(x, 0 * x)),
     pointwise(

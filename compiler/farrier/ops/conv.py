@@ -28,6 +28,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    int_attr,
     optional,
     present,
     required,
@@ -54,8 +55,7 @@ def _check_bias(types: Types, channels: int) -> None:
 
 
 def _group(attrs: Attrs) -> int:
-    group = attrs.get("group", 1)
-    assert isinstance(group, int)
+    group = int_attr(attrs, "group", 1)
     if group < 1:
         raise Mismatch(f"group is {group}")
     return group

@@ -12,7 +12,7 @@ from farrier.ir.special import erf as numpy_erf
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Operator, Types
 from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, cast, exp, log, sqrt, unary, unequal, where
+from farrier.ops.scalar import Scalar, cast, exp, log, number, sqrt, unary, unequal, where
 
 
 def _function(
@@ -54,6 +54,10 @@ OPERATORS: tuple[Operator, ...] = (
     _function("Atanh", lambda x: log((1 + x) / (1 - x)) * 0.5, np.arctanh),
     _function("Reciprocal", lambda x: 1 / x, np.reciprocal),
     # Zero and NaN are their own sign.
-    _function("Sign", lambda x: where(x > 0, x * 0 + 1, where(x < 0, x * 0 - 1, x)), np.sign),
+    _function(
+        "Sign",
+        lambda x: where(x > 0, number(1, x.dtype), where(x < 0, number(-1, x.dtype), x)),
+        np.sign,
+    ),
     pointwise("Cast", _convert, lambda attrs, x: convert(x, DType(attrs["to"])), result=_target),
 )

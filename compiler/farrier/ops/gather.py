@@ -23,18 +23,14 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    axis_attr,
+    int_attr,
     normal_axis,
     present,
     required,
     static_ints,
 )
 from farrier.ops.scalar import Scalar, cast, equal, maximum, minimum, scalar, where
-
-
-def _axis(attrs: Attrs, rank: int, default: int = 0) -> int:
-    axis = attrs.get("axis", default)
-    assert isinstance(axis, int)
-    return normal_axis(axis, rank)
 
 
 def _checked_indices(types: Types) -> TensorType:
@@ -57,19 +53,19 @@ def _position(index: Scalar, extent: int) -> Expr:
 
 def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, indices = required(types, 0), _checked_indices(types)
-    axis = _axis(attrs, x.rank)
+    axis = axis_attr(attrs, x.rank)
     return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
 
 
 def _gather_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim)
     return (np.asarray(np.take(x, _bounded(indices, x.shape[axis]), axis=axis)),)
 
 
 def _gather_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
-    axis = _axis(attributes_of(node), x.rank)
+    axis = axis_attr(attributes_of(node), x.rank)
 
     def body(*at: Expr) -> Scalar:
         chosen = indices(*at[axis : axis + indices.rank])
@@ -81,7 +77,7 @@ def _gather_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
 
 def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, indices = required(types, 0), _checked_indices(types)
-    axis = _axis(attrs, x.rank)
+    axis = axis_attr(attrs, x.rank)
     if x.rank != indices.rank or any(
         wanted > extent
         for a, (wanted, extent) in enumerate(zip(indices.static_shape, x.static_shape, strict=True))
@@ -93,7 +89,7 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
 
 def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim)
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = _bounded(indices, x.shape[axis])
     return (x[tuple(grid)],)
@@ -101,7 +97,7 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
-    axis = _axis(attributes_of(node), x.rank)
+    axis = axis_attr(attributes_of(node), x.rank)
 
     def body(*at: Expr) -> Scalar:
         return x(*at[:axis], _position(indices(*at), x.shape[axis]), *at[axis + 1 :])
@@ -112,8 +108,7 @@ def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
 def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
     """Input, indices, batch axes, and how many axes one row of indices names."""
     x, indices = required(types, 0), _checked_indices(types)
-    batch = attrs.get("batch_dims", 0)
-    assert isinstance(batch, int)
+    batch = int_attr(attrs, "batch_dims", 0)
     depth = indices.static_shape[-1] if indices.rank else 0
     if not 1 <= depth <= x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
         raise Mismatch(
@@ -129,7 +124,7 @@ def _nd_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorT
 
 def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
-    batch = int(attrs.get("batch_dims", 0))  # type: ignore[arg-type]
+    batch = int_attr(attrs, "batch_dims", 0)
     lead = indices.shape[:-1]
     grid: list[Array] = list(np.indices(lead, sparse=True)[:batch])
     for position in range(indices.shape[-1]):
@@ -155,9 +150,7 @@ def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
 def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[int, int]:
     """The number of classes and the axis that they take in the output."""
     depth = static_ints(types, constants, 1, "depth") or (0,)
-    axis = attrs.get("axis", -1)
-    assert isinstance(axis, int)
-    return depth[0], normal_axis(axis, required(types, 0).rank + 1)
+    return depth[0], axis_attr(attrs, required(types, 0).rank + 1, -1)
 
 
 def _one_hot_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -171,7 +164,7 @@ def _one_hot_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 def _one_hot_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     indices, values = present(arrays, 0), present(arrays, 2)
     depth = int(present(arrays, 1).reshape(-1)[0])
-    axis = normal_axis(int(attrs.get("axis", -1)), indices.ndim + 1)  # type: ignore[arg-type]
+    axis = axis_attr(attrs, indices.ndim + 1, -1)
     wrapped = np.where(indices < 0, indices + depth, indices)
     classes = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(indices.ndim + 1)])
     return (np.where(np.expand_dims(wrapped, axis) == classes, values[1], values[0]),)

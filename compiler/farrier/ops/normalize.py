@@ -23,6 +23,9 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    axis_attr,
+    float_attr,
+    int_attr,
     normal_axis,
     optional,
     present,
@@ -31,12 +34,6 @@ from farrier.ops.operator import (
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.reduce import reduced_shape, reduction_axes
 from farrier.ops.scalar import Scalar, both, magnitude, power, scalar, sqrt, where
-
-
-def _f(attrs: Attrs, name: str, default: float) -> float:
-    value = attrs.get(name, default)
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -73,13 +70,13 @@ def _channels(array: Array, rank: int) -> Array:
 def _batch_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     scale, bias, mean, variance = (_channels(present(arrays, i), x.ndim) for i in range(1, 5))
-    factor = scale / np.sqrt(variance + variance.dtype.type(_f(attrs, "epsilon", 1e-5)))
+    factor = scale / np.sqrt(variance + variance.dtype.type(float_attr(attrs, "epsilon", 1e-5)))
     return ((x - mean) * factor + bias,)
 
 
 def _batch_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias, mean, variance = (builder.operand(node, inputs, i) for i in range(5))
-    epsilon = _f(attributes_of(node), "epsilon", 1e-5)
+    epsilon = float_attr(attributes_of(node), "epsilon", 1e-5)
 
     def body(*at: Expr) -> Scalar:
         c = at[1]
@@ -132,7 +129,7 @@ class _Moments:
 
 def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    normal = _standardize(x, tuple(range(2, x.ndim)), _f(attrs, "epsilon", 1e-5))
+    normal = _standardize(x, tuple(range(2, x.ndim)), float_attr(attrs, "epsilon", 1e-5))
     scale, bias = (_channels(present(arrays, i), x.ndim) for i in (1, 2))
     return (normal * scale + bias,)
 
@@ -140,7 +137,7 @@ def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
     moments = _Moments(builder, x, tuple(range(2, x.rank)))
-    epsilon = _f(attributes_of(node), "epsilon", 1e-5)
+    epsilon = float_attr(attributes_of(node), "epsilon", 1e-5)
 
     def body(*at: Expr) -> Scalar:
         return moments.standard(at, epsilon) * scale(at[1]) + bias(at[1])
@@ -149,8 +146,7 @@ def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
 
 
 def _groups(attrs: Attrs, channels: int) -> int:
-    groups = attrs["num_groups"]
-    assert isinstance(groups, int)
+    groups = int_attr(attrs, "num_groups")
     if groups < 1 or channels % groups:
         raise Mismatch(f"{channels} channels do not divide into {groups} groups")
     return groups
@@ -165,7 +161,7 @@ def _group_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 def _group_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
     grouped = x.reshape(len(x), _groups(attrs, x.shape[1]), -1)
-    normal = _standardize(grouped, (2,), _f(attrs, "epsilon", 1e-5)).reshape(x.shape)
+    normal = _standardize(grouped, (2,), float_attr(attrs, "epsilon", 1e-5)).reshape(x.shape)
     scale, bias = (_channels(present(arrays, i), x.ndim) for i in (1, 2))
     return (normal * scale + bias,)
 
@@ -174,7 +170,7 @@ def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
     attrs = attributes_of(node)
     size = x.shape[1] // _groups(attrs, x.shape[1])
-    epsilon = _f(attrs, "epsilon", 1e-5)
+    epsilon = float_attr(attrs, "epsilon", 1e-5)
     shape = (x.shape[0], x.shape[1] // size)
     ranges = {"rc": size, **reduction_axes(x.shape, tuple(range(2, x.rank)))}
     count = 1
@@ -207,9 +203,7 @@ def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
 
 def _trailing(attrs: Attrs, rank: int) -> tuple[int, ...]:
-    axis = attrs.get("axis", -1)
-    assert isinstance(axis, int)
-    return tuple(range(normal_axis(axis, rank), rank))
+    return tuple(range(axis_attr(attrs, rank, -1), rank))
 
 
 def _layer_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -229,7 +223,7 @@ def _layer_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 
 def _layer_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, scale, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
-    normal = _standardize(x, _trailing(attrs, x.ndim), _f(attrs, "epsilon", 1e-5)) * scale
+    normal = _standardize(x, _trailing(attrs, x.ndim), float_attr(attrs, "epsilon", 1e-5)) * scale
     return (normal if bias is None else normal + bias,)
 
 
@@ -237,7 +231,7 @@ def _layer_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias, attrs = builder.optional(node, inputs, 2), attributes_of(node)
     moments = _Moments(builder, x, _trailing(attrs, x.rank))
-    epsilon = _f(attrs, "epsilon", 1e-5)
+    epsilon = float_attr(attrs, "epsilon", 1e-5)
 
     def body(*at: Expr) -> Scalar:
         value = moments.standard(at, epsilon) * scale.broadcast(*at)
@@ -249,7 +243,7 @@ def _layer_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 def _rms_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, scale = present(arrays, 0), present(arrays, 1)
     square = np.mean(x * x, axis=_trailing(attrs, x.ndim), keepdims=True)
-    return (x / np.sqrt(square + x.dtype.type(_f(attrs, "epsilon", 1e-5))) * scale,)
+    return (x / np.sqrt(square + x.dtype.type(float_attr(attrs, "epsilon", 1e-5))) * scale,)
 
 
 def _squares(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) -> Operand:
@@ -270,7 +264,7 @@ def _squares(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) ->
 def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
-    axes, epsilon = _trailing(attrs, x.rank), _f(attrs, "epsilon", 1e-5)
+    axes, epsilon = _trailing(attrs, x.rank), float_attr(attrs, "epsilon", 1e-5)
     squares = _squares(builder, x, axes)
     count = 1
     for axis in axes:
@@ -284,17 +278,14 @@ def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 
 
 def _p(attrs: Attrs) -> int:
-    p = attrs.get("p", 2)
+    p = int_attr(attrs, "p", 2)
     if p not in (1, 2):
         raise Mismatch(f"p is {p}, and must be 1 or 2")
-    assert isinstance(p, int)
     return p
 
 
 def _lp_axis(attrs: Attrs, rank: int) -> tuple[int, ...]:
-    axis = attrs.get("axis", -1)
-    assert isinstance(axis, int)
-    return (normal_axis(axis, rank),)
+    return (axis_attr(attrs, rank, -1),)
 
 
 def _lp_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -337,8 +328,7 @@ _MVN_EPSILON = 1e-9  # ONNX adds it to the deviation; beside a variance it is th
 
 def _neighbours(attrs: Attrs) -> tuple[int, int, int]:
     """Channels of a local response, and how many of them lie before and after the centre."""
-    size = attrs["size"]
-    assert isinstance(size, int)
+    size = int_attr(attrs, "size")
     return size, (size - 1) // 2, size - 1 - (size - 1) // 2
 
 
@@ -348,8 +338,8 @@ def _lrn_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     widths = [(0, 0), (before, after), *((0, 0),) * (x.ndim - 2)]
     squares = np.pad(x * x, widths)
     sums = sum((squares[:, k : k + x.shape[1]] for k in range(1, size)), squares[:, : x.shape[1]])
-    alpha, beta = _f(attrs, "alpha", 1e-4), _f(attrs, "beta", 0.75)
-    response = sums * x.dtype.type(alpha / size) + x.dtype.type(_f(attrs, "bias", 1.0))
+    alpha, beta = float_attr(attrs, "alpha", 1e-4), float_attr(attrs, "beta", 0.75)
+    response = sums * x.dtype.type(alpha / size) + x.dtype.type(float_attr(attrs, "bias", 1.0))
     return (x / response ** x.dtype.type(beta),)
 
 
@@ -368,10 +358,10 @@ def _lrn_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
         return total({"k": size}, square)
 
     squares = builder.local("square_sum", x.shape, x.dtype, summed)
-    alpha, beta = _f(attrs, "alpha", 1e-4), _f(attrs, "beta", 0.75)
+    alpha, beta = float_attr(attrs, "alpha", 1e-4), float_attr(attrs, "beta", 0.75)
 
     def body(*at: Expr) -> Scalar:
-        response = squares(*at) * (alpha / size) + _f(attrs, "bias", 1.0)
+        response = squares(*at) * (alpha / size) + float_attr(attrs, "bias", 1.0)
         return x(*at) / power(response, beta)
 
     return (builder.output(node, body),)

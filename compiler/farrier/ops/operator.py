@@ -118,6 +118,27 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
+def int_attr(attrs: Attrs, name: str, default: int | None = None) -> int:
+    """An attribute that is an integer; raises Mismatch where it is missing or something else."""
+    value = attrs.get(name, default)
+    if not isinstance(value, int):
+        raise Mismatch(f"attribute {name!r} is {value!r}, and must be an integer")
+    return value
+
+
+def float_attr(attrs: Attrs, name: str, default: float) -> float:
+    """An attribute that is a number; raises Mismatch where it is something else."""
+    value = attrs.get(name, default)
+    if not isinstance(value, int | float):
+        raise Mismatch(f"attribute {name!r} is {value!r}, and must be a number")
+    return float(value)
+
+
+def axis_attr(attrs: Attrs, rank: int, default: int = 0) -> int:
+    """The attribute `axis`, counted from the front of a tensor of rank `rank`."""
+    return normal_axis(int_attr(attrs, "axis", default), rank)
+
+
 def as_ints(value: Any) -> tuple[int, ...]:
     """An attribute that is a list of integers."""
     return tuple(int(v) for v in value)

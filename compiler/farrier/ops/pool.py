@@ -22,6 +22,7 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    int_attr,
     present,
     required,
 )
@@ -163,12 +164,6 @@ def _average_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     return (builder.output(node, body, hint="average_pool", axes=axes),)
 
 
-def _p(attrs: Attrs) -> int:
-    p = attrs.get("p", 2)
-    assert isinstance(p, int)
-    return p
-
-
 def _to_p(x: Scalar, p: int) -> Scalar:
     return magnitude(x) if p == 1 else x * x if p == 2 else power(magnitude(x), p)
 
@@ -178,12 +173,12 @@ def _root(x: Scalar, p: int) -> Scalar:
 
 
 def _lp_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, p = present(arrays, 0), _p(attrs)
+    x, p = present(arrays, 0), int_attr(attrs, "p", 2)
     return (_sums(np.abs(x) ** p, attrs) ** x.dtype.type(1 / p),)
 
 
 def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    p = _p(attributes_of(node))
+    p = int_attr(attributes_of(node), "p", 2)
     sums, window = _window_sum(builder, node, inputs, lambda value: _to_p(value, p))
     axes = ("n", "c", *tap_names(window.rank, "o"))
     return (builder.output(node, lambda *at: _root(sums(*at), p), hint="lp_pool", axes=axes),)

@@ -22,6 +22,8 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    axis_attr,
+    int_attr,
     normal_axis,
     optional,
     present,
@@ -176,15 +178,9 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
 def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    axis = normal_axis(_axis(attrs), x.rank)
+    axis = axis_attr(attrs, x.rank)
     shape = reduced_shape(x.static_shape, (axis,), bool(attrs.get("keepdims", 1)))
     return (TensorType(DType.I64, shape),)
-
-
-def _axis(attrs: Attrs) -> int:
-    axis = attrs.get("axis", 0)
-    assert isinstance(axis, int)
-    return axis
 
 
 def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
@@ -192,7 +188,7 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
-        axis = normal_axis(_axis(attrs), x.ndim)
+        axis = axis_attr(attrs, x.ndim)
         if attrs.get("select_last_index", 0):
             found = x.shape[axis] - 1 - numpy(np.flip(x, axis), axis=axis)
         else:
@@ -202,7 +198,7 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
         x = builder.operand(node, inputs, 0)
-        axis = normal_axis(_axis(attributes_of(node)), x.rank)
+        axis = axis_attr(attributes_of(node), x.rank)
         keep, shape = bool(node.attr("keepdims", 1)), node.outputs[0].type.static_shape
         ranges = {"r": x.shape[axis]}
         last = bool(node.attr("select_last_index", 0))
@@ -252,19 +248,13 @@ def _global(name: str, rule: _Rule) -> Operator:
 
 
 def _global_lp(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, p = present(arrays, 0), _p(attrs)
+    x, p = present(arrays, 0), int_attr(attrs, "p", 2)
     sums = np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
     return (np.asarray(sums ** x.dtype.type(1 / p)),)
 
 
-def _p(attrs: Attrs) -> int:
-    p = attrs.get("p", 2)
-    assert isinstance(p, int)
-    return p
-
-
 def _global_lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    x, p = builder.operand(node, inputs, 0), _p(attributes_of(node))
+    x, p = builder.operand(node, inputs, 0), int_attr(attributes_of(node), "p", 2)
     rule = _Rule(
         ReduceOp.SUM,
         _MEAN.numpy,

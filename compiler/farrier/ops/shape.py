@@ -24,6 +24,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    int_attr,
     normal_axis,
     present,
     required,
@@ -63,8 +64,7 @@ def _reshape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 
 
 def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, axis = required(types, 0), attrs.get("axis", 1)
-    assert isinstance(axis, int)
+    x, axis = required(types, 0), int_attr(attrs, "axis", 1)
     if not -x.rank <= axis <= x.rank:
         raise Mismatch(f"axis {axis} of a tensor of rank {x.rank}")
     axis = axis if axis >= 0 else axis + x.rank
@@ -234,8 +234,7 @@ def _tile_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
 
 
 def _block(types: Types, attrs: Attrs) -> tuple[int, tuple[int, ...]]:
-    x, block = required(types, 0), attrs["blocksize"]
-    assert isinstance(block, int)
+    x, block = required(types, 0), int_attr(attrs, "blocksize")
     if x.rank != 4 or block < 1:
         raise Mismatch(f"input {x.shape} must be [n, c, y, x], and blocksize {block} positive")
     return block, x.static_shape
@@ -250,7 +249,7 @@ def _to_space_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
 
 
 def _to_space_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, b = present(arrays, 0), int(attrs["blocksize"])  # type: ignore[arg-type]
+    x, b = present(arrays, 0), int_attr(attrs, "blocksize")
     n, c, h, w = x.shape
     if attrs.get("mode", "DCR") == "DCR":
         parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
@@ -281,7 +280,7 @@ def _to_depth_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
 
 
 def _to_depth_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, b = present(arrays, 0), int(attrs["blocksize"])  # type: ignore[arg-type]
+    x, b = present(arrays, 0), int_attr(attrs, "blocksize")
     n, c, h, w = x.shape
     depth_first = attrs.get("mode", "DCR") == "DCR"
     order = (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)

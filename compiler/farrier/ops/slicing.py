@@ -19,6 +19,8 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    axis_attr,
+    int_attr,
     normal_axis,
     optional,
     present,
@@ -29,15 +31,9 @@ from farrier.ops.pointwise import first_dtype
 from farrier.ops.scalar import Scalar, both, number, scalar, where
 
 
-def _axis(attrs: Attrs, rank: int, default: int = 0) -> int:
-    axis = attrs.get("axis", default)
-    assert isinstance(axis, int)
-    return normal_axis(axis, rank)
-
-
 def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     first, dtype = required(types, 0), first_dtype(types, attrs)
-    axis = _axis(attrs, first.rank)
+    axis = axis_attr(attrs, first.rank)
     whole = 0
     for position in range(len(types)):
         part = required(types, position)
@@ -57,12 +53,12 @@ def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 def _concat_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     parts = [present(arrays, i) for i in range(len(arrays))]
-    return (np.concatenate(parts, axis=_axis(attrs, parts[0].ndim)),)
+    return (np.concatenate(parts, axis=axis_attr(attrs, parts[0].ndim)),)
 
 
 def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     parts = [builder.operand(node, inputs, i) for i in range(len(node.inputs))]
-    axis = _axis(attributes_of(node), parts[0].rank)
+    axis = axis_attr(attributes_of(node), parts[0].rank)
 
     def body(*at: Expr) -> Scalar:
         starts = [0]
@@ -84,8 +80,7 @@ def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
 def _split_sizes(extent: int, given: tuple[int, ...] | None, attrs: Attrs) -> tuple[int, ...]:
     """Extents of the parts: as given, or `num_outputs` alike, the last one shorter if need be."""
     if given is None:
-        count = attrs.get("num_outputs")
-        assert isinstance(count, int)
+        count = int_attr(attrs, "num_outputs")
         each = -(-extent // count)
         given = (*(each,) * (count - 1), extent - each * (count - 1))
     if sum(given) != extent or min(given, default=0) < 0:
@@ -95,14 +90,14 @@ def _split_sizes(extent: int, given: tuple[int, ...] | None, attrs: Attrs) -> tu
 
 def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    axis, shape = _axis(attrs, x.rank), x.static_shape
+    axis, shape = axis_attr(attrs, x.rank), x.static_shape
     sizes = _split_sizes(shape[axis], static_ints(types, constants, 1, "split"), attrs)
     return tuple(TensorType(x.dtype, (*shape[:axis], n, *shape[axis + 1 :])) for n in sizes)
 
 
 def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, given = present(arrays, 0), optional(arrays, 1)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim)
     chosen = None if given is None else tuple(int(n) for n in given)
     sizes = _split_sizes(x.shape[axis], chosen, attrs)
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
@@ -110,7 +105,7 @@ def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    axis = _axis(attributes_of(node), x.rank)
+    axis = axis_attr(attributes_of(node), x.rank)
     outputs: list[Buffer] = []
     start = 0
 

@@ -18,22 +18,16 @@ from farrier.ops.operator import (
     Kind,
     Operator,
     Types,
-    normal_axis,
+    axis_attr,
     present,
     required,
 )
 from farrier.ops.scalar import Scalar, equal, exp, log, number, scalar, where
 
 
-def _axis(attrs: Attrs, rank: int) -> int:
-    axis = attrs.get("axis", -1)
-    assert isinstance(axis, int)
-    return normal_axis(axis, rank)
-
-
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    _axis(attrs, x.rank)
+    axis_attr(attrs, x.rank, -1)
     return (TensorType(x.dtype, x.shape),)
 
 
@@ -43,7 +37,7 @@ def _shifted(x: Array, axis: int) -> Array:
 
 def _softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim, -1)
     with np.errstate(all="ignore"):
         weights = np.exp(_shifted(x, axis))
         return (weights / np.sum(weights, axis=axis, keepdims=True),)
@@ -51,7 +45,7 @@ def _softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _log_softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim, -1)
     with np.errstate(all="ignore"):
         shifted = _shifted(x, axis)
         return (shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)),)
@@ -59,7 +53,7 @@ def _log_softmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _hardmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    axis = _axis(attrs, x.ndim)
+    axis = axis_attr(attrs, x.ndim, -1)
     result = np.zeros_like(x)
     np.put_along_axis(result, np.argmax(x, axis=axis, keepdims=True), 1, axis)
     return (result,)
@@ -89,7 +83,7 @@ class _Row:
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    row = _Row(builder, x, axis_attr(attributes_of(node), x.rank, -1))
     high = row.highest()
     weights = builder.local("exp", x.shape, x.dtype, lambda *at: exp(x(*at) - high(*row.of(at))))
 
@@ -102,7 +96,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    row = _Row(builder, x, axis_attr(attributes_of(node), x.rank, -1))
     high = row.highest()
 
     def sums(*at: Expr) -> Reduce:
@@ -118,7 +112,7 @@ def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 
 def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    row = _Row(builder, x, _axis(attributes_of(node), x.rank))
+    row = _Row(builder, x, axis_attr(attributes_of(node), x.rank, -1))
     high = row.highest()
 
     def first(*at: Expr) -> Reduce:

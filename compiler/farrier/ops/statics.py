@@ -20,6 +20,7 @@ from farrier.ops.operator import (
     NotStatic,
     Operator,
     Types,
+    int_attr,
     present,
     required,
     static_ints,
@@ -27,10 +28,7 @@ from farrier.ops.operator import (
 
 
 def _shape_bounds(attrs: Attrs, rank: int) -> slice:
-    start, end = attrs.get("start", 0), attrs.get("end", rank)
-    assert isinstance(start, int)
-    assert isinstance(end, int)
-    return slice(start, end)
+    return slice(int_attr(attrs, "start", 0), int_attr(attrs, "end", rank))
 
 
 def _shape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
