@@ -307,7 +307,8 @@ class Simplifier:
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
                 continue
-            assert isinstance(atom.right, Const)
+            if not isinstance(atom.right, Const) or atom.right.value <= 0:
+                continue
             divisor = int(atom.right.value)
             inner = self.linear(atom.left)
             quotient = self.divide(inner, divisor)

@@ -1,8 +1,9 @@
 """Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
 The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
-is that of float64. Every index is checked against the memory of its dimension; memory that nobody
-wrote is NaN; iterations of parallel loops run backwards, so that a wrong `parallel` shows.
+is that of float64, integers wrap around when they are stored. Every index is checked against the
+memory of its dimension; memory that nobody wrote is NaN; iterations of parallel loops run
+backwards, so that a wrong `parallel` shows.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ def _at(index: int, extent: int, name: str) -> int:
     return index
 
 
+def _wrap(value: int, bits: int, signed: bool) -> int:
+    low = int(value) & ((1 << bits) - 1)
+    return low - (1 << bits) if signed and low >> (bits - 1) else low
+
+
 def _cast(dtype: DType, value: Any) -> Any:
     from farrier.ir.special import convert
 
@@ -128,6 +134,7 @@ def _float_function(function: Callable[[Any], Any]) -> Callable[[float], float]:
 _RUNTIME: dict[str, Any] = {
     "at": _at,
     "cast": _cast,
+    "wrap": _wrap,
     "DType": DType,
     "nan": math.nan,
     "inf": math.inf,
@@ -183,7 +190,10 @@ class _Writer:
                 return [line, *self.stmt(body, indent)]
             case Store(buffer, indices, value):
                 where = self.offset(buffer, indices)
-                return [f"{indent}b_{buffer.name}[{where}] = {self.expr(value)}"]
+                text = self.expr(value)
+                if not buffer.dtype.is_float and buffer.dtype is not DType.BOOL:
+                    text = f"wrap({text}, {8 * buffer.dtype.nbytes}, {buffer.dtype.is_signed})"
+                return [f"{indent}b_{buffer.name}[{where}] = {text}"]
             case If(condition, then, otherwise):
                 lines = [f"{indent}if {self.expr(condition)}:", *self.stmt(then, deeper)]
                 if otherwise is not None:
