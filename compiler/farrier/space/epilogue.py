@@ -33,7 +33,10 @@ def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axi
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)
         schedule.set_scope(stage.buffer.name, Scope.REGISTER)
-        schedule.vectorize(f"{stage.buffer.name}_{stage.axes[lane_axis].name}")
+        loops = [f"{stage.buffer.name}_{axis.name}" for axis in stage.axes]
+        lane = loops.pop(lane_axis)
+        schedule.reorder(*loops, lane)
+        schedule.vectorize(lane)
 
 
 def reads_of(buffer: str, stages: Iterable[Stage]) -> int:

@@ -17,8 +17,15 @@ import numpy as np
 from farrier.space.machine import Machine
 from farrier.space.space import Estimate, Floats
 
-_EXPOSED = 0.3  # of the shorter of arithmetic and memory traffic, not hidden behind the longer
+# Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer.
+_EXPOSED = 0.35
+_EXPOSED_AHEAD = 0.25  # where the next panel is fetched ahead, and has room beside this one
+_EXPOSED_CROWDED = 0.6  # where it has none
+_HINTS = 0.02  # of the arithmetic: what prefetch instructions take
 _COPY_CYCLES = 1.0  # to copy one element of a panel
+_PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
+_WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
+_SPILL = 0.08  # of the time, for each value more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Problem:
     cold: bool  # whether the lane operand comes from memory
     depthwise: bool  # the point operand is loaded as vectors too
     packs: bool  # the lane operand is copied, panel by panel, on the way
+    padded: int  # elements of one line of the point operand, across, where lines are copied; or 0
     epilogue: int  # operations on each result
 
 
@@ -48,6 +56,7 @@ class Tiles:
     columns: Floats
     unroll: Floats
     rows_outer: Floats  # 1: panels of the lane operand inside the rows of points, 0: around them
+    prefetch: Floats  # 1: the next panel is fetched while this one is in use
 
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
@@ -58,6 +67,9 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
     if problem.packs:
         cycles += problem.batch * problem.lanes * problem.steps * _COPY_CYCLES
+    lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
+    copies = row_tiles * np.where(tiles.rows_outer > 0, 1.0, panels)
+    cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
     units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
     balance = np.ceil(units / machine.threads) / (units / machine.threads)
     ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
@@ -65,8 +77,11 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     compute = np.full(len(panel), ideal / peak)
     busy = cycles / machine.hertz * balance / machine.threads
     memory = np.full(len(panel), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
-    seconds = np.maximum(busy, memory) + _EXPOSED * np.minimum(busy, memory)
-    seconds += machine.fork_join
+    room = 2 * panel * problem.steps * 4 <= 0.8 * machine.l2_bytes
+    ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
+    exposed = np.where(tiles.prefetch > 0, ahead, _EXPOSED)
+    seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
+    seconds += machine.fork_join + _HINTS * tiles.prefetch * busy
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
     covered = panels * panel * row_tiles * tiles.rows
     covered *= np.ceil(problem.points[1] / tiles.columns) * tiles.columns
@@ -122,8 +137,12 @@ def _one_tile(
         (c - 1) * problem.strides[1] + problem.taps[1]
     )
     if problem.depthwise:
+        # The chains of neighbouring tiles overlap: they are as short as the window.
+        chain = chain / 4
         loads = v * steps * (points + 1) / machine.load_ports
-        point_bytes = v * field * machine.lanes * 4
+        point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
+        live = v * (points + 4 * np.minimum(r, c))
+        multiply = multiply * (1 + _SPILL * np.maximum(live - _WINDOW_REGISTERS, 0))
     else:
         loads = steps * (v + points) / machine.load_ports
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
@@ -142,6 +161,10 @@ def _traffic(
     problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
 ) -> Floats:
     """Cycles that the operands of one tile take on their way into the first-level cache."""
+    if problem.depthwise:  # each panel has points of its own
+        far = problem.point_bytes / machine.threads > 0.7 * machine.l2_bytes
+        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.rows_outer > 0))
+        return streamed / (machine.l3_bandwidth if far else machine.l2_bandwidth)
     share = problem.point_bytes / problem.batch / machine.threads
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)

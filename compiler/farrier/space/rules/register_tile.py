@@ -128,6 +128,11 @@ class _Kernel:
         points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
         return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
 
+    @property
+    def _outer_points(self) -> tuple[str, ...]:
+        """Axes of points that are not tiled."""
+        return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
+
     def extent(self, axis: str) -> int:
         return self.extents[axis] if axis else 1
 
@@ -147,6 +152,7 @@ class _Kernel:
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
             Knob("rows_outer", orders),
+            Knob("prefetch", (0, 1) if _is_constant(self.contraction.lane_load) else (0,)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -158,13 +164,19 @@ class _Kernel:
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0
+        # There is something to fetch ahead where panels follow one another, and time to do so
+        # where one panel serves several tiles.
+        tiles = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
+        tiles *= np.ceil(self.extent(self.tiled[1]) / columns["columns"])
+        follows = (lanes < self.extents[self.contraction.lane]) & (columns["rows_outer"] == 0)
+        fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
         tiles = microkernel.Tiles(
             *(
                 columns[name].astype(np.float64)
-                for name in ("vectors", "rows", "columns", "unroll", "rows_outer")
+                for name in ("vectors", "rows", "columns", "unroll", "rows_outer", "prefetch")
             )
         )
         return microkernel.estimate(self._problem, tiles, self.machine)
@@ -172,10 +184,9 @@ class _Kernel:
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
         found, stage = self.contraction, self.contraction.stage
-        outer = tuple(axis for axis in found.points if axis not in self.tiled)
         (row_taps, row_stride), (column_taps, column_stride) = map(self._window, self.tiled)
         return microkernel.Problem(
-            batch=volume(stage, found.batch) * volume(stage, outer),
+            batch=volume(stage, (*found.batch, *self._outer_points)),
             lanes=self.extents[found.lane],
             points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
             steps=volume(stage, found.reduction),
@@ -186,7 +197,21 @@ class _Kernel:
             cold=found.lane_load.buffer.scope is Scope.CONSTANT,
             depthwise=found.depthwise,
             packs=self.packs,
+            padded=self._padded_line() if self.hoisted else 0,
             epilogue=operations(found.epilogue),
+        )
+
+    def _padded_line(self) -> int:
+        """Elements of the padded operand that share one index along the tile's rows."""
+        row = self.tiled[0]
+        return math.prod(
+            extent
+            for index, extent in zip(
+                self.contraction.point_load.indices,
+                self.contraction.point_load.buffer.shape,
+                strict=True,
+            )
+            if row not in variables(index) and not variables(index) & set(self._outer_points)
         )
 
     def _window(self, axis: str) -> tuple[int, int]:
@@ -218,11 +243,16 @@ class _Kernel:
         last = "row" if "row" in outer else "panel"
         if self.hoisted:
             schedule.compute_at(PADDED, last)
+            copy = self.program.stage(PADDED)
+            loop = f"{PADDED}_{copy.axes[-1].name}"
+            schedule.vectorize(schedule.split(loop, self.machine.lanes)[1])
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
+        if decisions["prefetch"]:
+            schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", outer[-1])
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule
