@@ -50,6 +50,14 @@ def test_functions_of_positive_numbers(check_operator, rng, op):
     check_operator(op, [np.abs(f32(rng, (3, 11))) + 0.1])
 
 
+@pytest.mark.parametrize("op", ["Asin", "Acos", "Atan", "Asinh"])
+def test_inverse_functions(check_operator, rng, op):
+    ends = np.array([-1, 1, 0, -0.0, 0.5, 1e-4, -1e-4, np.nan], np.float32)
+    check_operator(op, [np.concatenate([ends, rng.uniform(-1, 1, 99).astype(np.float32)])])
+    if op.startswith("At") or op == "Asinh":
+        check_operator(op, [f32(rng, (7, 13), 50.0)])
+
+
 def test_inverse_hyperbolic_functions(check_operator, rng):
     check_operator("Atanh", [rng.uniform(-0.9, 0.9, 17).astype(np.float32)], tolerance=2e-5)
     check_operator("Acosh", [rng.uniform(1.1, 9.0, 17).astype(np.float32)], tolerance=2e-5)

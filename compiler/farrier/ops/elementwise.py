@@ -12,7 +12,7 @@ from farrier.ir.special import erf as numpy_erf
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Operator, Types
 from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, cast, exp, log, number, sqrt, unary, unequal, where
+from farrier.ops.scalar import Scalar, cast, exp, number, unary, unequal, where
 
 
 def _function(
@@ -50,8 +50,6 @@ OPERATORS: tuple[Operator, ...] = (
     _function("Tan", lambda x: unary(UnaryOp.SIN, x) / unary(UnaryOp.COS, x), np.tan),
     _function("Sinh", lambda x: (exp(x) - exp(-x)) * 0.5, np.sinh),
     _function("Cosh", lambda x: (exp(x) + exp(-x)) * 0.5, np.cosh),
-    _function("Acosh", lambda x: log(x + sqrt(x * x - 1)), np.arccosh),
-    _function("Atanh", lambda x: log((1 + x) / (1 - x)) * 0.5, np.arctanh),
     _function("Reciprocal", lambda x: 1 / x, np.reciprocal),
     # Zero and NaN are their own sign.
     _function(

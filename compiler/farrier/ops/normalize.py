@@ -1,4 +1,7 @@
-"""Normalizations. x is [n, c, spatial...]; statistics are over the axes that each one names."""
+"""Normalizations by mean and variance.
+
+x is [n, c, spatial...]; the statistics are over the axes that each one names.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.reduce import reduced_shape, reduction_axes
-from farrier.ops.scalar import Scalar, both, magnitude, power, scalar, sqrt, where
-
-
-def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    return (TensorType(x.dtype, x.shape),)
+from farrier.ops.scalar import Scalar, magnitude, sqrt
 
 
 def _per_channel(
@@ -246,7 +244,7 @@ def _rms_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (x / np.sqrt(square + x.dtype.type(float_attr(attrs, "epsilon", 1e-5))) * scale,)
 
 
-def _squares(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) -> Operand:
+def power_sum(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) -> Operand:
     """A stage with Σ|x|^p over `axes`, kept with extent 1."""
     ranges = reduction_axes(x.shape, axes)
 
@@ -265,7 +263,7 @@ def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
     axes, epsilon = _trailing(attrs, x.rank), float_attr(attrs, "epsilon", 1e-5)
-    squares = _squares(builder, x, axes)
+    squares = power_sum(builder, x, axes)
     count = 1
     for axis in axes:
         count *= x.shape[axis]
@@ -277,39 +275,16 @@ def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     return (builder.output(node, body),)
 
 
-def _p(attrs: Attrs) -> int:
-    p = int_attr(attrs, "p", 2)
-    if p not in (1, 2):
-        raise Mismatch(f"p is {p}, and must be 1 or 2")
-    return p
-
-
-def _lp_axis(attrs: Attrs, rank: int) -> tuple[int, ...]:
-    return (axis_attr(attrs, rank, -1),)
-
-
-def _lp_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, p = present(arrays, 0), _p(attrs)
-    axis = _lp_axis(attrs, x.ndim)
-    norm = np.sum(np.abs(x) ** p, axis=axis, keepdims=True)
-    norm = norm if p == 1 else np.sqrt(norm)
-    return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
-
-
-def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
-    p, axes = _p(attrs), _lp_axis(attrs, x.rank)
-    sums = _squares(builder, x, axes, p)
-
-    def body(*at: Expr) -> Scalar:
-        norm = sums(*(0 if a in axes else i for a, i in enumerate(at)))
-        return where(norm > 0, x(*at) / (norm if p == 1 else sqrt(norm)), 0)
-
-    return (builder.output(node, body),)
-
-
 def _mean_variance_axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
     return tuple(sorted(normal_axis(a, rank) for a in as_ints(attrs.get("axes", (0, 2, 3)))))
+
+
+def _mean_variance_infer(
+    types: Types, constants: Constants, attrs: Attrs
+) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    _mean_variance_axes(attrs, x.rank)
+    return (TensorType(x.dtype, x.shape),)
 
 
 def _mean_variance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -326,47 +301,6 @@ def _mean_variance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 _MVN_EPSILON = 1e-9  # ONNX adds it to the deviation; beside a variance it is the same to rounding
 
 
-def _neighbours(attrs: Attrs) -> tuple[int, int, int]:
-    """Channels of a local response, and how many of them lie before and after the centre."""
-    size = int_attr(attrs, "size")
-    return size, (size - 1) // 2, size - 1 - (size - 1) // 2
-
-
-def _lrn_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x = present(arrays, 0)
-    size, before, after = _neighbours(attrs)
-    widths = [(0, 0), (before, after), *((0, 0),) * (x.ndim - 2)]
-    squares = np.pad(x * x, widths)
-    sums = sum((squares[:, k : k + x.shape[1]] for k in range(1, size)), squares[:, : x.shape[1]])
-    alpha, beta = float_attr(attrs, "alpha", 1e-4), float_attr(attrs, "beta", 0.75)
-    response = sums * x.dtype.type(alpha / size) + x.dtype.type(float_attr(attrs, "bias", 1.0))
-    return (x / response ** x.dtype.type(beta),)
-
-
-def _lrn_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
-    size, before, _ = _neighbours(attrs)
-
-    def summed(n: Expr, c: Expr, *at: Expr) -> Reduce:
-        def square(k: Expr) -> Scalar:
-            channel = e.sub(e.add(c, k), before)
-            value = x(n, channel, *at)
-            low = scalar(e.Binary(e.BinaryOp.LE, e.index(0), channel))
-            inside = both(low, scalar(e.less(channel, x.shape[1])))
-            return where(inside, value * value, 0)
-
-        return total({"k": size}, square)
-
-    squares = builder.local("square_sum", x.shape, x.dtype, summed)
-    alpha, beta = float_attr(attrs, "alpha", 1e-4), float_attr(attrs, "beta", 0.75)
-
-    def body(*at: Expr) -> Scalar:
-        response = squares(*at) * (alpha / size) + float_attr(attrs, "bias", 1.0)
-        return x(*at) / power(response, beta)
-
-    return (builder.output(node, body),)
-
-
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         "BatchNormalization", Kind.ELEMENTWISE, _per_channel(4), _batch_reference, _batch_compute
@@ -381,13 +315,11 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("GroupNormalization", Kind.REDUCTION, _group_infer, _group_reference, _group_compute),
     Operator("LayerNormalization", Kind.REDUCTION, _layer_infer, _layer_reference, _layer_compute),
     Operator("RMSNormalization", Kind.REDUCTION, _layer_infer, _rms_reference, _rms_compute),
-    Operator("LpNormalization", Kind.REDUCTION, _same, _lp_reference, _lp_compute),
     Operator(
         "MeanVarianceNormalization",
         Kind.REDUCTION,
-        _same,
+        _mean_variance_infer,
         _mean_variance_reference,
         _mean_variance_compute,
     ),
-    Operator("LRN", Kind.REDUCTION, _same, _lrn_reference, _lrn_compute),
 )

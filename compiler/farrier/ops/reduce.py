@@ -1,4 +1,4 @@
-"""Reductions over axes: Reduce*, ArgMax and ArgMin, global pools, running sums."""
+"""Reductions over axes: Reduce* and the global pools."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from farrier.ir import expr as e
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -22,7 +21,6 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
-    axis_attr,
     int_attr,
     normal_axis,
     optional,
@@ -32,15 +30,12 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import (
     Scalar,
-    either,
     equal,
     exp,
     log,
     magnitude,
     power,
-    scalar,
     sqrt,
-    unequal,
     where,
 )
 
@@ -176,57 +171,6 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
     return (builder.output(node, lambda *at: log(sums(*at)) + shift(at)),)
 
 
-def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    axis = axis_attr(attrs, x.rank)
-    shape = reduced_shape(x.static_shape, (axis,), bool(attrs.get("keepdims", 1)))
-    return (TensorType(DType.I64, shape),)
-
-
-def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
-    """The position of the extreme element (of the first NaN, where there is one)."""
-
-    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-        x = present(arrays, 0)
-        axis = axis_attr(attrs, x.ndim)
-        if attrs.get("select_last_index", 0):
-            found = x.shape[axis] - 1 - numpy(np.flip(x, axis), axis=axis)
-        else:
-            found = numpy(x, axis=axis)
-        shape = reduced_shape(x.shape, (axis,), bool(attrs.get("keepdims", 1)))
-        return (np.asarray(found, np.int64).reshape(shape),)
-
-    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-        x = builder.operand(node, inputs, 0)
-        axis = axis_attr(attributes_of(node), x.rank)
-        keep, shape = bool(node.attr("keepdims", 1)), node.outputs[0].type.static_shape
-        ranges = {"r": x.shape[axis]}
-        last = bool(node.attr("select_last_index", 0))
-
-        def element(at: tuple[Expr, ...], r: Expr) -> Scalar:
-            return x(*input_index((axis,), x.rank, at, (r,), keep))
-
-        best = builder.local(
-            str(combine),
-            shape,
-            x.dtype,
-            lambda *at: reduce(combine, ranges, lambda r: element(at, r)),
-        )
-
-        def position(*at: Expr) -> Reduce:
-            def candidate(r: Expr) -> Scalar:
-                value = element(at, r)
-                hit = equal(value, best(*at))
-                hit = either(hit, unequal(value, value)) if x.dtype.is_float else hit
-                return where(hit, scalar(r), -1 if last else x.shape[axis])
-
-            return reduce(ReduceOp.MAX if last else ReduceOp.MIN, ranges, candidate)
-
-        return (builder.output(node, position),)
-
-    return Operator(name, Kind.REDUCTION, _arg_infer, refer, compute)
-
-
 def _global(name: str, rule: _Rule) -> Operator:
     """A pool over all of the spatial axes, which stay with extent 1."""
 
@@ -264,39 +208,6 @@ def _global_lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[B
     return (_stages(builder, node, x, tuple(range(2, x.rank)), True, rule),)
 
 
-def _running_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    for axis in static_ints(types, constants, 1, "axis") or ():
-        normal_axis(axis, x.rank)
-    return (TensorType(x.dtype, x.shape),)
-
-
-def _running_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x = present(arrays, 0)
-    axis = int(present(arrays, 1).reshape(-1)[0])
-    flipped = np.flip(x, axis) if attrs.get("reverse", 0) else x
-    result = np.cumsum(flipped, axis=axis, dtype=x.dtype)
-    result = result - flipped if attrs.get("exclusive", 0) else result
-    return (np.flip(result, axis) if attrs.get("reverse", 0) else result,)
-
-
-def _running_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    x = builder.operand(node, inputs, 0)
-    axis = normal_axis((builder.static(node, 1) or (0,))[0], x.rank)
-    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
-
-    def body(*at: Expr) -> Reduce:
-        def element(r: Expr) -> Scalar:
-            low, high = (at[axis], r) if reverse else (r, at[axis])
-            op = e.BinaryOp.LT if exclusive else e.BinaryOp.LE
-            counted = scalar(e.Binary(op, low, high))
-            return where(counted, x(*at[:axis], r, *at[axis + 1 :]), 0)
-
-        return total({"r": x.shape[axis]}, element)
-
-    return (builder.output(node, body),)
-
-
 def _keep(function: Callable[..., Array]) -> Callable[[Array, tuple[int, ...]], Array]:
     return lambda x, axes: np.asarray(function(x, axis=axes, keepdims=True))
 
@@ -330,19 +241,9 @@ OPERATORS: tuple[Operator, ...] = (
         _operator("ReduceLogSumExp", _Rule(ReduceOp.SUM, _log_sum_exp)),
         compute=_log_sum_exp_compute,
     ),
-    _arg("ArgMax", ReduceOp.MAX, np.argmax),
-    _arg("ArgMin", ReduceOp.MIN, np.argmin),
     _global("GlobalAveragePool", _MEAN),
     _global("GlobalMaxPool", _MAXIMUM),
     dataclasses.replace(
         _global("GlobalLpPool", _MEAN), reference=_global_lp, compute=_global_lp_compute
-    ),
-    Operator(
-        "CumSum",
-        Kind.REDUCTION,
-        _running_infer,
-        _running_reference,
-        _running_compute,
-        static=frozenset({1}),
     ),
 )

@@ -1,15 +1,13 @@
-"""Operators that only rename indices: views, transposition, repetition, depth and space."""
+"""Operators that only rename indices: transposition, repetition, depth and space."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from farrier.ir import expr as e
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -17,153 +15,18 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
-    Infer,
     Kind,
     Mismatch,
-    NotSupported,
     Operator,
     Types,
     as_ints,
     int_attr,
-    normal_axis,
     present,
     required,
     static_ints,
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar
-
-
-def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], keep_zero: bool) -> tuple[int, ...]:
-    """The shape that Reshape gives: 0 copies the input's extent, −1 takes what remains."""
-    if wanted.count(-1) > 1:
-        raise Mismatch(f"the shape {wanted} leaves more than one extent open")
-    filled = list(wanted)
-    for axis, extent in enumerate(wanted):
-        if extent == 0 and not keep_zero:
-            if axis >= len(shape):
-                raise Mismatch(f"the shape {wanted} copies axis {axis} of an input {shape}")
-            filled[axis] = shape[axis]
-    size, known = math.prod(shape), math.prod(extent for extent in filled if extent != -1)
-    if -1 in filled:
-        if known == 0 or size % known:
-            raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
-        filled[filled.index(-1)] = size // known
-    if math.prod(filled) != size or min(filled, default=0) < 0:
-        raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
-    return tuple(filled)
-
-
-def _reshape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    required(types, 1)
-    wanted = static_ints(types, constants, 1, "shape")
-    assert wanted is not None
-    shape = reshaped(x.static_shape, wanted, bool(attrs.get("allowzero", 0)))
-    return (TensorType(x.dtype, shape),)
-
-
-def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, axis = required(types, 0), int_attr(attrs, "axis", 1)
-    if not -x.rank <= axis <= x.rank:
-        raise Mismatch(f"axis {axis} of a tensor of rank {x.rank}")
-    axis = axis if axis >= 0 else axis + x.rank
-    shape = x.static_shape
-    return (TensorType(x.dtype, (math.prod(shape[:axis]), math.prod(shape[axis:]))),)
-
-
-def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    given = static_ints(types, constants, 1, "axes")
-    shape = x.static_shape
-    if given is None:
-        return (TensorType(x.dtype, tuple(extent for extent in shape if extent != 1)),)
-    axes = {normal_axis(axis, x.rank) for axis in given}
-    for axis in axes:
-        if shape[axis] != 1:
-            raise Mismatch(f"axis {axis} of {shape} is squeezed and is not 1 long")
-    return (TensorType(x.dtype, tuple(n for a, n in enumerate(shape) if a not in axes)),)
-
-
-def _unsqueeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    required(types, 1)
-    given = static_ints(types, constants, 1, "axes") or ()
-    rank = x.rank + len(given)
-    axes = {normal_axis(axis, rank) for axis in given}
-    if len(axes) != len(given):
-        raise Mismatch(f"axes {given} repeat one")
-    extents = iter(x.static_shape)
-    return (TensorType(x.dtype, tuple(1 if a in axes else next(extents) for a in range(rank))),)
-
-
-def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = required(types, 0)
-    return (TensorType(x.dtype, x.shape),)
-
-
-def _dropout_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    if len(types) > 2 and types[2] is not None and (2 not in constants or constants[2].any()):
-        raise NotSupported("training mode: only inference is compiled")
-    return _same(types, constants, attrs)
-
-
-def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Operator:
-    """An operator whose output has the input's elements in the input's row-major order."""
-
-    def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-        x = present(arrays, 0)
-        types = [a if a is None else TensorType(DType.from_numpy(a.dtype), a.shape) for a in arrays]
-        values = {i: a for i, a in enumerate(arrays) if i in static and a is not None}
-        return (x.reshape(infer(types, values, attrs)[0].static_shape),)
-
-    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-        x = builder.operand(node, inputs, 0)
-        shape = node.outputs[0].type.static_shape
-        return (builder.output(node, lambda *at: x(*view_index(at, shape, x.shape))),)
-
-    return Operator(name, Kind.VIEW, infer, refer, compute, static)
-
-
-def view_index(
-    at: tuple[Expr, ...], shape: tuple[int, ...], source: tuple[int, ...]
-) -> tuple[Expr, ...]:
-    """The index into row-major `source` of the element at `at` of row-major `shape`.
-
-    Both shapes are cut into the shortest runs of axes with one product, so that axes which a
-    reshape leaves alone keep their plain index.
-    """
-    result: list[Expr] = []
-    i = j = 0
-    while i < len(shape) or j < len(source):
-        first_i, first_j = i, j
-        left = right = 1
-        while i == first_i or j == first_j or left != right:
-            if (left <= right and i < len(shape)) or j == len(source):
-                left, i = left * shape[i], i + 1
-            else:
-                right, j = right * source[j], j + 1
-            if (i == len(shape) and j == len(source)) or (
-                left == right and (i == len(shape) or j == len(source))
-            ):
-                break
-        result.extend(_run(at[first_i:i], shape[first_i:i], source[first_j:j]))
-    return tuple(result)
-
-
-def _run(at: tuple[Expr, ...], shape: tuple[int, ...], source: tuple[int, ...]) -> list[Expr]:
-    """`view_index` where both shapes have one product and nothing to cut."""
-    if len(shape) == len(source) == 1:
-        return [at[0]]
-    flat = e.index(0)
-    for i, extent in zip(at, shape, strict=True):
-        flat = e.add(e.mul(flat, extent), i if extent > 1 else 0)
-    indices = []
-    for position, extent in enumerate(source):
-        inner = math.prod(source[position + 1 :])
-        whole = e.floordiv(flat, inner)
-        indices.append(whole if position == 0 else e.mod(whole, extent))
-    return indices
 
 
 def _permutation(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -303,20 +166,14 @@ def _to_depth_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
     return (builder.output(node, body, hint="space_to_depth"),)
 
 
-_ONE = frozenset({1})
-
 OPERATORS: tuple[Operator, ...] = (
-    _view("Reshape", _reshape_infer, _ONE),
-    _view("Flatten", _flatten_infer),
-    _view("Squeeze", _squeeze_infer, _ONE),
-    _view("Unsqueeze", _unsqueeze_infer, _ONE),
-    _view("Identity", _same),
-    _view("Dropout", _dropout_infer, frozenset({1, 2})),
     Operator(
         "Transpose", Kind.INJECTIVE, _transpose_infer, _transpose_reference, _transpose_compute
     ),
-    Operator("Expand", Kind.INJECTIVE, _expand_infer, _expand_reference, _expand_compute, _ONE),
-    Operator("Tile", Kind.INJECTIVE, _tile_infer, _tile_reference, _tile_compute, _ONE),
+    Operator(
+        "Expand", Kind.INJECTIVE, _expand_infer, _expand_reference, _expand_compute, frozenset({1})
+    ),
+    Operator("Tile", Kind.INJECTIVE, _tile_infer, _tile_reference, _tile_compute, frozenset({1})),
     Operator(
         "DepthToSpace", Kind.INJECTIVE, _to_space_infer, _to_space_reference, _to_space_compute
     ),

@@ -1,0 +1,134 @@
+"""Pad: more elements around a tensor, or fewer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import Builder
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Buffers,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    normal_axis,
+    optional,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.scalar import Scalar, both, number, scalar, where
+from farrier.ops.slicing import to_ints
+
+
+def _pads(
+    rank: int, given: tuple[int, ...] | None, axes: tuple[int, ...] | None
+) -> tuple[tuple[int, int], ...]:
+    """Elements to add (negative: to cut) before and after each axis."""
+    given = given or ()
+    chosen = tuple(range(rank)) if axes is None else tuple(normal_axis(a, rank) for a in axes)
+    if len(given) != 2 * len(chosen):
+        raise Mismatch(f"pads {given} for axes {chosen}")
+    result = [(0, 0)] * rank
+    for position, axis in enumerate(chosen):
+        result[axis] = (given[position], given[position + len(chosen)])
+    return tuple(result)
+
+
+_PAD_MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    required(types, 1)
+    mode = attrs.get("mode", "constant")
+    if mode not in _PAD_MODES:
+        raise Mismatch(f"mode {mode!r} is none of {', '.join(_PAD_MODES)}")
+    given = static_ints(types, constants, 1, "pads")
+    pads = _pads(x.rank, given, static_ints(types, constants, 3, "axes"))
+    shape = x.static_shape
+    for extent, (before, after) in zip(shape, pads, strict=True):
+        if mode == "reflect" and max(before, after) >= max(extent, 1):
+            raise Mismatch(f"reflecting {before} and {after} elements of an axis of {extent}")
+        if extent + before + after < 0:
+            raise Mismatch(f"pads {before} and {after} cut more than an axis of {extent}")
+    return (TensorType(x.dtype, tuple(n + b + a for n, (b, a) in zip(shape, pads, strict=True))),)
+
+
+def _pad_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, fill = present(arrays, 0), optional(arrays, 2)
+    pads = _pads(x.ndim, to_ints(present(arrays, 1)), to_ints(optional(arrays, 3)))
+    grown = [(max(b, 0), max(a, 0)) for b, a in pads]
+    mode = str(attrs.get("mode", "constant"))
+    if mode == "constant":
+        value = 0 if fill is None else fill.reshape(-1)[0]
+        x = np.pad(x, grown, constant_values=value)
+    else:
+        x = np.pad(x, grown, mode=mode)  # type: ignore[call-overload]
+    window = tuple(
+        slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, pads, strict=True)
+    )
+    return (x[window],)
+
+
+def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    x, fill = builder.operand(node, inputs, 0), builder.optional(node, inputs, 2)
+    pads = _pads(x.rank, builder.static(node, 1), builder.static(node, 3))
+    mode = str(node.attr("mode", "constant"))
+
+    def body(*at: Expr) -> Scalar:
+        source = [e.sub(i, before) for i, (before, _) in zip(at, pads, strict=True)]
+        if mode != "constant":
+            return x(
+                *(_folded(i, *p, n, mode) for i, p, n in zip(source, pads, x.shape, strict=True))
+            )
+        checks = _inside(source, pads, x.shape)
+        value = x(*source)
+        empty = number(0, x.dtype) if fill is None else fill(*(0,) * fill.rank)
+        return value if checks is None else where(checks, value, empty)
+
+    return (builder.output(node, body),)
+
+
+def _inside(
+    source: list[Expr], pads: tuple[tuple[int, int], ...], shape: tuple[int, ...]
+) -> Scalar | None:
+    """Whether an index lies in the tensor; None where it always does."""
+    guard: Scalar | None = None
+    for i, (before, after), extent in zip(source, pads, shape, strict=True):
+        checks = []
+        if before > 0:
+            checks.append(scalar(e.Binary(e.BinaryOp.LE, e.index(0), i)))
+        if after > 0:
+            checks.append(scalar(e.less(i, extent)))
+        for check in checks:
+            guard = check if guard is None else both(guard, check)
+    return guard
+
+
+def _folded(i: Expr, before: int, after: int, extent: int, mode: str) -> Expr:
+    """The position that stands in for `i`, up to `before` below 0 or `after` above the axis."""
+    if before <= 0 and after <= 0:
+        return i
+    last = e.index(extent - 1)
+    match mode:
+        case "wrap":
+            return e.mod(i, extent)
+        case "edge":
+            return e.Binary(e.BinaryOp.MIN, e.Binary(e.BinaryOp.MAX, i, e.index(0)), last)
+        case _:  # reflect, the edge itself not repeated
+            up = e.Binary(e.BinaryOp.MAX, i, e.sub(0, i))
+            return e.Binary(e.BinaryOp.MIN, up, e.sub(2 * (extent - 1), up))
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Pad", Kind.INJECTIVE, _pad_infer, _pad_reference, _pad_compute, frozenset({1, 3})),
+)
