@@ -1,0 +1,153 @@
+"""The job process with the real compiler: a model in, an artifact or a reason out."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier import progress
+from farrier.options import CompileOptions
+from farrier.records import TuningRecord
+from farrier_device.describe import describe
+from farrier_device.runners.local import ChildRunner
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from farrier_worker.supervisor import JOB_COMMAND
+
+
+def _model(rows: int = 5, inner: int = 67, columns: int = 131) -> bytes:
+    """relu(x @ w), with sizes that no tile divides."""
+    weights = np.random.default_rng(3).standard_normal((inner, columns)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"])],
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, inner])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [rows, columns])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def worker_settings(worker_settings):
+    return dataclasses.replace(worker_settings, lease_s=10.0, device_expiry_s=10.0)
+
+
+@pytest.fixture
+def device(farm: Farm) -> Iterator[Callable[[], int]]:
+    """A device of this machine; tells how many batches it measured."""
+    session = farm.devices.connect("here", dataclasses.asdict(describe()))
+    stop = threading.Event()
+    batches: list[str] = []
+
+    def work() -> None:
+        runner = ChildRunner(device="here", pin=False)
+        while not stop.is_set():
+            batch = farm.measurements.lease("here", session, 0.2)
+            if batch is not None:
+                result = runner.measure(batch.request, farm.blobs)
+                lease = batch.lease
+                farm.measurements.report("here", session, lease.item, lease.fence, result)
+                batches.append(lease.item)
+        runner.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield lambda: len(batches)
+    stop.set()
+    thread.join()
+
+
+@pytest.fixture
+def run_job(farm: Farm, supervise, eventually):
+    """Submits, and returns the job once it has ended."""
+
+    def run(model: bytes, options: CompileOptions, **settings: object):
+        job = farm.jobs.submit(farm.blobs.put(model), options, name="mlp")
+        supervise(list(JOB_COMMAND), **settings)
+        return eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+
+    return run
+
+
+def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
+    job = run_job(_model(), CompileOptions())
+    assert job.state is State.SUCCEEDED, job.error
+    assert device() > 0  # it was verified there
+    artifact = farm.blobs.get(job.artifact)
+    assert artifact[:2] == b"PK"
+    assert job.report
+    events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
+    stages = [e["stage"] for e in events if e["kind"] == "stage-started"]
+    assert stages[0] == "import"
+    assert job.progress.stage == stages[-1]
+    [verified] = [progress.from_dict(e) for e in events if e["kind"] == "verified"]
+    assert verified.max_error < 1e-4
+    assert verified.device == "here"
+
+
+def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
+    job = run_job(_model(), CompileOptions(trials=12))
+    assert job.state is State.SUCCEEDED, job.error
+    assert job.progress.trials == 12
+    assert farm.records.count() == 12
+    [archive] = farm.records.archives()
+    lines = farm.blobs.get(archive).decode().splitlines()
+    assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
+
+
+def test_an_attempt_goes_on_from_the_records_of_the_one_before(
+    farm: Farm, device, supervise, eventually
+) -> None:
+    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(trials=300))
+    first = supervise(list(JOB_COMMAND))
+    eventually(lambda: farm.records.count() >= 60, 60)
+    first.drain()
+    first.drain()
+    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
+    known = set(farm.records)
+    supervise(list(JOB_COMMAND))
+    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 100)
+    assert (ended.state, ended.attempts, ended.crashes) == (State.SUCCEEDED, 2, 0)
+    decisions = [(r.task, r.decisions) for r in farm.records]
+    assert known <= set(farm.records)
+    assert len(set(decisions)) == len(decisions)  # nothing was measured a second time
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [(b"", "invalid-model"), (b"not a model", "invalid-model"), (_model()[:-40], "invalid-model")],
+)
+def test_what_is_no_model_fails_with_the_reason(farm: Farm, run_job, model, code) -> None:
+    job = run_job(model, CompileOptions())
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert job.error["code"] == code
+    assert job.error["message"]
+
+
+def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None:
+    job = run_job(_model(), CompileOptions(), device_expiry_s=0.5)
+    assert job.state is State.FAILED
+    assert job.error["code"] == "no-device"
+    assert "farrier device" in job.error["hint"]
+
+
+def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:
+    job = farm.jobs.submit("5e" * 32, CompileOptions())
+    supervise(list(JOB_COMMAND))
+    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 30)
+    assert ended.error["code"] == "not-found"
+
+
+def test_memory_is_limited(farm: Farm, device, run_job) -> None:
+    job = run_job(_model(3, 8_000, 8_000), CompileOptions(), job_memory_bytes=1 << 30)
+    assert job.state is State.FAILED
+    assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
