@@ -59,7 +59,7 @@ def _check_operators(graph: onnx.GraphProto) -> None:
         lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
         raise UnsupportedOperatorError(
             f"{len(missing)} operators are not supported: {', '.join(lines)}",
-            hint="export the model with ONNX's own operators, or leave this part out of it",
+            hint="docs/operators.md lists what Farrier compiles; leave this part out of the model",
         )
 
 
