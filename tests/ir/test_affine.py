@@ -121,6 +121,13 @@ def test_flattened_pixels_of_a_line_number_are_the_line_number():
     assert simplify(address, {"a": 100, "b": 3}) == _e(_e(A, "*", 48), "+", _e(B, "*", 16))
 
 
+def test_a_sum_around_a_division_is_divided_at_once():
+    nested = _e(_e(_e(A, "*", 14), "+", _e(B, "//", 6)), "//", 3)
+    assert simplify(nested, {"a": 9, "b": 50}) == _e(_e(_e(A, "*", 84), "+", B), "//", 18)
+    digits = _e(_e(nested, "*", 3), "+", _e(nested.left, "%", 3))
+    assert simplify(digits, {"a": 9, "b": 50}) == _e(_e(A, "*", 14), "+", _e(B, "//", 6))
+
+
 def test_affine_names_coefficients_and_refuses_what_is_not():
     expr = _e(_e(A, "*", 3), "-", _e(B, "-", 5))
     assert affine(expr, {"a": 4, "b": 4}) == ({"a": 3, "b": -1}, 5)

@@ -263,10 +263,10 @@ class Simplifier:
         if factored is not None:
             factor, inner, _ = factored
             inside = self.divide(inner, divisor // factor)
-        elif (nested := _only_atom(rest, const, BinaryOp.DIV)) is not None:
-            inside = self.divide(self.linear(nested[0]), nested[1] * divisor)
+        elif (nested := self._unnest(rest, const)) is not None:
+            inside = self.divide(nested[0], nested[1] * divisor)
         else:
-            inside = self._atom(Binary(BinaryOp.DIV, to_expr(Linear(rest, const)), index(divisor)))
+            inside = self._atom(Binary(BinaryOp.DIV, _sorted_expr(rest, const), index(divisor)))
         return combine(Linear(whole, quotient), inside, 1)
 
     def remainder(self, form: Linear, divisor: int) -> Linear:
@@ -286,7 +286,7 @@ class Simplifier:
         nested = _only_atom(rest, const, BinaryOp.MOD)
         if nested is not None and nested[1] % divisor == 0:
             return self.remainder(self.linear(nested[0]), divisor)
-        return self._atom(Binary(BinaryOp.MOD, to_expr(Linear(rest, const)), index(divisor)))
+        return self._atom(Binary(BinaryOp.MOD, _sorted_expr(rest, const), index(divisor)))
 
     def _factor(
         self, rest: dict[Expr, int], const: int, divisor: int
@@ -300,6 +300,17 @@ class Simplifier:
             if low >= 0 and high < factor:
                 inner = {a: k // factor for a, k in rest.items() if k % factor == 0}
                 return factor, Linear(inner, const // factor), small
+        return None
+
+    def _unnest(self, rest: dict[Expr, int], const: int) -> tuple[Linear, int] | None:
+        """(f, d) with `(rest + const) // c == f // (d * c)`, where one term is itself `e // d`."""
+        for atom, factor in rest.items():
+            if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
+                if not isinstance(atom.right, Const):
+                    continue
+                divisor = int(atom.right.value)
+                others = Linear({a: k for a, k in rest.items() if a is not atom}, const)
+                return combine(self.linear(atom.left), others, divisor), divisor
         return None
 
     def _join(self, form: Linear) -> Linear:
@@ -419,6 +430,22 @@ def to_expr(form: Linear) -> Expr:
             term = atom if factor == -1 else Binary(BinaryOp.MUL, atom, index(-factor))
             total = Binary(BinaryOp.SUB, total, term)
     return total
+
+
+def _sorted_expr(terms: dict[Expr, int], const: int) -> Expr:
+    """The expression with its terms in an order of their own, so that equal atoms look equal."""
+    if len(terms) > 1:
+        order = sorted(terms.items(), key=lambda term: (-abs(term[1]), _sort_key(term[0])))
+        terms = dict(order)
+    return to_expr(Linear(terms, const))
+
+
+def _sort_key(atom: Expr) -> str:
+    if isinstance(atom, Var):
+        return atom.name
+    if isinstance(atom, Binary):
+        return f"({_sort_key(atom.left)} {atom.op} {_sort_key(atom.right)})"
+    return repr(atom)
 
 
 def combine(left: Linear, right: Linear, factor: int) -> Linear:
