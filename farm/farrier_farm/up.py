@@ -1,185 +1,251 @@
 """The whole service on one machine: every role as a process of its own, started and stopped as one.
 
-    Valkey → API, broker → worker → device agent
+    Valkey → API, broker, worker → device agent
 
-A role that dies is started again, at most `RESTARTS` times in a row; the others go on meanwhile, as
-they would on machines of their own. Ctrl-C or SIGTERM stops the roles in the opposite order.
+A role that dies is started again, at most `RESTARTS` times in a row; the others go on meanwhile,
+as they would on machines of their own. Ctrl-C, SIGTERM or the end of the terminal stops the roles
+in the opposite order; a second Ctrl-C hands running work back at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import os
+import shlex
 import signal
-import subprocess
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib import error, request
+from types import FrameType
 
-from farrier.errors import ServiceError, StorageError
+from farrier.errors import ConflictError, ServiceError, StorageError, UsageError
 from farrier_farm import embedded
+from farrier_farm.connection import connect
+from farrier_farm.devices import Devices
+from farrier_farm.probe import Probe, local_address
+from farrier_farm.roles import Role, stop_together
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
 
-RESTARTS = 5
-STEADY_S = 30.0  # a role that lived this long starts counting its restarts anew
-STOP_S = 20.0  # for all roles, before they are killed
+DEVICE = "local"
 READY_S = 60.0
+_LOOK_S = 0.1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Announce = Callable[[str], None]
 
 
-@dataclasses.dataclass(slots=True)
-class _Role:
-    name: str
-    command: list[str]
-    process: subprocess.Popen[bytes] | None = None
-    restarts: int = 0
-    started: float = 0.0
+def run(settings: Settings, *, announce: Announce) -> int:
+    """Runs until a signal; returns the exit code.
 
-
-def run(settings: Settings, *, announce: Callable[[str], None]) -> int:
-    """Runs until SIGINT or SIGTERM; returns the exit code. Raises ServiceError where a role does
-    not come up, with the place of its log."""
-    try:
-        logs = settings.home / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise StorageError(f"cannot create {settings.home}: {problem.strerror}") from problem
-    stop = threading.Event()
-    previous = {
-        number: signal.signal(number, lambda _number, _frame: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    valkey = None if settings.redis_url else embedded.start(settings)
-    url = settings.redis_url or (valkey.url if valkey else "")
-    environment = _environment(settings, url)
-    user_token = load_token(settings, TokenRole.USER, create=True)
-    load_token(settings, TokenRole.DEVICE, create=True)
-    roles = _roles(settings)
-    api = f"http://{settings.api_host}:{settings.api_port}"
-    try:
-        for role in roles:
-            _start(role, logs, environment)
-        _await_ready(api, roles, logs, stop)
-        announce(f"Farrier is up at {api} (API page: {api}/docs)")
-        announce(f"token: {user_token}")
-        announce(f"kept in {settings.home}; Ctrl-C stops everything")
+    Raises ConflictError where one runs in this home already, UsageError for a port that is taken,
+    ServiceError for a role that does not come up or does not stay up, with its last words and log.
+    """
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(_caught_signals())
+        stack.enter_context(_alone_in(settings.home))
+        settings = dataclasses.replace(
+            settings,
+            api_port=_free_port(settings.api_host, settings.api_port, "--port"),
+            broker_port=_free_port(settings.broker_host, settings.broker_port, "--broker-port"),
+        )
+        valkey = None
+        if settings.redis_url is None:
+            valkey = embedded.start(settings)
+            stack.callback(valkey.stop)
+            settings = dataclasses.replace(settings, redis_url=valkey.url)
+        token = load_token(settings, TokenRole.USER, create=True)
+        load_token(settings, TokenRole.DEVICE, create=True)
+        crew = _Crew(settings, stop)
+        stack.callback(crew.stop)
+        url = crew.start()
+        if url is not None:
+            _introduce(settings, url, token or "", announce)
         while not stop.wait(0.5):
             if valkey is not None and valkey.revive():
                 announce("Valkey had died; it runs again, with everything that was acknowledged")
-            _revive(roles, logs, environment, announce)
+            crew.revive(announce)
         announce("stopping")
-        return 0
+    return 0
+
+
+class _Stop:
+    """How often the user asked for the end."""
+
+    def __init__(self) -> None:
+        self._first = threading.Event()
+        self._asked = 0
+
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked += 1
+        self._first.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._first.wait(timeout_s)
+
+    def asked(self) -> bool:
+        return self._asked > 0
+
+    def asked_twice(self) -> bool:
+        return self._asked > 1
+
+
+class _Crew:
+    """The roles between Valkey and the user."""
+
+    def __init__(self, settings: Settings, stop: _Stop) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._probe = Probe(settings)
+        self._logs = settings.home / "logs"
+        self._environment = {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
+        farrier = [sys.executable, "-m", "farrier.cli"]
+        self._servers = [self._role(name, [*farrier, name]) for name in ("serve", "broker")]
+        self._workers = [self._role("worker", [*farrier, "worker"])]
+
+    def start(self) -> str | None:
+        """The API's URL once all roles are ready; None where the user asked for the end first."""
+        for role in (*self._servers, *self._workers):
+            role.start()
+        if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
+            return None
+        device = self._role("device", self._device_command())
+        client = connect(self._settings.redis_url or "")
+        try:
+            devices = Devices(client, self._settings)
+            before = _session(devices)
+            self._workers.append(device)
+            device.start()
+            connected = self._await(
+                lambda: _session(devices) not in ("", before), "the device agent does not connect"
+            )
+        finally:
+            client.close()
+        return self._probe.url if connected else None
+
+    def revive(self, announce: Announce) -> None:
+        for role in (*self._servers, *self._workers):
+            if role.ended:
+                announce(f"{role.name} ended with code {role.code}: {role.last_words()}")
+                role.start_again()
+
+    def stop(self) -> None:
+        """First who works, so that what they hand in still finds the servers."""
+        for roles in (self._workers, self._servers):
+            stop_together(roles, self._stop.asked_twice)
+
+    def _role(self, name: str, command: list[str | Path]) -> Role:
+        return Role(name, command, self._logs, self._environment)
+
+    def _device_command(self) -> list[str | Path]:
+        settings = self._settings
+        token = settings.device_token_file or settings.home / f"{TokenRole.DEVICE}.token"
+        command: list[str | Path] = [
+            *(sys.executable, "-m", "farrier_device.agent"),
+            *("--broker", local_address(settings.broker_host, settings.broker_port)),
+            *("--token-file", token, "--name", DEVICE, "--state", settings.home / "device"),
+        ]
+        if settings.tls_cert is not None:
+            command += ["--tls-ca", settings.tls_cert]
+            if self._probe.certified_name:
+                command += ["--tls-name", self._probe.certified_name]
+        return command
+
+    def _await(self, ready: Callable[[], bool], complaint: str) -> bool:
+        """False where the user asked for the end first. Raises ServiceError where a role ends."""
+        deadline = time.monotonic() + READY_S
+        while not self._stop.wait(_LOOK_S):
+            for role in (*self._servers, *self._workers):
+                if role.ended:
+                    raise ServiceError(
+                        f"farrier {role.name} ended at its start: {role.last_words()}",
+                        hint=f"its log is {role.log}",
+                    )
+            if ready():
+                return True
+            if time.monotonic() > deadline:
+                raise ServiceError(f"{complaint}", hint=f"the roles' logs are in {self._logs}")
+        return False
+
+
+def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> None:
+    announce(f"Farrier is up at {url} (API page: {url}/docs)")
+    announce(f"token: {token}")
+    announce(f"kept in {settings.home}; Ctrl-C stops everything")
+    needed = {}
+    if settings.home != Settings().home:
+        needed["FARRIER_HOME"] = str(settings.home)
+    if url != Settings().server:
+        needed["FARRIER_SERVER"] = url
+    if settings.tls_cert is not None:
+        needed["FARRIER_CA"] = str(settings.tls_cert)
+    words = " ".join(
+        f"{name}={shlex.quote(value)}"
+        for name, value in needed.items()
+        if os.environ.get(name) != value
+    )
+    if words:
+        announce(f"for the command line: export {words}")
+
+
+def _session(devices: Devices) -> str:
+    """Of this machine's agent; "" while it has none."""
+    found = [device.session for device in devices.list() if device.id == DEVICE]
+    return found[0] if found else ""
+
+
+@contextlib.contextmanager
+def _caught_signals() -> Iterator[_Stop]:
+    stop = _Stop()
+    # What is ignored, as SIGHUP is under nohup, stays ignored.
+    caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, stop.ask) for number in caught}
+    try:
+        yield stop
     finally:
-        _stop(roles)
-        if valkey is not None:
-            valkey.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _roles(settings: Settings) -> list[_Role]:
-    farrier = [sys.executable, "-m", "farrier.cli"]
-    broker = f"{settings.broker_host}:{settings.broker_port}"
-    return [
-        _Role("serve", [*farrier, "serve"]),
-        _Role("broker", [*farrier, "broker"]),
-        _Role("worker", [*farrier, "worker"]),
-        _Role(
-            "device",
-            [
-                sys.executable,
-                "-m",
-                "farrier_device.agent",
-                "--broker",
-                broker,
-                "--token-file",
-                str(settings.device_token_file or settings.home / f"{TokenRole.DEVICE}.token"),
-                "--name",
-                "local",
-                "--state",
-                str(settings.home / "device"),
-            ],
-        ),
-    ]
-
-
-def _environment(settings: Settings, redis_url: str) -> Mapping[str, str]:
-    settings = dataclasses.replace(settings, redis_url=redis_url)
-    return {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
-
-
-def _start(role: _Role, logs: Path, environment: Mapping[str, str]) -> None:
-    with (logs / f"{role.name}.log").open("ab") as log:
-        # A session of its own: Ctrl-C reaches this process alone, which stops the roles in order.
-        role.process = subprocess.Popen(
-            role.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-        )
-    role.started = time.monotonic()
-
-
-def _await_ready(api: str, roles: list[_Role], logs: Path, stop: threading.Event) -> None:
-    """Waits until the API answers that Redis and the disk answer it."""
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline and not stop.is_set():
-        for role in roles:
-            if role.process is not None and role.process.poll() is not None:
-                raise ServiceError(
-                    f"farrier {role.name} ended at its start: {_last_line(logs, role)}",
-                    hint=f"its log is {logs / role.name}.log",
-                )
+@contextlib.contextmanager
+def _alone_in(home: Path) -> Iterator[None]:
+    """Holds the home for this process."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / "logs").mkdir(exist_ok=True)
+        lock = (home / "up.lock").open("a+")
+    except OSError as problem:
+        raise StorageError(f"cannot write in {home}: {problem.strerror}") from problem
+    with lock:
         try:
-            with request.urlopen(f"{api}/readyz", timeout=2):
-                return
-        except (error.URLError, OSError):
-            stop.wait(0.1)
-    if not stop.is_set():
-        raise ServiceError(
-            f"{api} did not answer within {READY_S:.0f} s", hint=f"logs are in {logs}"
-        )
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise ConflictError(
+                f"farrier up runs in {home} already (process {lock.read().strip()})",
+                hint="use it, or start another one with --home DIR --port 0 --broker-port 0",
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
-def _revive(
-    roles: list[_Role],
-    logs: Path,
-    environment: Mapping[str, str],
-    announce: Callable[[str], None],
-) -> None:
-    for role in roles:
-        if role.process is None or role.process.poll() is None:
-            continue
-        lived = time.monotonic() - role.started
-        role.restarts = 0 if lived > STEADY_S else role.restarts + 1
-        announce(f"{role.name} ended with code {role.process.returncode}: {_last_line(logs, role)}")
-        if role.restarts > RESTARTS:
-            raise ServiceError(
-                f"{role.name} ended {RESTARTS} times in a row", hint=f"see {logs / role.name}.log"
-            )
-        _start(role, logs, environment)
-
-
-def _stop(roles: list[_Role]) -> None:
-    for role in reversed(roles):
-        if role.process is not None and role.process.poll() is None:
-            role.process.terminate()
-    deadline = time.monotonic() + STOP_S
-    for role in reversed(roles):
-        if role.process is None:
-            continue
+def _free_port(host: str, port: int, option: str) -> int:
+    """The port, or any free one for 0. Raises UsageError where it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            role.process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            role.process.kill()
-            role.process.wait()
-
-
-def _last_line(logs: Path, role: _Role) -> str:
-    lines = (logs / f"{role.name}.log").read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+            probe.bind((host, port))
+        except OSError as problem:
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {problem.strerror}",
+                hint=f"another server may run there; {option} 0 takes any free port",
+            ) from problem
+        return int(probe.getsockname()[1])

@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="CA certificates (PEM) that vouch for the broker",
     )
+    add("--tls-name", metavar="NAME", help="in the broker's certificate, where it is not HOST")
     add(
         "--require-sandbox",
         default="",
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     token = _token(options.token_file)
-    connection = Connection(open_channel(options.broker, options.tls_ca), token)
+    connection = Connection(open_channel(options.broker, options.tls_ca, options.tls_name), token)
     lock = _locked(options.state)
     runner = ChildRunner(
         device=options.name, require=options.require_sandbox, pin=not options.no_pin

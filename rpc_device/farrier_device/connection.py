@@ -55,8 +55,9 @@ class BrokerBlobError(Exception):
     """The broker has no such blob."""
 
 
-def open_channel(broker: str, tls_ca: Path | None) -> Any:
-    """A channel to HOST:PORT, encrypted when `tls_ca` names a file of CA certificates (PEM).
+def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) -> Any:
+    """A channel to HOST:PORT, encrypted when `tls_ca` names a file of CA certificates (PEM);
+    `tls_name` is the name that the broker's certificate is for, where it is not HOST.
 
     Raises UsageError for a file that cannot be read, an address that is none, and for a broker
     beyond loopback without TLS: its token and its code would travel in the clear.
@@ -76,7 +77,10 @@ def open_channel(broker: str, tls_ca: Path | None) -> Any:
     except OSError as error:
         raise UsageError(f"--tls-ca {tls_ca}: {error.strerror}") from None
     credentials = grpc.ssl_channel_credentials(root_certificates=certificates)
-    return grpc.secure_channel(broker, credentials, options=channel.CLIENT_OPTIONS)
+    options: list[tuple[str, int | str]] = [*channel.CLIENT_OPTIONS]
+    if tls_name:
+        options.append(("grpc.ssl_target_name_override", tls_name))
+    return grpc.secure_channel(broker, credentials, options=options)
 
 
 class Connection:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
+from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
@@ -41,12 +42,19 @@ def run_api(
 ) -> None:
     """Serves the REST API until SIGTERM or SIGINT; what is None is as in the settings.
 
-    Makes the user token where the installation has none. Raises UsageError for an address that is
-    taken or may not be listened on, ServiceError without Redis.
+    Starts the embedded Valkey where the settings name no Redis, and makes the user token where the
+    installation has none. Raises UsageError for an address that is taken or may not be listened on,
+    ServiceError without Redis.
     """
     _log_to_stderr()
     settings = _with(settings, tls_cert, tls_key)
-    api_server(settings, host=host, port=port, ready=ready).run()
+    exposure.secure(settings, settings.api_host if host is None else host)
+    valkey = embedded.start(settings) if settings.redis_url is None else None
+    try:
+        api_server(settings, host=host, port=port, ready=ready).run()
+    finally:
+        if valkey is not None:
+            valkey.stop()
 
 
 def run_broker(

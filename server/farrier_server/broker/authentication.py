@@ -32,7 +32,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 async def _refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
     await context.abort(
         grpc.StatusCode.UNAUTHENTICATED,
-        "the device token is missing or wrong: `farrier token --device` shows it",
+        "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token",
     )
 
 

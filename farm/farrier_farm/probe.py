@@ -1,0 +1,63 @@
+"""Whether this machine's own API answers, asked as a client would, TLS included."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from pathlib import Path
+from typing import Any
+
+from farrier_farm.settings import Settings
+
+_TIMEOUT_S = 2.0
+
+
+class Probe:
+    """`url` is how programs on this machine reach the API. `certified_name` is a name that its
+    certificate vouches for, known after the first answer; "" without TLS."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._address = local_address(settings.api_host, settings.api_port)
+        self._trust = None if settings.tls_cert is None else _pinned(settings.tls_cert)
+        self.url = f"{'http' if self._trust is None else 'https'}://{self._address}"
+        self.certified_name = ""
+
+    def answers(self) -> bool:
+        """Whether the API, Redis and the disk behind it are ready."""
+        if self._trust is None:
+            connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
+        else:
+            connection = http.client.HTTPSConnection(
+                self._address, timeout=_TIMEOUT_S, context=self._trust
+            )
+        try:
+            connection.request("GET", "/readyz")
+            if isinstance(connection.sock, ssl.SSLSocket):
+                self.certified_name = _name(connection.sock.getpeercert() or {})
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def local_address(host: str, port: int) -> str:
+    """`host:port` for a client on this machine of a server that listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _pinned(certificate: Path) -> ssl.SSLContext:
+    """Trusts this very certificate, whatever name it is for and whoever signed it."""
+    context = ssl.create_default_context(cafile=certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
+
+
+def _name(certificate: dict[str, Any]) -> str:
+    """The first host name of a certificate, or its first address."""
+    names = certificate.get("subjectAltName", ())
+    ordered = [value for kind, value in names if kind == "DNS"]
+    ordered += [value for kind, value in names if kind == "IP Address"]
+    return ordered[0].replace("*.", "any.", 1) if ordered else ""

@@ -1,0 +1,120 @@
+"""The roles of one machine as child processes: started, watched, started again, stopped."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from farrier.errors import ServiceError
+
+RESTARTS = 5
+STEADY_S = 30.0  # a role that lived this long starts counting its restarts anew
+STOP_S = 20.0  # for the roles that stop together, before they are killed
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+_LIBC = ctypes.CDLL(None)
+
+
+class Role:
+    """One process, whose output goes to `<logs>/<name>.log`."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], logs: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.log = logs / f"{name}.log"
+        self.restarts = 0  # in a row
+        self._command = command
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._said_before = 0  # bytes of the log, at the start
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and is gone."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def code(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._said_before = log.tell()
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                # Of its own: Ctrl-C reaches the starter alone, which stops the roles in order.
+                start_new_session=True,
+                preexec_fn=functools.partial(_die_with, os.getpid()),
+            )
+        self._started = time.monotonic()
+
+    def start_again(self) -> None:
+        """Raises ServiceError for a role that ends again and again."""
+        lived = time.monotonic() - self._started
+        self.restarts = 0 if lived > STEADY_S else self.restarts + 1
+        if self.restarts > RESTARTS:
+            raise ServiceError(
+                f"{self.name} ended {self.restarts} times in a row: {self.last_words()}",
+                hint=f"its log is {self.log}",
+            )
+        self.start()
+
+    def last_words(self) -> str:
+        """The error that it ended with, or what else it said last since its start."""
+        with self.log.open("rb") as log:
+            log.seek(self._said_before)
+            lines = log.read().decode(errors="replace").strip().splitlines()
+        errors = [line for line in lines if line.startswith(("error: ", "farrier-device: "))]
+        return (errors or lines or ["it said nothing"])[-1]
+
+    def signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is gone after so long."""
+        try:
+            if self._process is not None:
+                self._process.wait(timeout_s)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
+
+def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
+    """Asks the roles to end, and a second time, which is an order, once `hurry()`; kills what is
+    left after STOP_S."""
+    hurried = False
+    for role in roles:
+        role.signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while not all(role.wait(0.05) for role in roles):
+        if time.monotonic() > deadline:
+            for role in roles:
+                role.signal(signal.SIGKILL)
+        elif hurry() and not hurried:
+            hurried = True
+            for role in roles:
+                role.signal(signal.SIGTERM)
+
+
+def _die_with(parent: int) -> None:
+    """Roles whose starter was killed would hold the ports against the next one. What they do is
+    made to survive this."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
