@@ -184,7 +184,9 @@ class _Specializer:
 def _knowing(known: Simplifier, terms: dict[Expr, int], low: int, high: int) -> Simplifier:
     """What is known in a branch where the sum of `terms` lies in [low, high]."""
     if len(terms) > 1:
-        sums = {**known.sums, frozenset(terms.items()): (low, high)}
+        negated = frozenset((atom, -factor) for atom, factor in terms.items())
+        sums = {key: ends for key, ends in known.sums.items() if key != negated}
+        sums[frozenset(terms.items())] = (low, high)
         return Simplifier(known.ranges, known.facts, sums)
     ((atom, factor),) = terms.items()
     ends = (

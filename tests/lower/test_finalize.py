@@ -1,0 +1,167 @@
+"""Finalizing leaves hot loops without conditions, and tails with constant extents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from farrier.ir.loop import If, LoopKind, Store
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ir.verify import verify_function
+from farrier.lower.finalize import finalize
+from farrier.schedule.nest import loops, walk_stmts
+
+CASES = {
+    "a split loop is cut at its tail": (
+        """
+@function
+def tail(a: f32[10], b: f32[10]):
+    for o in serial(3):
+        for i in vectorized(4):
+            if o * 4 + i < 10:
+                b[o * 4 + i] = a[o * 4 + i]
+""",
+        """
+@function
+def tail(a: f32[10], b: f32[10]):
+    for o in serial(2):
+        for i in vectorized(4):
+            b[o * 4 + i] = a[o * 4 + i]
+    for i_tail in vectorized(2):
+        b[i_tail + 8] = a[i_tail + 8]
+""",
+    ),
+    "a parallel loop gets an if": (
+        """
+@function
+def rows(a: f32[10], b: f32[10]):
+    for o in parallel(3):
+        for i in unrolled(4):
+            if o * 4 + i < 10:
+                b[o * 4 + i] = a[o * 4 + i]
+""",
+        """
+@function
+def rows(a: f32[10], b: f32[10]):
+    for o in parallel(3):
+        if o < 2:
+            for i in unrolled(4):
+                b[o * 4 + i] = a[o * 4 + i]
+        else:
+            for i_tail in unrolled(2):
+                b[i_tail + 8] = a[i_tail + 8]
+""",
+    ),
+    "a digit of a fused loop decides": (
+        """
+@function
+def fused(a: f32[6, 10], b: f32[6, 10]):
+    for f in serial(18):
+        for i in vectorized(4):
+            if f % 3 * 4 + i < 10:
+                b[f // 3, f % 3 * 4 + i] = a[f // 3, f % 3 * 4 + i]
+""",
+        """
+@function
+def fused(a: f32[6, 10], b: f32[6, 10]):
+    for f in serial(18):
+        if f % 3 < 2:
+            for i in vectorized(4):
+                b[f // 3, f % 3 * 4 + i] = a[f // 3, f % 3 * 4 + i]
+        else:
+            for i_tail in vectorized(2):
+                b[f // 3, i_tail + 8] = a[f // 3, i_tail + 8]
+""",
+    ),
+    "padding costs its border alone": (
+        """
+@function
+def pad(a: f32[6], b: f32[9]):
+    for i in serial(9):
+        b[i] = a[i - 2] if 1 < i and i < 8 else 0.0
+""",
+        """
+@function
+def pad(a: f32[6], b: f32[9]):
+    for i in serial(2):
+        b[i] = 0.0
+    for i_tail in serial(6):
+        b[i_tail + 2] = a[i_tail]
+    b[8] = 0.0
+""",
+    ),
+    "what is uniform within is tested outside": (
+        """
+@function
+def window(a: f32[5, 8], b: f32[5, 8]):
+    for i in parallel(5):
+        for k in serial(3):
+            for j in serial(8):
+                b[i, j] = b[i, j] + (a[i + k - 1, j] if 0 < i + k and i + k < 6 else 0.0)
+""",
+        """
+@function
+def window(a: f32[5, 8], b: f32[5, 8]):
+    for i in parallel(5):
+        for k in serial(3):
+            if 0 < i + k:
+                if i + k < 6:
+                    for j in serial(8):
+                        b[i, j] = b[i, j] + a[i + k - 1, j]
+""",
+    ),
+    "loops of one iteration and dead code go": (
+        """
+@function
+def dead(a: f32[4], b: f32[4]):
+    with alloc(f32[4] in local) as t:
+        for n in serial(1):
+            for i in serial(4):
+                if i + 4 < n:
+                    t[i] = a[i]
+    for m in serial(1):
+        for j in serial(4):
+            b[m * 4 + j] = a[(m * 4 + j) % 4]
+""",
+        """
+@function
+def dead(a: f32[4], b: f32[4]):
+    for j in serial(4):
+        b[j] = a[j]
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_finalized_code(case):
+    before, after = (parse_ir(text) for text in CASES[case])
+    final = finalize(before)
+    verify_function(final)
+    assert print_ir(final).split("\n") == print_ir(after).split("\n")
+    rng = np.random.default_rng(3)
+    inputs = {"a": rng.standard_normal(before.params[0].shape).astype(np.float32)}
+    start = {"b": rng.standard_normal(before.params[1].shape).astype(np.float32)}
+    expected = run_loops(before, inputs, initial=start)["b"]
+    np.testing.assert_array_equal(run_loops(final, inputs, initial=start)["b"], expected)
+
+
+def test_copies_for_the_sake_of_selects_are_limited():
+    """A large unrolled body keeps its Selects; guards of an If are taken out all the same."""
+    text = """
+@function
+def large(a: f32[40, 400], b: f32[41, 400]):
+    for i in serial(41):
+        for j in unrolled(400):
+            b[i, j] = a[i - 1, j] if 0 < i else 0.0
+"""
+    final = finalize(parse_ir(text))
+    assert len([s for s in walk_stmts(final.body) if isinstance(s, Store)]) == 1
+    guarded = text.replace("b[i, j] =", "if i * 400 + j < 16200:\n                b[i, j] =")
+    final = finalize(parse_ir(guarded))
+    assert not any(isinstance(s, If) for s in walk_stmts(final.body))
+    assert [loop.extent for loop in loops(final.body) if loop.kind is LoopKind.UNROLLED] == [
+        400,
+        200,
+    ]
