@@ -75,7 +75,9 @@ def choose_known(
     chosen = dict(defaults)
     for key, default in defaults.items():
         known = best(records, key, target.fingerprint, threads, default.space.rule_name)
-        if known is not None and known.knobs != default.decisions:
+        if known is None or not default.space.contains(known.knobs):
+            continue
+        if known.knobs != default.decisions:
             chosen[key] = dataclasses.replace(
                 default, decisions=known.knobs, source="transferred", measured_s=known.seconds
             )

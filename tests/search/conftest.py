@@ -9,8 +9,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from farrier.search import TuningTask
 from toy_space import make_space
+
+from farrier.search import TuningTask
 
 
 @pytest.fixture

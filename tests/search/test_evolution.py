@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from toy_space import ToyMeasurer, ToySchedule, make_space
+
 from farrier.cost_model import CostModel
 from farrier.search import EvolutionarySearch, Trial
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
-from toy_space import ToyMeasurer, ToySchedule, make_space
 
 
 def drive(search, measurer, batches, count=16):

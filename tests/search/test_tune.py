@@ -6,12 +6,13 @@ import itertools
 import time
 
 import pytest
+from toy_space import ToyMeasurer
+
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import MemoryRecords
 from farrier.search import tune
 from farrier.search.trial import DeviceFaultError
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
-from toy_space import ToyMeasurer
 
 
 def test_tuning_beats_the_default_and_says_so(toy_task):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
 

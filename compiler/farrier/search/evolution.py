@@ -9,7 +9,7 @@ import numpy as np
 
 from farrier.cost_model import CostModel
 from farrier.search.trial import Trial
-from farrier.space import Decisions, Population, Space
+from farrier.space import Population, Space
 from farrier.space.space import Floats
 
 POOL = 2048  # candidates kept alive between generations
@@ -67,7 +67,7 @@ class EvolutionarySearch:
 
     def update(self, trials: Iterable[Trial]) -> None:
         """Takes in results, new or from records. The model learns them with its next `fit`."""
-        known = [trial for trial in trials if self._belongs(trial.decisions)]
+        known = [trial for trial in trials if self.space.contains(trial.decisions)]
         if not known:
             return
         rows = np.stack([self.space.row(trial.decisions) for trial in known])
@@ -83,12 +83,6 @@ class EvolutionarySearch:
         return self._model.predict(
             self.task, self.space.features(population), self.space.cost(population)
         )
-
-    def _belongs(self, decisions: Decisions) -> bool:
-        """Whether a record's decisions are a candidate of this space, as it is now."""
-        if set(decisions) != {knob.name for knob in self.space.knobs}:
-            return False
-        return bool(self.space.valid(self.space.row(decisions)[None])[0])
 
     def _candidates(self, rng: np.random.Generator) -> Population:
         """The whole space, or the survivors of a few generations."""

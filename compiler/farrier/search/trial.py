@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from farrier_device.measurement import CandidateResult, DeviceFault
-
 from farrier.space import Decisions, Space
+from farrier_device.measurement import CandidateResult, DeviceFault
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from farrier_device.measurement import CandidateResult
-
 from farrier.cost_model import CostModel
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import RecordStore, TuningRecord, usable
@@ -16,6 +14,7 @@ from farrier.search.evolution import EvolutionarySearch
 from farrier.search.scheduler import TaskScheduler
 from farrier.search.trial import DeviceFaultError, Measurer, Trial
 from farrier.space import Decisions, Space
+from farrier_device.measurement import CandidateResult
 
 BATCH = 16
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches

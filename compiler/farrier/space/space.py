@@ -131,6 +131,12 @@ class Space:
             listed &= np.isin(population[:, column], knob.values)
         return listed & self._constraint(self.columns(population))
 
+    def contains(self, decisions: Decisions) -> bool:
+        """Whether `decisions` (of a record, say) are a candidate of this space."""
+        if set(decisions) != {knob.name for knob in self.knobs}:
+            return False
+        return bool(self.valid(self.row(decisions)[None])[0])
+
     def cost(self, population: Population) -> Floats:
         """Predicted seconds of one call, [candidates]."""
         return self._estimate(self.columns(population)).seconds
@@ -163,10 +169,9 @@ class Space:
     def schedule(self, decisions: Decisions) -> Schedule:
         """The schedule of a candidate, its trace included. Raises CompilerError for decisions that
         are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
-        row = self.row(decisions)
-        if not self.valid(row[None])[0]:
+        if not self.contains(decisions):
             raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
-        return self._recipe(self.decisions(row))
+        return self._recipe(decisions)
 
     def columns(self, population: Population) -> Columns:
         """The population by the knobs' names."""

@@ -311,11 +311,14 @@ class _Kernel:
         found, name = self.contraction, self.contraction.stage.buffer.name
         width = self.machine.lanes
         points = [axis for axis in self.tiled if axis]
+        single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
         schedule.split(f"{name}_init_{found.lane}", width, "init_vector", "init_lane")
         start = [f"{name}_init_{axis}" for axis in points]
-        schedule.reorder(*start, "init_vector", "init_lane")
+        first = [f"{name}_init_{axis}" for axis in single]
+        schedule.reorder(*first, *start, "init_vector", "init_lane")
         schedule.split(f"{name}_{found.lane}", width, "sum_vector", "sum_lane")
         tile = [f"{name}_{axis}" for axis in points]
+        first = [f"{name}_{axis}" for axis in single]
         steps = [f"{name}_{axis}" for axis in found.reduction]
         if self.blocked:
             steps.remove(f"{name}_{self.blocked}")
@@ -328,7 +331,7 @@ class _Kernel:
             schedule.split(steps[-1], unroll, "step", "in_step")
             steps = [*steps[:-1], "step", "in_step"]
             unrolled.append("in_step")
-        schedule.reorder(*steps, *tile, "sum_vector", "sum_lane")
+        schedule.reorder(*first, *steps, *tile, "sum_vector", "sum_lane")
         schedule.vectorize("init_lane")
         schedule.vectorize("sum_lane")
         for loop in (*start, "init_vector", *unrolled):

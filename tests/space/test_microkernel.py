@@ -1,0 +1,118 @@
+"""The analytic model: fast, never below the arithmetic, of one opinion with measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from space_programs import Region, nchwc, tensor
+
+from farrier.space.rules import for_program
+from farrier.target import Target
+
+AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25)
+
+
+def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512):
+    pad = kernel // 2
+    layout = nchwc(pad, target.lanes)
+    x = tensor("x", 1, channels, size, size, layout=layout)
+    region = Region(x).then(
+        "Conv",
+        tensor("w", outputs, channels, kernel, kernel),
+        shape=(1, outputs, size, size),
+        kernel_shape=(kernel, kernel),
+        strides=(1, 1),
+        dilations=(1, 1),
+        pads=(pad,) * 4,
+        group=1,
+    )
+    return for_program(region.program, target, threads)
+
+
+def matmul_space(m, k, n, threads=2):
+    region = Region(tensor("x", m, k)).then("MatMul", tensor("w", k, n), shape=(m, n))
+    return for_program(region.program, AVX512, threads)
+
+
+LAYERS = [
+    (conv_space, (64, 56, 64)),
+    (conv_space, (128, 28, 128)),
+    (conv_space, (256, 14, 256)),
+    (conv_space, (512, 7, 512)),
+    (conv_space, (1024, 14, 256, 1)),
+    (matmul_space, (128, 768, 768)),
+    (matmul_space, (197, 768, 3072)),
+]
+
+
+def tile_cost(space, **tile):
+    decisions = {**space.default(), **tile}
+    return float(space.cost(space.row(decisions)[None])[0])
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYERS)
+def test_the_default_is_a_tile_that_hides_the_latency(make, shape):
+    default = make(*shape).default()
+    accumulators = default["vectors"] * default["rows"] * default["columns"]
+    assert 14 <= accumulators <= 28
+    assert default["vectors"] <= 4
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYERS)
+def test_known_good_tiles_are_near_the_front_and_bad_ones_far_behind(make, shape):
+    space = make(*shape)
+    best = float(space.cost(space.candidates()).min())
+    names = [knob.name for knob in space.knobs if len(knob.values) > 1]
+    good = {"vectors": 2, "unroll": 4, "prefetch": 0, "rows_outer": 0}
+    good |= {"rows": 3, "columns": 4} if "columns" in names else {"rows": 12}
+    bad = {**good, "vectors": 1, "rows": 1, "columns": 1}
+    assert tile_cost(space, **good) <= 1.2 * best
+    assert tile_cost(space, **bad) >= 4 * best
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYERS)
+def test_no_candidate_is_faster_than_its_arithmetic(make, shape):
+    for threads in (1, 2):
+        space = make(*shape, threads=threads)
+        assert space.bound / threads <= space.cost(space.candidates()).min()
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYERS)
+def test_two_threads_are_predicted_faster_than_one(make, shape):
+    alone, together = (make(*shape, threads=n) for n in (1, 2))
+    ratio = alone.cost(alone.candidates()).min() / together.cost(together.candidates()).min()
+    assert 1.5 <= ratio <= 2.1
+
+
+def test_a_population_of_thousands_takes_milliseconds():
+    space = conv_space(64, 56, 64)
+    rows = np.concatenate([space.candidates()] * 3)
+    assert len(rows) > 3000
+    space.cost(rows)
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        space.cost(rows)
+        times.append(time.perf_counter() - begin)
+    assert min(times) < 0.01
+
+
+def test_narrow_registers_get_smaller_tiles():
+    sse = dataclasses.replace(AVX512, vector_bits=128, registers=16)
+    default = conv_space(64, 28, 64, target=sse).default()
+    assert 8 <= default["vectors"] * default["rows"] * default["columns"] <= 13
+
+
+def test_tails_cost_time():
+    # 28 columns divide by 7 and not by 6; both tiles have room in the registers.
+    space = conv_space(64, 28, 64)
+    per_point = [tile_cost(space, vectors=2, rows=1, columns=c) * 1e6 for c in (7, 5)]
+    assert per_point[0] < per_point[1]
+
+
+def test_cold_weights_bound_a_matrix_times_a_vector():
+    space = matmul_space(1, 4096, 4096)
+    assert space.cost(space.candidates()).min() >= 4096 * 4096 * 4 / 60e9

@@ -1,0 +1,181 @@
+"""Each rule on real operators: it takes what it knows, and its candidates compute it right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from space_programs import TARGET, Region, check, conv, matmul, nchwc, tensor
+
+from farrier.schedule import Trace, replay
+from farrier.space.rules import fallback, for_program, register_tile, rows
+
+EACH = 8  # candidates of a large space that are run
+
+
+def residual(channels, size, **options):
+    return conv(channels, size, channels, 3, pad=1, **options).then(
+        "Add", tensor("r", 1, channels, size, size, layout=nchwc()), constant=False
+    )
+
+
+CONTRACTIONS = {
+    "conv 3x3, bias, relu": conv(8, 7, 12, 3, pad=1).then("Relu"),
+    "conv that is the output, with a halo": conv(8, 7, 12, 3, pad=1, bias=False, out_pad=1),
+    "conv 1x1": conv(12, 5, 8, 1),
+    "conv of partial blocks, stride 2": conv(10, 6, 10, 3, pad=1, stride=2).then("Relu"),
+    "stem on a plain input": conv(3, 9, 8, 3, pad=1, stride=2, blocked=False).then("Relu"),
+    "stem 7x7": conv(3, 11, 8, 7, pad=3, stride=2, blocked=False),
+    "depthwise": conv(8, 6, 8, 3, pad=1, group=8).then("Relu"),
+    "depthwise, partial block, stride 2": conv(6, 7, 6, 3, pad=1, stride=2, group=6),
+    "depthwise 5x5": conv(4, 7, 4, 5, pad=2, group=4),
+    "grouped": conv(16, 5, 16, 3, pad=1, group=2),
+    "conv with a residual": residual(8, 5).then("Relu"),
+    "conv of a batch": conv(8, 4, 8, 3, pad=1, n=2),
+    "conv of one point": conv(8, 3, 8, 3),
+    "matmul": matmul(5, 6, 11),
+    "matmul of primes": matmul(13, 7, 17).then("Add", tensor("b", 17)),
+    "matmul with gelu": matmul(7, 8, 13).then("Add", tensor("b", 13)).then("Gelu"),
+    "matmul with a long epilogue": matmul(3, 4, 8).then("HardSwish").then("Erf").then("HardSwish"),
+    "batched matmul": matmul(5, 6, 9, batch=(2, 3), constant=False),
+    "matmul of a batch with weights": matmul(5, 6, 9, batch=(2,)),
+    "matrix times vector": matmul(1, 12, 20),
+    "k of 1": matmul(4, 1, 8),
+    "gemm, transposed weights": Region(tensor("x", 6, 8)).then(
+        "Gemm", tensor("w", 12, 8), tensor("b", 12), shape=(6, 12), transB=1
+    ),
+    "gemm, both transposed, not constant": Region(tensor("x", 8, 6)).then(
+        "Gemm", tensor("w", 12, 8), shape=(6, 12), transA=1, transB=1, constant=False
+    ),
+}
+
+REDUCTIONS = {
+    "softmax": Region(tensor("x", 2, 3, 19)).then("Softmax", axis=-1),
+    "softmax of whole vectors": Region(tensor("x", 3, 8)).then("Softmax", axis=-1),
+    "softmax shorter than a vector": Region(tensor("x", 3, 3)).then("Softmax", axis=-1),
+    "softmax in the middle": Region(tensor("x", 2, 5, 3, 9)).then("Softmax", axis=1),
+    "one row": Region(tensor("x", 21)).then("Softmax", axis=0),
+    "log softmax": Region(tensor("x", 4, 10)).then("LogSoftmax", axis=-1),
+    "layer normalization": Region(tensor("x", 2, 3, 18)).then(
+        "LayerNormalization", tensor("g", 18), tensor("b", 18), axis=-1, epsilon=1e-5
+    ),
+    "layer normalization of two axes": Region(tensor("x", 2, 3, 6)).then(
+        "LayerNormalization", tensor("g", 3, 6), tensor("b", 3, 6), axis=1, epsilon=1e-5
+    ),
+    "residual, then layer normalization": Region(tensor("x", 4, 17))
+    .then("Add", tensor("r", 4, 17), constant=False)
+    .then("LayerNormalization", tensor("g", 17), tensor("b", 17), axis=-1, epsilon=1e-5),
+    "max pool of blocks": Region(tensor("x", 1, 6, 7, 7, layout=nchwc())).then(
+        "MaxPool",
+        shape=(1, 6, 4, 4),
+        layout=nchwc(1),
+        kernel_shape=(3, 3),
+        strides=(2, 2),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+    ),
+    "max pool, plain": Region(tensor("x", 1, 3, 7, 9)).then(
+        "MaxPool",
+        kernel_shape=(3, 3),
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+    ),
+    "average pool": Region(tensor("x", 1, 8, 6, 6, layout=nchwc(1))).then(
+        "AveragePool", kernel_shape=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)
+    ),
+    "global pool of blocks": Region(tensor("x", 1, 8, 5, 5, layout=nchwc())).then(
+        "GlobalAveragePool", shape=(1, 8, 1, 1)
+    ),
+    "global pool, plain": Region(tensor("x", 2, 6, 5, 5)).then(
+        "GlobalAveragePool", shape=(2, 6, 1, 1)
+    ),
+    "plain convolution": Region(tensor("x", 1, 3, 6, 9)).then(
+        "Conv",
+        tensor("w", 5, 3, 3, 3),
+        tensor("b", 5),
+        shape=(1, 5, 6, 9),
+        kernel_shape=(3, 3),
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+        group=1,
+    ),
+    "a matmul too narrow for a vector": matmul(5, 13, 1),
+}
+
+ELEMENTWISE = {
+    "relu of blocks, with a halo": Region(tensor("x", 1, 6, 5, 7, layout=nchwc())).then(
+        "Relu", layout=nchwc(1)
+    ),
+    "axes walked as one": Region(tensor("x", 3, 5, 7)).then("Relu").then("Sigmoid"),
+    "a value read twice": Region(tensor("x", 3, 5, 7)).then("Add", tensor("b", 7)).then("Gelu"),
+    "broadcast in the middle": Region(tensor("x", 3, 5, 7)).then("Add", tensor("b", 5, 1)),
+    "transpose": Region(tensor("x", 3, 5, 7)).then("Transpose", shape=(7, 3, 5), perm=(2, 0, 1)),
+    "to blocks": Region(tensor("x", 1, 6, 5, 5)).then("Relayout", layout=nchwc(1)),
+    "from blocks": Region(tensor("x", 1, 6, 5, 5, layout=nchwc())).then("Relayout", layout=None),
+    "a last axis of one": Region(tensor("x", 37, 1)).then("Tanh"),
+    "one element": Region(tensor("x", 1)).then("Exp"),
+}
+
+CASES = [
+    *((region, "register_tile") for region in CONTRACTIONS.items()),
+    *((region, "rows") for region in REDUCTIONS.items()),
+    *((region, "elementwise") for region in ELEMENTWISE.items()),
+]
+
+
+@pytest.mark.parametrize(("case", "rule"), CASES, ids=[name for (name, _), _ in CASES])
+def test_candidates_compute_the_reference(case, rule):
+    _, region = case
+    space = for_program(region.program, TARGET, 2)
+    assert space.rule_name == rule
+    candidates = space.candidates()
+    picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
+    for row in candidates[picked]:
+        check(region, space, space.decisions(row))
+    check(region, space, space.default())
+
+
+@pytest.mark.parametrize("case", [*CONTRACTIONS.values()][::3])
+def test_register_tiles_fit_the_registers(case):
+    space = register_tile.space(case.program, TARGET, 2)
+    assert space is not None
+    columns = space.columns(space.candidates())
+    live = columns["vectors"] * (columns["rows"] * columns["columns"] + 1) + 2
+    assert (live <= TARGET.registers - 1).all()
+
+
+def test_a_trace_replays_to_the_same_function():
+    region = CONTRACTIONS["conv 3x3, bias, relu"]
+    space = register_tile.space(region.program, TARGET, 2)
+    assert space is not None
+    schedule = space.schedule(space.default())
+    from farrier.lower.loops import to_loops
+
+    again = replay(Trace.parse(str(schedule.trace)), to_loops(region.program))
+    assert again == schedule.function
+
+
+def test_scalars_and_integers_fall_back():
+    scalar = Region(tensor("x")).then("Relu")
+    space = for_program(scalar.program, TARGET, 2)
+    assert space.rule_name == "fallback"
+    check(scalar, space, space.default())
+
+
+@pytest.mark.parametrize("region", [CONTRACTIONS["matmul"], REDUCTIONS["softmax"]])
+def test_the_fallback_computes_anything(region):
+    space = fallback.space(region.program, TARGET, 2)
+    assert len(space.candidates()) == 1
+    check(region, space, space.default())
+
+
+def test_rules_decline_what_they_do_not_know():
+    assert register_tile.space(REDUCTIONS["softmax"].program, TARGET, 1) is None
+    assert register_tile.space(matmul(5, 13, 1).program, TARGET, 1) is None
+    assert rows.space(ELEMENTWISE["transpose"].program, TARGET, 1) is None
+
+
+def test_one_thread_gets_no_parallel_knob():
+    space = for_program(REDUCTIONS["plain convolution"].program, TARGET, 1)
+    assert {knob.name: knob.values for knob in space.knobs}["parallel"] == (0,)
