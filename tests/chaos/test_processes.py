@@ -289,14 +289,16 @@ def test_kill_9_while_the_disk_is_slow(tmp_path_factory, monkeypatch) -> None:
         patch.setenv("LD_PRELOAD", str(library))
         valkey = embedded.start(settings)
     farm = Farm.open(settings)
-    acknowledged = []
-    begin = time.monotonic()
-    while time.monotonic() - begin < 3.5:
-        acknowledged.append(farm.jobs.submit(MODEL, CompileOptions()).id)
-    os.kill(valkey.pid, signal.SIGKILL)
-    while not valkey.revive():
-        time.sleep(0.01)
-    assert {farm.jobs.get(job_id).id for job_id in acknowledged} == set(acknowledged)
-    assert acknowledged
-    farm.close()
-    valkey.stop()
+    try:
+        acknowledged = []
+        begin = time.monotonic()
+        while time.monotonic() - begin < 3.5:
+            acknowledged.append(farm.jobs.submit(MODEL, CompileOptions()).id)
+        os.kill(valkey.pid, signal.SIGKILL)
+        while not valkey.revive():
+            time.sleep(0.01)
+        assert acknowledged
+        assert {farm.jobs.get(job_id).id for job_id in acknowledged} == set(acknowledged)
+    finally:
+        farm.close()
+        valkey.stop()
