@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from farrier.ir.loop import If, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
