@@ -344,6 +344,7 @@ class _Emitter:
         scope_depth = len(b.scopes)
         b.open_scope()
         self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
+        self.bindings.era += 1
         results = []
         for name, number, piece in carried:
             result = b.fresh("acc")
@@ -362,6 +363,7 @@ class _Emitter:
         b.put(f"br i1 {more}, label %{label}, label %{done}")
         b.close_scope()
         del self.bindings.dynamic[loop.var]
+        self.bindings.era += 1
         b.start_block(done)
         self.memory.forget()
 

@@ -26,12 +26,25 @@ class Term(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`sum(terms) + const + lane * stride`; `irregular` where it is not linear in the lane."""
+    """`sum(terms) + const + lane * stride`; `irregular` where it is not linear in the lane.
+
+    `pointers` remembers the address of the terms from each base that was asked for.
+    """
 
     terms: tuple[Term, ...]
     const: int
     stride: int
     irregular: bool
+    pointers: dict[str, str]
+
+
+class _Plan(NamedTuple):
+    """A form resolved but for the constants of unrolled loops."""
+
+    form: Linear
+    era: int  # `Bindings.era` when it was made
+    offset: Offset  # without the constants
+    constants: tuple[tuple[str, int], ...]  # variable, coefficient
 
 
 class Bindings:
@@ -43,6 +56,7 @@ class Bindings:
         self.lane: str | None = None
         self.lanes = 1  # physical lanes of the vectorized loop: a power of two
         self.active = 1  # its extent
+        self.era = 0  # counts the changes of what is dynamic, a constant or the lane
 
 
 class Indices:
@@ -60,18 +74,39 @@ class Indices:
         self.simplifier = simplifier
         self._evaluate = evaluate
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
+        self._plans: dict[int, _Plan] = {}
 
     def resolve(self, form: Linear) -> Offset:
         """The form with the constants of unrolled loops folded in."""
+        plan = self._plans.get(id(form))
+        if plan is None or plan.form is not form or plan.era != self.bindings.era:
+            offset, constants, fixed = self._resolve(form)
+            if not fixed:
+                return self._with_constants(offset, constants)
+            plan = _Plan(form, self.bindings.era, offset, constants)
+            self._plans[id(form)] = plan
+        return self._with_constants(plan.offset, plan.constants)
+
+    def _with_constants(self, offset: Offset, constants: tuple[tuple[str, int], ...]) -> Offset:
+        if not constants:
+            return offset
+        const, bound = offset.const, self.bindings.constants
+        for name, coefficient in constants:
+            const += coefficient * bound[name]
+        return Offset(offset.terms, const, offset.stride, offset.irregular, offset.pointers)
+
+    def _resolve(self, form: Linear) -> tuple[Offset, tuple[tuple[str, int], ...], bool]:
+        """The form without its constant variables, those, and whether the rest stays as it is
+        for this era."""
         bindings = self.bindings
-        const, stride, irregular = form.const, 0, False
+        const, stride, irregular, fixed = form.const, 0, False, True
+        constants: list[tuple[str, int]] = []
         terms: list[Term] = []
         for atom, coefficient in form.terms.items():
             if type(atom) is Var:
                 name = atom.name
-                known = bindings.constants.get(name)
-                if known is not None:
-                    const += coefficient * known
+                if name in bindings.constants:
+                    constants.append((name, coefficient))
                 elif name == bindings.lane:
                     stride += coefficient
                 else:
@@ -79,23 +114,27 @@ class Indices:
                     terms.append(Term(depth, text, coefficient))
                 continue
             depth, value = self._atom(atom)
+            names = self._facts(atom)[0]
+            fixed = fixed and depth != HERE and not any(n in bindings.constants for n in names)
             if value is None or value.lanes > 1:
                 irregular = True
             elif value.const is not None:
                 const += coefficient * int(value.const)
             else:
                 terms.append(Term(depth, value.text, coefficient))
-        if len(terms) > 1:
-            terms.sort()
-        return Offset(tuple(terms), const, stride, irregular)
+        terms.sort()
+        return Offset(tuple(terms), const, stride, irregular, {}), tuple(constants), fixed
 
-    def pointer(self, base: str, terms: tuple[Term, ...]) -> str:
+    def pointer(self, base: str, offset: Offset) -> str:
         """`base` plus the terms, in bytes; prefixes are shared between accesses."""
-        at = base
-        for depth, text, coefficient in terms:
-            scaled = self._scaled(depth, text, coefficient)
-            instruction = f"getelementptr i8, ptr {at}, i64 {scaled}"
-            at = self.b.hoisted(depth, instruction)
+        at = offset.pointers.get(base)
+        if at is None:
+            at = base
+            for depth, text, coefficient in offset.terms:
+                scaled = self._scaled(depth, text, coefficient)
+                at = self.b.hoisted(depth, f"getelementptr i8, ptr {at}, i64 {scaled}")
+            if not offset.terms or offset.terms[-1].depth != HERE:
+                offset.pointers[base] = at
         return at
 
     def value(self, expr: Expr) -> Value | None:

@@ -64,7 +64,7 @@ class Memory:
         offset = self.indices.resolve(self._form(node))
         if offset.irregular:
             return self._gather(node)
-        pointer = self.indices.pointer(self.base(buffer), offset.terms)
+        pointer = self.indices.pointer(self.base(buffer), offset)
         guard = self.guard
         key = (buffer.name, pointer, offset.const, offset.stride, guard and guard.text)
         value = self._recent.pop(key, None)
@@ -126,7 +126,7 @@ class Memory:
         return known[1]
 
     def _at(self, buffer: Buffer, offset: Offset, extra: int = 0) -> str:
-        pointer = self.indices.pointer(self.base(buffer), offset.terms)
+        pointer = self.indices.pointer(self.base(buffer), offset)
         return self._displaced(pointer, offset.const + extra)
 
     def _displaced(self, pointer: str, const: int) -> str:
@@ -220,13 +220,16 @@ class Memory:
         assert lane is not None
         pointers = []
         bindings.lane = None
+        bindings.era += 1
         try:
             for number in range(bindings.active):
                 bindings.constants[lane] = number
-                pointers.append(self._at(node.buffer, self.indices.resolve(self._form(node))))
+                offset = self.indices.resolve(self._form(node))
+                pointers.append(self._at(node.buffer, offset))
         finally:
             del bindings.constants[lane]
             bindings.lane = lane
+            bindings.era += 1
         return pointers
 
     def _scatter(self, node: Store, value: Value) -> None:
