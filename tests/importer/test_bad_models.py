@@ -165,6 +165,14 @@ def test_missing_output(model):
         import_model(model([node("Relu", ["x"], ["y"])], {"x": [1]}, outputs=["y", "z"]))
 
 
+@pytest.mark.parametrize("place", [b"inin", b"outout", b"opop", b"nodenode"])
+def test_names_that_are_not_utf8(model, place):
+    add = node("Add", ["inin", "inin"], ["outout"], name="nodenode", domain="opop")
+    whole = model([add], {"inin": [1]}, outputs=["outout"])
+    with pytest.raises(InvalidModelError, match="is not UTF-8"):
+        import_model(whole.replace(place, b"\xff" * len(place)))
+
+
 def test_cycle(model):
     nodes = [node("Add", ["x", "b"], ["a"], name="one"), node("Relu", ["a"], ["b"], name="two")]
     with pytest.raises(InvalidModelError, match="cycle through 'one', 'two'"):

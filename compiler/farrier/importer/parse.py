@@ -27,6 +27,7 @@ def parse(data: bytes) -> onnx.ModelProto:
         ) from error
     if not model.HasField("graph") or not model.graph.output:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
+    _check_names(model)
     opset(model)
     _refuse_external_data(model.graph)
     return _inline(model)
@@ -44,6 +45,22 @@ def opset(model: onnx.ModelProto) -> int:
             hint="convert it with onnx.version_converter, or export it again with opset 17",
         )
     return int(version)
+
+
+def _check_names(model: onnx.ModelProto) -> None:
+    """Refuses names that are not UTF-8, which protobuf hands over as bytes."""
+    graph = model.graph
+    names: list[object] = [entry.domain for entry in model.opset_import]
+    names += [tensor.name for tensor in graph.initializer]
+    for info in (*graph.input, *graph.output):
+        names.append(info.name)
+        names += [dim.dim_param for dim in info.type.tensor_type.shape.dim]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [attribute.name for attribute in node.attribute]
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidModelError(f"the name {name!r} is not UTF-8")
 
 
 def _refuse_external_data(graph: onnx.GraphProto) -> None:
