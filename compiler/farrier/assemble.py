@@ -41,6 +41,7 @@ class LinkedModel:
     library: bytes
     params: npt.NDArray[np.uint8]
     workspace_bytes: int
+    max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
 
 
@@ -52,11 +53,12 @@ def assemble(
     target: Target,
     threads: int,
 ) -> LinkedModel:
-    """Links the kernels of `graph`. `functions` are by task key; at most `threads` threads may run
-    the result, since each has scratch memory of its own."""
+    """Links the kernels of `graph`, with room for `threads` threads and for every core of the
+    target. `functions` are by task key."""
+    most = max(threads, target.cores)
     scratch = {}
     for call in calls:
-        needed = workspace_bytes(functions[call.task], threads)
+        needed = workspace_bytes(functions[call.task], most)
         if needed:
             scratch[call.outputs[0].name] = needed
     plan = plan_memory(graph, scratch)
@@ -65,7 +67,7 @@ def assemble(
     made = [_kernel_call(c, functions[c.task], plan, arena, constants) for c in calls]
     entry = compile_text(emit_entry(made, len(graph.inputs), len(graph.outputs)), target)
     library = link([entry, *objects, support_object(target)], (ENTRY, *SUPPORT_SYMBOLS))
-    return LinkedModel(library, arena.pack(), plan.workspace_bytes, plan)
+    return LinkedModel(library, arena.pack(), plan.workspace_bytes, most, plan)
 
 
 def _kernel_call(

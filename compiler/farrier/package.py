@@ -62,6 +62,7 @@ def package(
         cpu=target.cpu,
         features=target.features,
         threads=threads,
+        max_threads=linked.max_threads,
         params_bytes=params.nbytes,
         workspace_bytes=linked.workspace_bytes,
         hashes={

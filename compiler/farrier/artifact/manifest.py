@@ -48,7 +48,8 @@ class Manifest:
     triple: str
     cpu: str
     features: tuple[str, ...]
-    threads: int  # what it was tuned for; it runs with any number
+    threads: int  # what it was tuned for
+    max_threads: int  # what the workspace has room for
     params_bytes: int
     workspace_bytes: int
     hashes: dict[str, str]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.errors import ArtifactError, CompilerError, InputMismatchError
+from farrier.errors import ArtifactError, CompilerError, InputMismatchError, UsageError
 from farrier.ir.types import DType
 from farrier.target import missing_features
 from farrier_device import native
@@ -36,6 +36,11 @@ class Session:
                 f"{manifest.name} was compiled for {manifest.cpu}; this machine lacks "
                 f"{', '.join(missing)}",
                 hint="compile it here, or with --target x86-64-v3",
+            )
+        if not 1 <= threads <= manifest.max_threads:
+            raise UsageError(
+                f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
+                hint=f"compile it with --threads {threads}",
             )
         self.manifest = manifest
         self.threads = threads
