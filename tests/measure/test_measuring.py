@@ -1,0 +1,202 @@
+"""Candidates on this machine: timed, checked, and every way to fail is a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+
+from farrier.codegen.batch import compile_functions
+from farrier.errors import CompilerError
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
+from farrier.ir.loop import Alloc, For, Function, LoopKind, Store
+from farrier.ir.types import DType
+from farrier.measure import BatchBuilder, TaskMeasurer
+from farrier.progress import TrialsMeasured
+from farrier.records import MemoryRecords
+from farrier.search import TuningTask, tune
+from farrier.search.trial import DeviceFaultError
+from farrier.space import Estimate, Knob, Space
+from farrier_device.measurement import DeviceFault, MeasureResult, Role, Status, TimingPolicy
+
+POLICY = TimingPolicy(threads=2, min_time_s=0.001, max_repeats=10, timeout_s=5, max_drift=1e9)
+
+
+@pytest.fixture
+def measurer(subject, device):
+    tasks = {subject.task.key: subject.task}
+    return TaskMeasurer(tasks, subject.target, device.runner, device.blobs, POLICY)
+
+
+def sample(space, count, seed=0):
+    rows = space.candidates()
+    picked = np.random.default_rng(seed).permutation(len(rows))[:count]
+    return [space.decisions(row) for row in rows[picked]]
+
+
+def test_candidates_are_right_and_timed(subject, measurer):
+    batch = sample(subject.space, 12)
+    results = measurer.measure(subject.task.key, subject.space, batch)
+    assert [result.status for result in results] == [Status.OK] * 12
+    assert all(0 < result.median_ns < 1e8 for result in results)
+    assert all(result.max_error is not None and result.max_error < 1e-5 for result in results)
+
+
+def test_a_batch_holds_what_the_device_needs(subject, device):
+    builder = BatchBuilder(subject.task, subject.target, device.blobs, POLICY)
+    first, second = sample(subject.space, 2)
+    batch = builder.build(subject.space, [first, second, first])
+    assert batch.request is not None
+    assert batch.places == (0, 1, 2)
+    symbols = [candidate.symbol for candidate in batch.request.candidates]
+    assert symbols[0] == symbols[2] != symbols[1]
+    for candidate in batch.request.candidates:
+        weights = candidate.args[1]
+        assert weights.cold
+        assert weights.role is Role.SCRATCH
+        assert candidate.prepare is not None
+        assert candidate.args[3].expected is not None
+    for blob in batch.request.blobs():
+        assert device.blobs.path(blob).exists()
+
+
+class Sabotage:
+    """A space with one knob, whose candidates are not what they should be."""
+
+    def __init__(self, subject):
+        self.subject = subject
+        self.kinds = ("right", "wrong", "wild", "endless", "unschedulable", "no such code")
+
+    @property
+    def space(self):
+        made = Space(
+            "sabotage",
+            (Knob("kind", tuple(range(len(self.kinds)))),),
+            lambda columns: columns["kind"] >= 0,
+            lambda columns: Estimate(1e-6 + 0.0 * columns["kind"], {}),
+            lambda decisions: decisions,
+        )
+        made.build = lambda decisions: self.function(self.kinds[decisions["kind"]])
+        return made
+
+    def function(self, kind):
+        right = self.subject.space.build(self.subject.space.default())
+        out = right.params[-1]
+        zero = Const(0.0, DType.F32)
+        first = tuple(Const(0, DType.I64) for _ in out.shape)
+        far = (*first[:-1], Const(1 << 40, DType.I64))
+        match kind:
+            case "right":
+                return right
+            case "wrong":
+                value = Binary(BinaryOp.ADD, Load(out, first), Const(7.0, DType.F32))
+                body = Store(out, first, value)
+            case "wild":
+                body = Store(out, far, zero)
+            case "endless":
+                spin = For("j", 1 << 40, LoopKind.SERIAL, Store(out, first, zero))
+                body = For("i", 1 << 40, LoopKind.SERIAL, spin)
+            case "unschedulable":
+                raise CompilerError("refused, for the test")
+            case _:  # a register whose number is known only when the code runs
+                tile = Buffer("tile", DType.F32, (8,), None, Scope.REGISTER)
+                loop = For("i", 8, LoopKind.SERIAL, Store(tile, (Var("i"),), zero))
+                body = Alloc(tile, loop)
+        return Function(right.name, right.params, body)
+
+
+def test_every_way_to_fail_is_a_result(subject, device):
+    policy = dataclasses.replace(POLICY, timeout_s=1.0)
+    tasks = {subject.task.key: subject.task}
+    measurer = TaskMeasurer(tasks, subject.target, device.runner, device.blobs, policy)
+    sabotage = Sabotage(subject)
+    wanted = {
+        "right": Status.OK,
+        "wrong": Status.WRONG,
+        "wild": Status.CRASHED,
+        "endless": Status.TIMEOUT,
+        "unschedulable": Status.REJECTED,
+        "no such code": Status.REJECTED,
+    }
+    batch = [{"kind": i} for i in range(len(sabotage.kinds))]
+    results = measurer.measure(subject.task.key, sabotage.space, batch)
+    assert dict(zip(sabotage.kinds, (r.status for r in results), strict=True)) == wanted
+    assert all(result.message for result in results[1:])
+
+
+def test_a_batch_of_nothing_but_failures_needs_no_device(subject, device):
+    class NoDevice:
+        def measure(self, request, blobs):
+            raise AssertionError("there is nothing to measure")
+
+        def close(self):
+            pass
+
+    tasks = {subject.task.key: subject.task}
+    measurer = TaskMeasurer(tasks, subject.target, NoDevice(), device.blobs, POLICY)
+    results = measurer.measure(subject.task.key, Sabotage(subject).space, [{"kind": 4}] * 2)
+    assert [result.status for result in results] == [Status.REJECTED] * 2
+
+
+def test_a_fault_of_the_device_is_not_a_result(subject, device):
+    class Drifting:
+        def measure(self, request, blobs):
+            return MeasureResult(fault=DeviceFault.DRIFTED, message="by 40%")
+
+        def close(self):
+            pass
+
+    tasks = {subject.task.key: subject.task}
+    measurer = TaskMeasurer(tasks, subject.target, Drifting(), device.blobs, POLICY)
+    with pytest.raises(DeviceFaultError, match="by 40%"):
+        measurer.measure(subject.task.key, subject.space, sample(subject.space, 1))
+
+
+def test_tuning_on_this_machine_end_to_end(subject, measurer):
+    events, records = [], MemoryRecords()
+    task = TuningTask(subject.task.key, subject.task.name, subject.space)
+    begin = time.monotonic()
+    best = tune(
+        [task],
+        subject.target.fingerprint,
+        measurer,
+        records,
+        trials=32,
+        threads=2,
+        listener=events.append,
+    )
+    seconds = time.monotonic() - begin
+    assert subject.space.contains(best[subject.task.key])
+    assert len(records) == 32
+    assert {record.status for record in records} == {Status.OK}
+    assert [type(event) for event in events] == [TrialsMeasured] * 2
+    assert 32 / seconds > 4  # trials a second, on a machine that others use too
+
+
+def test_the_reference_kernel_takes_its_time(subject, device):
+    from farrier.measure.drift import drift_candidate, drift_object
+
+    assert drift_object(subject.target) is drift_object(subject.target)
+    batch = BatchBuilder(subject.task, subject.target, device.blobs, POLICY).build(
+        subject.space, [subject.space.default()]
+    )
+    assert batch.request is not None
+    assert batch.request.reference == drift_candidate(device.blobs)
+    alone = dataclasses.replace(
+        batch.request, candidates=(drift_candidate(device.blobs),), reference=None
+    )
+    result = device.runner.measure(alone, device.blobs)
+    assert result.fault is None
+    assert 2e3 < result.results[0].median_ns < 1e6
+
+
+def test_kernels_that_do_not_compile_do_not_spoil_the_others(subject, measurer):
+    broken = Sabotage(subject).function("no such code")
+    with pytest.raises(CompilerError):
+        compile_functions([broken], subject.target)
+    results = measurer.measure(
+        subject.task.key, Sabotage(subject).space, [{"kind": 5}, {"kind": 0}]
+    )
+    assert [result.status for result in results] == [Status.REJECTED, Status.OK]
