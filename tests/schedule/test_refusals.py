@@ -6,6 +6,7 @@ import pytest
 
 from farrier.errors import CompilerError
 from farrier.ir.expr import Scope
+from farrier.ir.parser import parse_ir
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, ScheduleError, Trace
@@ -153,8 +154,6 @@ def test_a_wrong_primitive_is_refused_with_the_reason_and_the_nest(case):
 
 
 def test_reorder_refuses_to_swap_iterations_that_depend_on_their_order():
-    from farrier.ir.parser import parse_ir
-
     text = """
 @function
 def shear(x: f32[8, 8]):
@@ -167,6 +166,26 @@ def shear(x: f32[8, 8]):
         schedule.reorder("j", "i")
     with pytest.raises(ScheduleError, match="conflict"):
         schedule.parallel("i")
+
+
+OVERWRITTEN = """
+@function
+def swap(a: f32[4], b: f32[4]):
+    with alloc(f32[4] in workspace) as t:
+        for i in serial(4):
+            t[i] = a[i] + 1.0
+        for j in serial(4):
+            a[j] = 0.0
+        for k in serial(4):
+            b[k] = t[k]
+"""
+
+
+@pytest.mark.parametrize("move", [lambda s: s.inline("t"), lambda s: s.compute_at("t", "k")])
+def test_nothing_is_computed_after_what_it_is_computed_from_has_changed(move):
+    schedule = Schedule(parse_ir(OVERWRITTEN))
+    with pytest.raises(ScheduleError, match="computed from a, which change in between"):
+        move(schedule)
 
 
 @pytest.mark.parametrize("text", ["split(", "x = 3", "split(1.5)", "split(a)", "split(k=1)"])

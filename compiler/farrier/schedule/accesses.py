@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
 from farrier.ir.loop import (
@@ -16,7 +16,7 @@ from farrier.ir.loop import (
     Store,
 )
 from farrier.ir.substitute import loads
-from farrier.schedule.nest import below, walk_stmts
+from farrier.schedule.nest import below, outermost_block, walk_stmts
 
 _ASSOCIATIVE = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 
@@ -48,6 +48,17 @@ def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
 def writes(stmt: Stmt) -> set[str]:
     """The names of the buffers that are written within."""
     return {a.buffer.name for a in accesses(stmt) if a.writes}
+
+
+def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
+    """The buffers that `producers`, statements of the outermost block of `body`, read, and that a
+    later statement of it writes: what is computed from them must not be computed later."""
+    statements = outermost_block(body)
+    first = next(i for i, s in enumerate(statements) if s is producers[0])
+    own = {name for producer in producers for name in writes(producer)}
+    needed = {a.buffer.name for producer in producers for a in accesses(producer)} - own
+    later = (s for s in statements[first:] if not any(s is p for p in producers))
+    return sorted(needed & {name for stmt in later for name in writes(stmt)})
 
 
 def touches(stmt: Stmt, buffer: str) -> bool:

@@ -9,7 +9,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Expr, Scope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
 from farrier.ir.substitute import Indices, Substitution
-from farrier.schedule.accesses import accesses, reads_of, touches, writes
+from farrier.schedule.accesses import changed_after, reads_of, touches, writes
 from farrier.schedule.nest import (
     Nest,
     Path,
@@ -119,17 +119,15 @@ def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -
     name = alloc.buffer.name
     if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
         nest.fail(f"{loop.var} is one of the loops that compute {name}")
-    needed = {a.buffer.name for producer in producers for a in accesses(producer)} - {name}
+    changed = changed_after(alloc.body, producers)
+    if changed:
+        nest.fail(f"{name} is computed from {', '.join(changed)}, which change in between")
     for stmt in outermost_block(alloc.body):
         if any(stmt is producer for producer in producers):
             continue
         path = find(stmt, lambda s: s is loop)
         if path is None and touches(stmt, name):
             nest.fail(f"{name} is also read outside {loop.var}")
-        if path is not None and (changed := needed & writes(stmt)):
-            nest.fail(
-                f"the nest of {loop.var} writes {sorted(changed)}, from which {name} is computed"
-            )
         for parent, child in zip(path or (), (path or ())[1:], strict=False):
             if any(s is not child and touches(s, name) for s in below(parent)):
                 nest.fail(f"{name} is also read outside {loop.var}")

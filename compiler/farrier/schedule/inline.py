@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.ir.expr import Expr, Var
 from farrier.ir.loop import Alloc, For, Function, If, Prefetch, Stmt, Store
 from farrier.ir.substitute import Indices, Substitution, loads
+from farrier.schedule.accesses import changed_after
 from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, walk_stmts, without
 
 
@@ -43,6 +44,9 @@ def _check(nest: Nest, name: str) -> tuple[Path, Stmt, Store]:
     for load in loads(store.value):
         if load.buffer.name == name:
             nest.fail(f"{name} is computed from itself")
+    changed = changed_after(alloc.body, [producer])
+    if changed:
+        nest.fail(f"{name} is computed from {', '.join(changed)}, which change in between")
     for stmt in walk_stmts(alloc.body):
         if isinstance(stmt, Prefetch) and stmt.buffer.name == name:
             nest.fail(f"{name} is prefetched")
