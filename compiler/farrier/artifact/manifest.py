@@ -70,12 +70,16 @@ class Manifest:
                     f"the artifact has format {raw.get('format')}, this Farrier reads {FORMAT}",
                     hint="compile the model again, or install the Farrier that made the artifact",
                 )
-            specs = {
-                side: tuple(TensorSpec(**{**s, "shape": tuple(s["shape"])}) for s in raw.pop(side))
-                for side in ("inputs", "outputs")
-            }
-            kernels = tuple(KernelReport(**kernel) for kernel in raw.pop("kernels"))
-            features = tuple(raw.pop("features"))
-            return cls(**raw, **specs, kernels=kernels, features=features)
+            return cls(
+                inputs=_specs(raw.pop("inputs")),
+                outputs=_specs(raw.pop("outputs")),
+                kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
+                features=tuple(raw.pop("features")),
+                **raw,
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
+
+
+def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in raw)
