@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
-from farrier.ops import lookup, run_graph
+from farrier.ops import lookup, run_graph, run_node
+from farrier.passes.plan_memory import Segment
 from farrier.target import Target
 
 AVX512 = Target(
@@ -49,6 +50,46 @@ def assert_same_results(before, after, seed=0, tolerance=2e-5):
         assert a.dtype == b.dtype
         scale = max(float(np.abs(a).max(initial=0.0)), 1.0)
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+
+
+def run_in_memory(graph, plan, inputs):
+    """Runs kernels on bytes laid out as planned; memory starts as garbage. Gives the outputs."""
+    shapes = [value.type for value in graph.outputs]
+    memory = {
+        (Segment.INPUT, at): np.ascontiguousarray(inputs[value.name]).tobytes()
+        for at, value in enumerate(graph.inputs)
+    }
+    memory |= {
+        (Segment.PARAMS, at): _packed(constant.data, constant.value.type)
+        for at, constant in enumerate(graph.constants)
+    }
+    memory = {key: bytearray(content) for key, content in memory.items()}
+    memory |= {(Segment.OUTPUT, at): bytearray(type.nbytes) for at, type in enumerate(shapes)}
+    memory[Segment.WORKSPACE, 0] = bytearray(b"\xff" * plan.workspace_bytes)
+
+    def load(value):
+        place = plan.places[value.name]
+        data = memory[place.segment, place.index][place.offset : place.offset + value.type.nbytes]
+        flat = np.frombuffer(bytes(data), value.type.dtype.numpy)
+        shape = value.type.static_shape
+        layout = value.type.layout
+        return flat.reshape(shape) if layout is None else layout.unpack(flat, shape)
+
+    for node in graph.nodes:
+        if node.op == "Fused":
+            results = run_node(node, [load(value) for value in node.inputs])
+            for value, result in zip(node.outputs, results, strict=True):
+                place = plan.places[value.name]
+                content = _packed(result, value.type)
+                end = place.offset + len(content)
+                assert end <= len(memory[place.segment, place.index])
+                memory[place.segment, place.index][place.offset : end] = content
+    return {value.name: load(value) for value in graph.outputs}
+
+
+def _packed(data, type):
+    packed = data if type.layout is None else type.layout.pack(data)
+    return np.ascontiguousarray(packed).tobytes()
 
 
 def computing_nodes(graph):

@@ -216,6 +216,8 @@ def _trilu_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
 OPERATORS: tuple[Operator, ...] = (
     Operator("Concat", Kind.INJECTIVE, _concat_infer, _concat_reference, _concat_compute),
+    # Farrier's own: a Concat whose parts are computed where they are to lie.
+    Operator("Adjoin", Kind.VIEW, _concat_infer, _concat_reference, _concat_compute),
     Operator(
         "Split", Kind.INJECTIVE, _split_infer, _split_reference, _split_compute, frozenset({1})
     ),

@@ -53,6 +53,7 @@ class _Assignment:
             self._decide(position, node)
         if not self._blocked:
             return self._graph
+        self._share_halos()
         for position, node in enumerate(self._graph.nodes):
             self._place(node, self._forms[position])
         for value in self._graph.outputs:
@@ -70,6 +71,24 @@ class _Assignment:
         x = node.inputs[0] if node.inputs else None
         if form is Form.BLOCKED and x is not None:
             self._halos[x.name] = max(self._halos.get(x.name, 0), halo_read(node))
+
+    def _share_halos(self) -> None:
+        """Gives the parts of a concatenation the halo of the whole, so that they may be written
+        where they are to lie."""
+        joins = [
+            [value.name for value in (*node.inputs, *node.outputs) if value is not None]
+            for position, node in enumerate(self._graph.nodes)
+            if node.op == "Concat" and self._forms[position] is Form.BLOCKED
+        ]
+        settled = False
+        while not settled:
+            settled = True
+            for names in joins:
+                widest = max(self._halos.get(name, 0) for name in names)
+                for name in names:
+                    if self._halos.get(name, 0) != widest:
+                        self._halos[name] = widest
+                        settled = False
 
     def _is_blocked(self, value: Value) -> bool:
         return value.name in self._blocked

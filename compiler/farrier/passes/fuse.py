@@ -198,6 +198,8 @@ def _kind(node: Node) -> Kind:
     if node.op == "Relayout":
         return Kind.INJECTIVE  # its output is elementwise, but not in the order of memory
     kind = lookup(node.op).kind
+    if node.op == "Adjoin":
+        return kind
     has_layout = any(v is not None and v.type.layout for v in (*node.inputs, *node.outputs))
     # Between two layouts the same row-major order is no view.
     return Kind.INJECTIVE if kind is Kind.VIEW and has_layout else kind
@@ -248,13 +250,15 @@ def _region_name(nodes: list[Node]) -> str:
 
 def _copy_what_is_returned_twice(graph: Graph) -> Graph:
     """Every output gets memory of its own: one that is an input, a constant, or a view of what is
-    returned already, is copied."""
+    returned already or part of another tensor, is copied."""
     views: dict[str, str] = {}
+    owned = {value.name for value in graph.inputs}
     for node in graph.nodes:
-        if _kind(node) is Kind.VIEW and node.inputs[0] is not None:
+        if node.op == "Adjoin":
+            owned |= {part.name for part in node.inputs if part is not None}
+        elif _kind(node) is Kind.VIEW and node.inputs[0] is not None:
             source = node.inputs[0].name
             views[node.outputs[0].name] = views.get(source, source)
-    owned = {value.name for value in graph.inputs}
     owned |= {constant.value.name for constant in graph.constants}
     computed = {value.name for value in graph.outputs} - set(views) - owned
     names = {value.name for value in graph.values()}

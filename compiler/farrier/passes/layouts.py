@@ -15,7 +15,6 @@ IsBlocked = Callable[[Value], bool]
 
 # Windows that slide over each channel by itself, and other operators that keep channels apart.
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
-_GLOBAL = frozenset(("GlobalAveragePool", "GlobalMaxPool"))
 
 
 class Form(enum.Enum):
@@ -56,7 +55,7 @@ def form_of(
         return Form.PLAIN
     if node.op in _CHANNELWISE:
         return Form.BLOCKED
-    if node.op in _GLOBAL:
+    if node.op.startswith("Global"):
         return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
         axes = ints(node.inputs[1]) if len(node.inputs) > 1 else None

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from farrier.ir.graph import Graph
 from farrier.passes.assign_layouts import assign_layouts
+from farrier.passes.concatenate_in_place import concatenate_in_place
 from farrier.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_batch_norm import fold_batch_norm
@@ -26,6 +27,7 @@ ORDER: tuple[str, ...] = (
     "eliminate-dead-code",
     "assign-layouts",
     "eliminate-dead-code",
+    "concatenate-in-place",
     "fuse",
 )
 
@@ -36,6 +38,7 @@ def _for_any_target(function: Callable[[Graph], Graph]) -> Pass:
 
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
+    "concatenate-in-place": _for_any_target(concatenate_in_place),
     "eliminate-common-subexpressions": _for_any_target(eliminate_common_subexpressions),
     "eliminate-dead-code": _for_any_target(eliminate_dead_code),
     "fold-batch-norm": _for_any_target(fold_batch_norm),

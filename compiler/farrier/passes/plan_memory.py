@@ -7,7 +7,8 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.graph import Graph, Node
+from farrier.ir.graph import Graph
+from farrier.ir.printer import print_ir
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -56,74 +57,96 @@ def plan_memory(graph: Graph, scratch: Mapping[str, int] | None = None) -> Memor
     """The plan for a graph of kernels and views. `scratch` gives the bytes of workspace that a
     kernel needs for itself while it runs, by the name of its first output.
 
-    A view lies where its operand lies. Raises CompilerError where two outputs share memory: `fuse`
-    gives each its own.
+    A view lies where its operand lies, and the parts of an Adjoin where it does. Raises
+    CompilerError where that leaves a value two places; `fuse` sees to it that none has.
     """
-    views = _views(graph)
-    fixed = _fixed_places(graph, views)
-    blocks = _live_blocks(graph, views, fixed, scratch or {})
+    homes = _homes(graph)
+    fixed = _fixed_places(graph, homes)
+    blocks = _live_blocks(graph, homes, fixed, scratch or {})
     offsets, total = pack_blocks(blocks)
     places: dict[str, Place] = {}
     for value in graph.values():
-        root = views.get(value.name, value.name)
-        places[value.name] = fixed.get(root) or Place(Segment.WORKSPACE, 0, offsets[root])
+        home = homes.get(value.name, _Home(value.name))
+        place = fixed.get(home.name) or Place(Segment.WORKSPACE, 0, offsets[home.name])
+        places[value.name] = dataclasses.replace(place, offset=place.offset + home.offset)
     own = {name: offsets[_scratch_name(name)] for name in scratch or {}}
     return MemoryPlan(places, own, total, alive_at_once(blocks))
 
 
-def _views(graph: Graph) -> dict[str, str]:
-    """The value whose memory each view is, by the view's name."""
-    roots: dict[str, str] = {}
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Home:
+    """The value in whose memory another lies, and how many bytes behind its start."""
+
+    name: str
+    offset: int = 0
+
+
+def _homes(graph: Graph) -> dict[str, _Home]:
+    """The home of every value that has no memory of its own."""
+    direct: dict[str, _Home] = {}
     for node in graph.nodes:
-        if not node.regions and node.inputs and node.inputs[0] is not None:
-            source = node.inputs[0].name
-            roots[node.outputs[0].name] = roots.get(source, source)
-    return roots
+        if node.op == "Adjoin":
+            offset = 0
+            for part in node.inputs:
+                if part is None or part.name in direct:
+                    raise CompilerError(f"a part of Adjoin lies elsewhere\n{print_ir(node)}")
+                direct[part.name] = _Home(node.outputs[0].name, offset)
+                offset += part.type.nbytes
+            if offset != node.outputs[0].type.nbytes:
+                raise CompilerError(f"the parts of Adjoin do not fill it\n{print_ir(node)}")
+        elif not node.regions and node.inputs and node.inputs[0] is not None:
+            direct[node.outputs[0].name] = _Home(node.inputs[0].name)
+    return {name: _outermost(home, direct) for name, home in direct.items()}
 
 
-def _fixed_places(graph: Graph, views: Mapping[str, str]) -> dict[str, Place]:
+def _outermost(home: _Home, direct: Mapping[str, _Home]) -> _Home:
+    while home.name in direct:
+        outer = direct[home.name]
+        home = _Home(outer.name, home.offset + outer.offset)
+    return home
+
+
+def _fixed_places(graph: Graph, homes: Mapping[str, _Home]) -> dict[str, Place]:
     """Places of what the caller owns, by the name of the value that holds the memory."""
     places = {value.name: Place(Segment.INPUT, i) for i, value in enumerate(graph.inputs)}
     for i, constant in enumerate(graph.constants):
         places[constant.value.name] = Place(Segment.PARAMS, i)
     for i, value in enumerate(graph.outputs):
-        root = views.get(value.name, value.name)
-        if root in places:
-            raise CompilerError(f"output {value.name} has no memory of its own: it is {root}'s")
-        places[root] = Place(Segment.OUTPUT, i)
+        home = homes.get(value.name, _Home(value.name))
+        if home.name in places or home.offset:
+            raise CompilerError(
+                f"output {value.name} has no memory of its own: it is {home.name}'s"
+            )
+        places[home.name] = Place(Segment.OUTPUT, i)
     return places
 
 
 def _live_blocks(
     graph: Graph,
-    views: Mapping[str, str],
+    homes: Mapping[str, _Home],
     fixed: Mapping[str, Place],
     scratch: Mapping[str, int],
 ) -> list[Block]:
     """What needs workspace, and when: a step is a node's position."""
-    last = _last_reads(graph, views)
-    blocks = []
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for step, node in enumerate(graph.nodes):
+        for value in (*node.outputs, *node.inputs):
+            if value is not None:
+                home = homes.get(value.name, _Home(value.name)).name
+                first.setdefault(home, step)
+                last[home] = step
         for value in node.outputs:
-            if value.name not in fixed and value.name not in views:
-                end = last.get(value.name, step)
-                blocks.append(Block(value.name, value.type.nbytes, step, end))
+            sizes[value.name] = value.type.nbytes
+    blocks = [
+        Block(home, sizes[home], first[home], last[home]) for home in first if home not in fixed
+    ]
+    for step, node in enumerate(graph.nodes):
         own = node.outputs[0].name
         if own in scratch:
             blocks.append(Block(_scratch_name(own), scratch[own], step, step))
     return blocks
-
-
-def _last_reads(graph: Graph, views: Mapping[str, str]) -> dict[str, int]:
-    last: dict[str, int] = {}
-    for step, node in enumerate(graph.nodes):
-        for name in _reads(node):
-            last[views.get(name, name)] = step
-    return last
-
-
-def _reads(node: Node) -> list[str]:
-    return [value.name for value in node.inputs if value is not None]
 
 
 def _scratch_name(kernel: str) -> str:

@@ -1,0 +1,94 @@
+"""Lets the parts of a concatenation be written where they are to lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter
+
+_ALIGNMENT = 64  # bytes: what kernels may expect of a tensor's address
+
+
+def concatenate_in_place(graph: Graph) -> Graph:
+    """Turns a Concat whose parts lie one behind another in memory into Adjoin, which is no code:
+    the kernels that compute the parts write into its memory. A part that has a place already, as an
+    input, a constant, or part of another tensor, is copied.
+
+    before:
+        @graph
+        def g(x: f32[1, 16, 4], z: f32[1, 32, 4]):
+            a: f32[1, 16, 4] = Relu(x)
+            b: f32[1, 16, 4] = Exp(x)
+            c: f32[1, 64, 4] = Concat(a, b, z, axis=1)
+            y: f32[1, 64, 4] = Neg(c)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[1, 16, 4], z: f32[1, 32, 4]):
+            a: f32[1, 16, 4] = Relu(x)
+            b: f32[1, 16, 4] = Exp(x)
+            z_part: f32[1, 32, 4] = Relayout(z)
+            c: f32[1, 64, 4] = Adjoin(a, b, z_part, axis=1)
+            y: f32[1, 64, 4] = Neg(c)
+            return y
+    """
+    rewriter = Rewriter(graph)
+    returned = {value.name for value in graph.outputs}
+    placed: set[str] = set()
+    for node in graph.nodes:
+        if node.op != "Concat" or not _lie_behind_another(node):
+            rewriter.emit(node)
+            continue
+        parts: list[Value] = []
+        for part in node.inputs:
+            assert part is not None
+            producer = rewriter.producer(part)
+            movable = producer is not None and not _is_view(producer)
+            if not movable or part.name in placed | returned:
+                copy = Value(rewriter.fresh(f"{part.name}_part"), part.type)
+                rewriter.emit(Node("Relayout", (part,), (copy,), origin=node.origin))
+                part = copy
+            placed.add(part.name)
+            parts.append(part)
+        rewriter.emit(dataclasses.replace(node, op="Adjoin", inputs=tuple(parts)))
+    return rewriter.finish()
+
+
+def _is_view(node: Node) -> bool:
+    return node.op != "Adjoin" and lookup(node.op).kind is Kind.VIEW
+
+
+def _lie_behind_another(node: Node) -> bool:
+    """Whether the result's memory is that of its parts in order, each at an aligned address."""
+    y = node.outputs[0]
+    axis, layout = node.attr("axis") % y.type.rank, y.type.layout
+    if len(node.inputs) < 2 or not _is_outermost(y, axis):
+        return False
+    inner = (
+        1 if layout is None else math.prod(d.mod for d in layout.dims if d.axis == axis and d.mod)
+    )
+    start = reach = 0  # elements along the axis, and bytes
+    for part in node.inputs:
+        if part is None or part.type.layout != layout or start % inner or reach % _ALIGNMENT:
+            return False
+        start += part.type.static_shape[axis]
+        reach += part.type.nbytes
+    return reach == y.type.nbytes
+
+
+def _is_outermost(y: Value, axis: int) -> bool:
+    """Whether only dimensions of extent one lie outside the outer part of `axis`."""
+    layout, shape = y.type.layout, y.type.static_shape
+    if layout is None:
+        return math.prod(shape[:axis]) == 1
+    extents = layout.physical_shape(shape)
+    for dim, extent in zip(layout.dims, extents, strict=True):
+        if dim.axis == axis:
+            return dim.mod == 0
+        if extent != 1:
+            return False
+    return False
