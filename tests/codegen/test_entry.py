@@ -11,7 +11,7 @@ from farrier.codegen import compile_functions, compile_text, emit_entry, link, s
 from farrier.codegen.entry import Input, KernelCall, Output, Params, Workspace
 from farrier.codegen.support import SYMBOLS
 from farrier.errors import CompilerError
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier_device.native import Library, NativeError, Pool, pointers
@@ -90,15 +90,33 @@ def test_text_that_does_not_parse_is_an_error_with_the_place(target):
         compile_text("define i32 @f() { bogus }", target)
 
 
-@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
-def test_every_level_compiles_the_kernels(target, level):
+def transform(name: str, op: UnaryOp, dtype: DType) -> Function:
+    """out = op x, over SIZE elements."""
+    x, out = (Buffer(n, dtype, (SIZE,)) for n in ("x", "out"))
+    body = Store(out, (Var("i"),), Unary(op, Load(x, (Var("i"),))))
+    return Function(name, (x, out), For("i", SIZE, LoopKind.VECTORIZED, body))
+
+
+LEVELS = {
+    "x86-64-v2": ("x86_64-unknown-linux-gnu", 128, 16),
+    "x86-64-v3": ("x86_64-unknown-linux-gnu", 256, 16),
+    "x86-64-v4": ("x86_64-unknown-linux-gnu", 512, 32),
+    "cortex-a72": ("aarch64-unknown-linux-gnu", 128, 32),
+}
+
+
+@pytest.mark.parametrize("cpu", LEVELS)
+def test_no_machine_needs_a_library_for_its_arithmetic(target, cpu):
     """v2 has neither multiply-add nor masks: nothing may become a call to libm."""
-    bits, registers = {"x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32)}[
-        level
-    ]
+    triple, bits, registers = LEVELS[cpu]
     other = dataclasses.replace(
-        target, cpu=level, features=(), vector_bits=bits, registers=registers
+        target, triple=triple, cpu=cpu, features=(), vector_bits=bits, registers=registers
     )
-    functions = [combine(f"k_{op.value}", op) for op in BinaryOp if not op.is_comparison
-                 and op not in (BinaryOp.AND, BinaryOp.OR)]  # fmt: skip
+    logical = (BinaryOp.AND, BinaryOp.OR)
+    operators = [op for op in BinaryOp if not op.is_comparison and op not in logical]
+    functions = [combine(f"k_{op.value}", op) for op in operators]
+    for dtype in (DType.F32, DType.F64):
+        functions += [
+            transform(f"k_{op.value}_{dtype}", op, dtype) for op in UnaryOp if op is not UnaryOp.NOT
+        ]
     assert link(compile_functions(functions, other))

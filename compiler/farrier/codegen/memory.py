@@ -19,6 +19,7 @@ from farrier.ir.types import DType
 
 # Vector registers that are left to temporaries, besides register tiles and remembered loads.
 _SPARE_REGISTERS = 3
+_FEWEST_REMEMBERED = 4
 
 
 class Memory:
@@ -38,6 +39,7 @@ class Memory:
         # Loads of this basic block, the least recently used first. No more are remembered than the
         # register tiles leave room for: a value that is kept is a register that is taken.
         self._recent: dict[tuple[object, ...], Value] = {}
+        self._evicted: set[tuple[object, ...]] = set()  # since the last fence in this block
 
     def bind(self, name: str, pointer: str) -> None:
         """Says where a buffer begins."""
@@ -54,6 +56,7 @@ class Memory:
         """Drops remembered loads, of one buffer or all: at a store, and where a block starts."""
         if name is None:
             self._recent.clear()
+            self._evicted.clear()
         elif self._recent:
             for key in [key for key in self._recent if key[0] == name]:
                 del self._recent[key]
@@ -69,12 +72,25 @@ class Memory:
         key = (buffer.name, pointer, offset.const, offset.stride, guard and guard.text)
         value = self._recent.pop(key, None)
         if value is None:
+            self._make_room(key)
             value = self._load(buffer, pointer, offset)
-            room = self._registers - self.tile_vectors - _SPARE_REGISTERS
-            if len(self._recent) >= max(room, 1):
-                del self._recent[next(iter(self._recent))]
         self._recent[key] = value
         return value
+
+    def _make_room(self, key: tuple[object, ...]) -> None:
+        """Forgets the load that was used longest ago if there is no register for one more.
+
+        LLVM would find a load that is forgotten and made again to be the same as the first, keep
+        its value for all that time, and spill: a fence that costs no instruction stands between.
+        """
+        if key in self._evicted:
+            self.b.put('fence syncscope("singlethread") acq_rel')
+            self._evicted.clear()
+        room = self._registers - self.tile_vectors - _SPARE_REGISTERS
+        if len(self._recent) >= max(room, _FEWEST_REMEMBERED):
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._evicted.add(oldest)
 
     def store(self, node: Store, value: Value) -> None:
         """Stores a value of the buffer's dtype, in a vectorized loop one element a lane."""
