@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError
+from farrier_device.memory import Buffer, aligned_buffer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -59,8 +60,26 @@ class Artifact:
         from farrier.runtime.session import Session
 
         if self._session is None or threads not in (0, self._session.threads):
-            self._session = Session(self, threads or self.manifest.threads)
+            threads = threads or self.manifest.threads
+            self._session = Session(self.manifest, self.library, self._load_params(), threads)
         return self._session
+
+    def _load_params(self) -> Buffer:
+        """The parameters in aligned memory on huge pages; those of a file are held to their hash."""
+        buffer = aligned_buffer(self.manifest.params_bytes)
+        if self.params is not None:
+            buffer.view[:] = self.params.cast("B")
+            return buffer
+        if self.path is None:
+            raise ArtifactError("the artifact has lost its parameters")
+        offset, length = container.span(self.path, PARAMS)
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            if length != buffer.nbytes or file.readinto(buffer.view) != length:
+                raise ArtifactError(f"{self.path} is truncated inside {PARAMS}")
+        if container.digest(buffer.view) != self.manifest.hashes.get(PARAMS):
+            raise ArtifactError(f"{PARAMS} in {self.path} does not match its hash in the manifest")
+        return buffer
 
     def to_bytes(self) -> bytes:
         """The container: what `save` writes and the server stores."""

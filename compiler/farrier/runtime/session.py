@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,18 @@ from farrier.target import missing_features
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer
 
-if TYPE_CHECKING:
-    from farrier.artifact.artifact import Artifact
-
 Array = npt.NDArray[Any]
 
 
 class Session:
     """One model in this process. Calls from several threads run one after the other."""
 
-    def __init__(self, artifact: Artifact, threads: int) -> None:
-        """Raises ArtifactError where the artifact was built for another kind of machine."""
-        manifest = artifact.manifest
+    def __init__(self, manifest: Manifest, library: bytes, params: Buffer, threads: int) -> None:
+        """Loads `library`; `params` holds the packed parameters and is kept.
+
+        Raises ArtifactError where the model was built for another kind of machine, UsageError for
+        more threads than it has memory for.
+        """
         missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
         if missing:
             raise ArtifactError(
@@ -46,16 +46,16 @@ class Session:
         self.threads = threads
         self._lock = threading.Lock()
         try:
-            library = native.Library.from_bytes(artifact.library)
-            self._entry = library.entry(manifest.entry)
-            self._pool = native.Pool(library, threads)
+            loaded = native.Library.from_bytes(library)
+            self._entry = loaded.entry(manifest.entry)
+            self._pool = native.Pool(loaded, threads)
         except native.NativeError as error:
             raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
-        self._finalizer = weakref.finalize(self, _unload, self._pool, library)
+        self._finalizer = weakref.finalize(self, _unload, self._pool, loaded)
         self._inputs = [_Slot(spec) for spec in manifest.inputs]
         self._outputs = [_Slot(spec) for spec in manifest.outputs]
-        self._params = _load_params(artifact, manifest)
+        self._params = params
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._names = frozenset(spec.name for spec in manifest.inputs)
         self._args = native.pointers(
@@ -120,24 +120,6 @@ class _Slot:
             return address
         np.copyto(self.array, array)
         return self.buffer.address
-
-
-def _load_params(artifact: Artifact, manifest: Manifest) -> Buffer:
-    """The parameters in aligned memory on huge pages; their hash is checked on the way."""
-    buffer = aligned_buffer(manifest.params_bytes)
-    if artifact.params is not None:
-        buffer.view[:] = artifact.params.cast("B")
-        return buffer
-    if artifact.path is None:
-        raise ArtifactError("the artifact has lost its parameters")
-    offset, _ = container.span(artifact.path, "params.bin")
-    with artifact.path.open("rb") as file:
-        file.seek(offset)
-        if file.readinto(buffer.view) != manifest.params_bytes:
-            raise ArtifactError(f"{artifact.path} is truncated inside params.bin")
-    if container.digest(buffer.view) != manifest.hashes["params.bin"]:
-        raise ArtifactError(f"params.bin in {artifact.path} does not match its hash")
-    return buffer
 
 
 def _unload(pool: native.Pool, library: native.Library) -> None:
