@@ -82,7 +82,7 @@ class _Run:
         self._seed = seed
         self._threads = threads
         self._listener = listener
-        self._model = CostModel(seed, threads)
+        self._model = CostModel(seed)
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._defaults = [task.space.default() for task in tasks]
         predicted = [
