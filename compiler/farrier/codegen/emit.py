@@ -21,13 +21,11 @@ from farrier.codegen.captures import Captures
 from farrier.codegen.expressions import Expressions
 from farrier.codegen.indices import Bindings
 from farrier.codegen.memory import tail_mask
-from farrier.codegen.reductions import Reduction, horizontal, split_reduction
+from farrier.codegen.module import Module
+from farrier.codegen.reductions import horizontal
 from farrier.codegen.registers import Piece, Tiles
-from farrier.codegen.statements import statements
 from farrier.codegen.text import Value, type_of
-from farrier.codegen.tiles import TileCall, tile_call
 from farrier.errors import CompilerError
-from farrier.ir.affine import Simplifier
 from farrier.ir.expr import BinaryOp, Load, Scope
 from farrier.ir.loop import (
     Alloc,
@@ -49,7 +47,7 @@ def emit_function(function: Function, target: Target) -> str:
 
     `args` holds the params in order, then, where `workspace_bytes` is not 0, the workspace.
     """
-    module = _Module(function, target)
+    module = Module(function, target)
     kernel = _Emitter(module, None)
     kernel.emit(function.body)
     kernel.b.put("ret i32 0")
@@ -63,90 +61,10 @@ def _definition(signature: str, text: str, target: Target) -> str:
     return f'{signature} nounwind {width} "no-builtins" {{\nentry:\n{text}\n}}'
 
 
-class _Module:
-    """What the kernel and the bodies of its parallel loops share."""
-
-    def __init__(self, function: Function, target: Target) -> None:
-        self.function = function
-        self.target = target
-        self.declarations: set[str] = set()
-        self.bodies: list[str] = []
-        self.names = 0
-        ranges = {n.var: n.extent for n in statements(function.body) if isinstance(n, For)}
-        self.simplifier = Simplifier(ranges)
-        self.params = {p.name: number for number, p in enumerate(function.params)}
-        self.workspace = workspace.plan(function)
-        self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
-        self._lockstep: dict[int, tuple[For, bool]] = {}
-        self._tile_calls: dict[int, tuple[Intrinsic, TileCall]] = {}
-        self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
-
-    def next_body(self) -> str:
-        self.names += 1
-        return f"{self.function.name}.body{self.names - 1}"
-
-    def is_lockstep(self, loop: For) -> bool:
-        """Whether the body of a vectorized loop can run in all lanes at once: it has no memory of
-        its own, which each lane would need for itself, and no other vectorized or parallel loop."""
-        known = self._lockstep.get(id(loop))
-        if known is None:
-            known = self._lockstep[id(loop)] = (
-                loop,
-                not any(map(_is_apart, statements(loop.body))),
-            )
-        return known[1]
-
-    def tile_call(self, stmt: Intrinsic) -> TileCall:
-        """What a call of a tensor intrinsic reads and writes."""
-        known = self._tile_calls.get(id(stmt))
-        if known is None:
-            known = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
-        return known[1]
-
-    def reduction(self, stmt: Store) -> Reduction | None:
-        """The operator and operand of a store that adds to what it finds."""
-        known = self._reductions.get(id(stmt))
-        if known is None:
-            known = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
-        return known[1]
-
-    def stored(self, stmt: Stmt) -> frozenset[str]:
-        """The register buffers that a statement writes."""
-        known = self._stored.get(id(stmt))
-        if known is None:
-            match stmt:
-                case Block(parts):
-                    names = frozenset[str]().union(*map(self.stored, parts))
-                case For(_, _, _, body) | Alloc(_, body):
-                    names = self.stored(body)
-                case If(_, then, otherwise):
-                    names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
-                case Store(buffer, _, _):
-                    register = buffer.scope is Scope.REGISTER
-                    names = frozenset((buffer.name,) if register else ())
-                case Intrinsic(_, operands):
-                    first = operands[0].buffer
-                    register = first.scope is Scope.REGISTER
-                    names = frozenset((first.name,) if register else ())
-                case Prefetch():
-                    names = frozenset()
-                case _:
-                    assert_never(stmt)
-            known = self._stored[id(stmt)] = (stmt, names)
-        return known[1]
-
-
-def _is_apart(node: Stmt) -> bool:
-    """What cannot stand within a vectorized loop that runs in lockstep."""
-    if isinstance(node, For):
-        return node.extent > 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
-    return isinstance(node, Alloc) and node.buffer.scope is not Scope.REGISTER
-
-
 class _Emitter:
     """Emits the statements of one LLVM function: the kernel, or a parallel loop's body."""
 
-    def __init__(self, module: _Module, outer: _Emitter | None) -> None:
+    def __init__(self, module: Module, outer: _Emitter | None) -> None:
         self.module = module
         self.target = module.target
         self.b = Builder(module.declarations)
@@ -205,6 +123,7 @@ class _Emitter:
                 self.private.add(buffer.name)
             self.emit(stmt.body)
             del self.registers.tiles[buffer.name]
+            self.private.discard(buffer.name)
             if shadowed is not None:
                 self.registers.tiles[buffer.name] = shadowed
             self._count_tiles()
@@ -217,6 +136,7 @@ class _Emitter:
         buffer, plan = stmt.buffer, self.module.workspace
         if buffer.scope is Scope.LOCAL and buffer.name not in plan.per_worker:
             size = plan.on_stack[buffer.name]
+            # The comment makes buffers of one size different instructions.
             return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
         base = self.memory.base(dataclasses.replace(buffer, name=workspace.NAME))
         if buffer.scope is Scope.WORKSPACE:
