@@ -86,5 +86,7 @@ def parse_budget(text: str) -> float:
         if not 0 <= seconds < float("inf"):
             raise ValueError
     except ValueError:
-        raise UsageError(f"cannot read the budget {text!r}", hint="--budget 60s, 5m or 1h") from None
+        raise UsageError(
+            f"cannot read the budget {text!r}", hint="--budget 60s, 5m or 1h"
+        ) from None
     return seconds

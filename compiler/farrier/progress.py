@@ -63,9 +63,7 @@ class Warned:
     message: str
 
 
-Event: TypeAlias = (
-    StageStarted | StageFinished | TasksFound | TrialsMeasured | Verified | Warned
-)
+Event: TypeAlias = StageStarted | StageFinished | TasksFound | TrialsMeasured | Verified | Warned
 Listener: TypeAlias = Callable[[Event], None]
 
 _KINDS: dict[str, type[Any]] = {

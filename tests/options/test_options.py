@@ -8,7 +8,8 @@ from farrier.errors import UsageError
 from farrier.options import CompileOptions, parse_budget, parse_shapes
 
 shapes = st.dictionaries(
-    st.text("abcx.:/=", min_size=1, max_size=6), st.lists(st.integers(0, 9000), max_size=5).map(tuple)
+    st.text("abcx.:/=", min_size=1, max_size=6),
+    st.lists(st.integers(0, 9000), max_size=5).map(tuple),
 )
 
 
@@ -41,7 +42,8 @@ def test_a_malformed_shape_is_named(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("2m", 120), ("1h", 3600), ("0.5m", 30), ("0", 0)]
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("2m", 120), ("1h", 3600), ("0.5m", 30), ("0", 0)],
 )
 def test_budgets(text, seconds):
     assert math.isclose(parse_budget(text), seconds)

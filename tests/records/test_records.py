@@ -9,6 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from farrier.errors import StorageError
 from farrier.records import (
     SCHEDULE_VERSION,
@@ -19,8 +22,6 @@ from farrier.records import (
     usable,
 )
 from farrier_device.measurement import Status
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def a_record(**changes) -> TuningRecord:

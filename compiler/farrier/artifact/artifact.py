@@ -65,7 +65,7 @@ class Artifact:
         return self._session
 
     def _load_params(self) -> Buffer:
-        """The parameters in aligned memory on huge pages; those of a file are held to their hash."""
+        """The parameters in aligned memory; those of a file are held to their hash."""
         buffer = aligned_buffer(self.manifest.params_bytes)
         if self.params is not None:
             buffer.view[:] = self.params.cast("B")

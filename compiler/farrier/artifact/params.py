@@ -1,6 +1,7 @@
 """The parameter arena: every constant as its kernel reads it, in the order of execution.
 
-Execution order matters: a kernel's prefetch of its next weight panel runs on into the next kernel's.
+Execution order matters: a kernel's prefetch of its next weight panel runs on into the next
+kernel's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class ParamArena:
         self._parts: list[tuple[int, npt.NDArray[Any], Layout | None]] = []
 
     def add(self, constant: Constant, layout: Layout | None) -> int:
-        """The offset of `constant` in `layout` (None: row-major), which is placed at the first call."""
+        """The offset of `constant` in `layout` (None: row-major), placed at the first call."""
         key = (constant.digest, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes

@@ -1,8 +1,8 @@
 """One engine in one process: `python -m farrier.bench.engine NAME MODEL INPUTS OUTPUTS THREADS`.
 
 Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
-and prints `ready VERSION LOAD_SECONDS`. Then for each line `run N` on standard input it runs the model
-N times and prints the nanoseconds of each, in one line. Ends with standard input.
+and prints `ready VERSION LOAD_SECONDS`. Then for each line `run N` on standard input it runs the
+model N times and prints the nanoseconds of each, in one line. Ends with standard input.
 """
 
 from __future__ import annotations

@@ -74,7 +74,10 @@ def race(
     round_s: float = 0.2,
 ) -> list[Figures]:
     """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each."""
-    with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder, contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         np.savez(Path(folder) / "inputs.npz", **inputs)  # type: ignore[arg-type]
         lanes = [
             stack.enter_context(_Lane(entrant, Path(folder), index, threads))

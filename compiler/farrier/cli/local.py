@@ -32,7 +32,11 @@ def register(app: typer.Typer) -> None:
     app.command("compile", rich_help_panel=_PANEL)(compile_)
     for verb in (run, bench, opt):
         app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
-    passthrough = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    passthrough = {
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
     app.command("device", rich_help_panel="Roles", context_settings=passthrough)(device)
 
 
@@ -116,9 +120,7 @@ def run(
 
 def bench(
     model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX file.")],
-    against: Annotated[
-        str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")
-    ] = "",
+    against: Annotated[str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")] = "",
     onnx: Annotated[
         Path | None, typer.Option("--model", help="The ONNX file, where an artifact is raced.")
     ] = None,
@@ -146,7 +148,8 @@ def bench(
             onnx = model
         if peers and onnx is None:
             raise UsageError(
-                f"{', '.join(peers)} cannot load {model}", hint="--model MODEL.onnx names its source"
+                f"{', '.join(peers)} cannot load {model}",
+                hint="--model MODEL.onnx names its source",
             )
         entrants = [Entrant("farrier", path)]
         entrants += [Entrant(peer, onnx) for peer in peers if onnx is not None]

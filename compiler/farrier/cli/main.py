@@ -1,7 +1,7 @@
 """The `farrier` command: its verbs, and how errors leave it.
 
-The compiler's own verbs stand in `local` and `remote`; the server roles add theirs through the entry
-points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
+The compiler's own verbs stand in `local` and `remote`; the server roles add theirs through the
+entry points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         known = self._forms.get(id(expr))
         if known is None:
-            known = (expr, self._join(self._form(expr)))
+            known = (expr, self.join(self._form(expr)))
             self._forms[id(expr)] = known
         return known[1]
 
@@ -313,7 +313,7 @@ class Simplifier:
                 return combine(self.linear(atom.left), others, divisor), divisor
         return None
 
-    def _join(self, form: Linear) -> Linear:
+    def join(self, form: Linear) -> Linear:
         """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`."""
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
@@ -328,7 +328,7 @@ class Simplifier:
             (partner, one), *_ = quotient.terms.items()
             if one == 1 and form.terms.get(partner) == factor * divisor:
                 rest = {a: k for a, k in form.terms.items() if a != atom and a != partner}
-                return self._join(combine(Linear(rest, form.const), inner, factor))
+                return self.join(combine(Linear(rest, form.const), inner, factor))
         return form
 
     def _atom_bounds(self, atom: Expr) -> tuple[int, int]:
@@ -373,7 +373,7 @@ class Simplifier:
         if dtype_of(expr.left) is not DType.I64:
             return self._descend(expr)
         left, right = self.linear(expr.left), self.linear(expr.right)
-        difference = self._join(combine(left, right, -1))
+        difference = self.join(combine(left, right, -1))
         if expr.op is BinaryOp.LE:
             difference = Linear(difference.terms, difference.const - 1)
         low, high = self.bounds_of(difference)

@@ -7,8 +7,9 @@
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
     buffer = name : dtype[int, ...] [@layout] in scope
 
-Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and `mod`
-on integers round towards negative infinity. `round` is half to even. min and max propagate NaN.
+Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
+`mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
+NaN.
 """
 
 from __future__ import annotations
@@ -147,7 +148,9 @@ class ReduceOp(enum.StrEnum):
         if dtype is DType.BOOL:
             return Const(not lowest, dtype)
         bits = dtype.nbytes * 8
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+        low, high = (
+            (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+        )
         return Const(low if lowest else high, dtype)
 
 
@@ -271,7 +274,9 @@ def _fold(op: BinaryOp, left: Expr, right: Expr) -> Expr:
             return other
         case (BinaryOp.MUL, Const(1), other) | (BinaryOp.MUL | BinaryOp.DIV, other, Const(1)):
             return other
-        case (BinaryOp.MUL, Const(0), _) | (BinaryOp.MUL, _, Const(0)) | (BinaryOp.MOD, _, Const(1)):
+        case (
+            (BinaryOp.MUL, Const(0), _) | (BinaryOp.MUL, _, Const(0)) | (BinaryOp.MOD, _, Const(1))
+        ):
             return index(0)
         case _:
             return Binary(op, left, right)

@@ -7,9 +7,9 @@
     attr     = int | float | str | bool | [int] | [float] | [str]
 
 Nodes stand in execution order. `op` is an operator of `farrier.ops`, whose names and semantics are
-those of ONNX's newest opset, plus the few of Farrier's own (`Fused`: a region that becomes one kernel;
-`Relayout`: the same tensor in another layout). An omitted optional input is None. `origin` names the
-ONNX nodes that a node comes from; it is carried along outside equality.
+those of ONNX's newest opset, plus the few of Farrier's own (`Fused`: a region that becomes one
+kernel; `Relayout`: the same tensor in another layout). An omitted optional input is None. `origin`
+names the ONNX nodes that a node comes from; it is carried along outside equality.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """A value known at compile time. `data` is its logical array, read-only, whatever the layout."""
+    """A value known at compile time. `data` is its logical array, whatever the layout."""
 
     value: Value
     data: npt.NDArray[Any]
@@ -48,8 +48,9 @@ class Constant:
     @functools.cached_property
     def digest(self) -> str:
         """sha256 of dtype, shape and bytes."""
-        header = f"{self.data.dtype.str}{self.data.shape}".encode()
-        return hashlib.sha256(header + self.data.tobytes()).hexdigest()
+        content = hashlib.sha256(f"{self.data.dtype.str}{self.data.shape}".encode())
+        content.update(self.data.reshape(-1).view("u1"))
+        return content.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -3,7 +3,7 @@
     function = Function(name, [buffer] params, stmt)
     stmt     = Block([stmt])
              | For(var, extent, kind, stmt)          var runs over [0, extent)
-             | Alloc(buffer, stmt)                   buffer exists within stmt; its content is undefined
+             | Alloc(buffer, stmt)                   buffer exists within stmt, undefined at first
              | Store(buffer, [expr], expr)
              | If(expr, stmt, stmt?)
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element

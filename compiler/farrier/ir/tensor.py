@@ -3,8 +3,9 @@
     program = Program(name, [buffer] inputs, [stage], [buffer] outputs)
     stage   = Stage(buffer, [axis], expr)        for every point of axes: buffer[axes] = expr
 
-A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier stages
-at any index; `Reduce` stands only at the root. Every buffer is written by one stage, once a point.
+A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier
+stages at any index; `Reduce` stands only at the root. Every buffer is written by one stage, once a
+point.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class PhysicalDim:
 class Layout:
     """Where a tensor's elements lie: physical dimensions, outermost first, and a zero halo.
 
-    `halo[a]` elements lie before and after axis `a`; they hold zero, so that a convolution reads its
-    padding without a branch. Only an axis whose parts are one plain dimension has a halo.
+    `halo[a]` elements lie before and after axis `a`; they hold zero, so that a convolution reads
+    its padding without a branch. Only an axis whose parts are one plain dimension has a halo.
 
         NCHW16c, padded by one:
             dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)

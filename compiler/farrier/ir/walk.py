@@ -1,7 +1,7 @@
 """One traversal for all three grammars, driven by the dataclass fields of their nodes.
 
-A node is any frozen dataclass of `farrier.ir`; its children are the nodes in its fields, directly or
-in tuples. Types, layouts, enums, names, arrays and numbers are leaves.
+A node is any frozen dataclass of `farrier.ir`; its children are the nodes in its fields, directly
+or in tuples. Types, layouts, enums, names, arrays and numbers are leaves.
 """
 
 from __future__ import annotations
@@ -16,9 +16,24 @@ T = TypeVar("T")
 
 # Fields annotated so hold no nodes: types, layouts, names and numbers are leaves.
 _LEAVES = frozenset(
-    "str int bool DType Scope LoopKind UnaryOp BinaryOp ReduceOp TensorType".split()
-) | {"Layout | None", "tuple[int, ...]", "int | float | bool", "npt.NDArray[Any]",
-     "tuple[tuple[str, Attribute], ...]"}  # fmt: skip
+    (
+        "str",
+        "int",
+        "bool",
+        "int | float | bool",
+        "tuple[int, ...]",
+        "DType",
+        "Scope",
+        "LoopKind",
+        "UnaryOp",
+        "BinaryOp",
+        "ReduceOp",
+        "TensorType",
+        "Layout | None",
+        "npt.NDArray[Any]",
+        "tuple[tuple[str, Attribute], ...]",
+    )
+)
 
 
 @functools.cache
