@@ -13,7 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A busy machine is no fault of the code: neither a slow example nor slow generation fails a test.
+hypothesis.settings.register_profile(
+    "farrier", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("farrier")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
