@@ -59,21 +59,26 @@ def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contrac
         return None
     if not all(_is_elementwise(stage, program) for stage in rest):
         return None
-    body = first.body
+    return contraction_of(first, tuple(rest))
+
+
+def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contraction | None:
+    """The contraction that a stage computes, or None where it is no sum of products."""
+    body = stage.body
     if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
         return None
     factors = _factors(body.body)
     if factors is None:
         return None
-    lane = first.axes[innermost_axis(first)].name
+    lane = stage.axes[innermost_axis(stage)].name
     plain, padded = factors
     for lanes, other in ((plain[1], plain[0]), (plain[0], plain[1])):
-        roles = _roles(first, body, lanes, other, lane)
+        roles = _roles(stage, body, lanes, other, lane)
         if roles is not None:
             points, batch = roles
             reduction = tuple(axis.name for axis in body.axes)
             return Contraction(
-                first, lanes, other, lane, points, batch, reduction, padded, tuple(rest)
+                stage, lanes, other, lane, points, batch, reduction, padded, epilogue
             )
     return None
 

@@ -21,12 +21,10 @@ import numpy.typing as npt
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.blocks import block_of
 from farrier.ir.expr import Const, Load, Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
-from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -50,6 +48,7 @@ from farrier.space.operands import (
     without_halos,
 )
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.tiled_sum import TiledSum
 from farrier.target import Target
 
 NAME = "register_tile"
@@ -57,8 +56,6 @@ _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
-_WINDOW = 49  # a depthwise window of so many taps is unrolled whole
-_SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -87,8 +84,7 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         if wanted:
             program = rewrite(program, _again(program))
     made = _again(program)
-    axis, block = _block(made)
-    return _Kernel(program, made, machine, group, axis, block, hoisted, packs)
+    return _Kernel(program, made, machine, group, hoisted, packs)
 
 
 def _again(program: Program) -> Contraction:
@@ -105,8 +101,6 @@ class _Kernel:
     contraction: Contraction
     machine: Machine
     group: int  # neighbours on the lane axis that read the same points; 0: all do
-    blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
-    block: int
     hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
     packs: bool  # the lane operand is a stage of its own, computed for each panel
 
@@ -128,6 +122,10 @@ class _Kernel:
         points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
         return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
 
+    @functools.cached_property
+    def _sum(self) -> TiledSum:
+        return TiledSum.of(self.contraction, self.machine.lanes, self.tiled)
+
     @property
     def _outer_points(self) -> tuple[str, ...]:
         """Axes of points that are not tiled."""
@@ -142,7 +140,7 @@ class _Kernel:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
-        inner = self.block or self.extents[self.contraction.reduction[-1]]
+        inner = self._sum.block or self.extents[self.contraction.reduction[-1]]
         unroll = [u for u in _UNROLL if inner % u == 0]
         unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
         orders = (0,) if self.packs else (0, 1)
@@ -231,14 +229,14 @@ class _Kernel:
         vectors, and shares panels and rows among the threads."""
         schedule = Schedule(self.function)
         if _is_constant(self.contraction.lane_load):
-            self._lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
+            self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
         kept = inline_once(schedule, self.contraction.epilogue)
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
         name = self.contraction.stage.buffer.name
         schedule.compute_at(name, outer[-1])
         schedule.set_scope(name, Scope.REGISTER)
-        self._order_sum(schedule, decisions["unroll"])
+        self._sum.order(schedule, decisions["unroll"])
         # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
         last = "row" if "row" in outer else "panel"
         if self.hoisted:
@@ -249,6 +247,7 @@ class _Kernel:
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
+            self._walk_along_source(schedule)
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
@@ -256,25 +255,6 @@ class _Kernel:
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule
-
-    def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
-        """Panels of `panel` lanes, inside a panel the order in which the reduction reads them."""
-        load = self.contraction.lane_load
-        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
-        lane = places[self.contraction.lane]
-        order = [places[axis] for axis in self.contraction.reduction if axis in places]
-        rest = [at for at in range(len(load.indices)) if at not in (lane, *order)]
-        inner: list[PhysicalDim] = []
-        dims = [PhysicalDim(at) for at in rest]
-        dims.append(PhysicalDim(lane, panel))
-        if self.blocked in places:
-            split = places[self.blocked]
-            order.remove(split)
-            dims.append(PhysicalDim(split, self.block))
-            inner.append(PhysicalDim(split, 1, self.block))
-        dims += [PhysicalDim(at) for at in order]
-        layout = Layout((*dims, *inner, PhysicalDim(lane, 1, panel)))
-        schedule.transform_layout(load.buffer.name, layout)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
@@ -306,37 +286,6 @@ class _Kernel:
             schedule.unroll(loop)
         return outer
 
-    def _order_sum(self, schedule: Schedule, unroll: int) -> None:
-        """The order of one tile's sum: the reduction outside, accumulators and lanes inside."""
-        found, name = self.contraction, self.contraction.stage.buffer.name
-        width = self.machine.lanes
-        points = [axis for axis in self.tiled if axis]
-        single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
-        schedule.split(f"{name}_init_{found.lane}", width, "init_vector", "init_lane")
-        start = [f"{name}_init_{axis}" for axis in points]
-        first = [f"{name}_init_{axis}" for axis in single]
-        schedule.reorder(*first, *start, "init_vector", "init_lane")
-        schedule.split(f"{name}_{found.lane}", width, "sum_vector", "sum_lane")
-        tile = [f"{name}_{axis}" for axis in points]
-        first = [f"{name}_{axis}" for axis in single]
-        steps = [f"{name}_{axis}" for axis in found.reduction]
-        if self.blocked:
-            steps.remove(f"{name}_{self.blocked}")
-            schedule.split(f"{name}_{self.blocked}", self.block, "block", "in_block")
-            steps = ["block", *steps, "in_block"]
-        unrolled = [*tile, "sum_vector"]
-        if found.depthwise:
-            unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
-        elif unroll > 1:
-            schedule.split(steps[-1], unroll, "step", "in_step")
-            steps = [*steps[:-1], "step", "in_step"]
-            unrolled.append("in_step")
-        schedule.reorder(*first, *steps, *tile, "sum_vector", "sum_lane")
-        schedule.vectorize("init_lane")
-        schedule.vectorize("sum_lane")
-        for loop in (*start, "init_vector", *unrolled):
-            schedule.unroll(loop)
-
 
 def _is_constant(load: Load) -> bool:
     """Whether the schedule may choose the layout of what is loaded."""
@@ -353,20 +302,7 @@ def _is_permuted(load: Load) -> bool:
 def _is_direct(found: Contraction) -> bool:
     """Whether a vector of the lane operand is, or can be made, one contiguous load."""
     load = found.lane_load
-    layout = load.buffer.layout
-    plain = layout is None or layout.is_plain
-    return _is_constant(load) or (plain and load.indices[-1] == Var(found.lane))
-
-
-def _block(found: Contraction) -> tuple[str, int]:
-    """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
-    where there is none, or a group ends within a block."""
-    load = found.point_load
-    for position, index in enumerate(load.indices):
-        block = block_of(load.buffer.layout, position)
-        for axis in variables(index) & set(found.reduction):
-            extent = extent_of(found.stage, axis)
-            block = block if extent % block == 0 else math.gcd(extent, block)
-            if block >= _SMALLEST_BLOCK and extent > block:
-                return axis, block
-    return "", 0
+    layout = load.buffer.layout or Layout.plain(len(load.indices))
+    whole = not any(dim.mod for dim in layout.dims)  # no blocks, which a vector might straddle
+    contiguous = load.indices[layout.dims[-1].axis] == Var(found.lane)
+    return _is_constant(load) or (whole and contiguous)

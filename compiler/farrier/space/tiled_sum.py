@@ -1,0 +1,101 @@
+"""One tile of a contraction in registers: how its weights lie and in which order it is summed.
+
+The accumulators are values; each step of the reduction loads the vectors of the lane operand once
+and broadcasts one element of the point operand after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir.blocks import block_of
+from farrier.ir.expr import Var
+from farrier.ir.substitute import variables
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.schedule import Schedule
+from farrier.space.contraction import Contraction, extent_of, volume
+
+_WINDOW = 49  # a depthwise window of so many taps is unrolled whole
+_SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TiledSum:
+    """The sum of `contraction` over a tile of points of the axes `tiled` ("" for none) and vectors
+    of `width` lanes."""
+
+    contraction: Contraction
+    width: int
+    tiled: tuple[str, str]
+    blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
+    block: int
+
+    @classmethod
+    def of(cls, contraction: Contraction, width: int, tiled: tuple[str, str]) -> TiledSum:
+        return cls(contraction, width, tiled, *reduced_block(contraction))
+
+    def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
+        """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
+        within chunks of `chunk` lanes, whole panels, where that is not 0."""
+        load = self.contraction.lane_load
+        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
+        lane = places[self.contraction.lane]
+        order = [places[axis] for axis in self.contraction.reduction if axis in places]
+        rest = [at for at in range(len(load.indices)) if at not in (lane, *order)]
+        inner: list[PhysicalDim] = []
+        dims = [PhysicalDim(lane, chunk)] if chunk > panel else []
+        dims += [PhysicalDim(at) for at in rest]
+        dims.append(PhysicalDim(lane, panel, chunk // panel if chunk > panel else 0))
+        if self.blocked in places:
+            split = places[self.blocked]
+            order.remove(split)
+            dims.append(PhysicalDim(split, self.block))
+            inner.append(PhysicalDim(split, 1, self.block))
+        dims += [PhysicalDim(at) for at in order]
+        layout = Layout((*dims, *inner, PhysicalDim(lane, 1, panel)))
+        schedule.transform_layout(load.buffer.name, layout)
+
+    def order(self, schedule: Schedule, unroll: int) -> None:
+        """The order of one tile's sum: the reduction outside, accumulators and lanes inside."""
+        found, name = self.contraction, self.contraction.stage.buffer.name
+        points = [axis for axis in self.tiled if axis]
+        single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
+        schedule.split(f"{name}_init_{found.lane}", self.width, "init_vector", "init_lane")
+        start = [f"{name}_init_{axis}" for axis in points]
+        first = [f"{name}_init_{axis}" for axis in single]
+        schedule.reorder(*first, *start, "init_vector", "init_lane")
+        schedule.split(f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane")
+        tile = [f"{name}_{axis}" for axis in points]
+        first = [f"{name}_{axis}" for axis in single]
+        steps = [f"{name}_{axis}" for axis in found.reduction]
+        if self.blocked:
+            steps.remove(f"{name}_{self.blocked}")
+            schedule.split(f"{name}_{self.blocked}", self.block, "block", "in_block")
+            steps = ["block", *steps, "in_block"]
+        unrolled = [*tile, "sum_vector"]
+        if found.depthwise:
+            unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
+        elif unroll > 1:
+            schedule.split(steps[-1], unroll, "step", "in_step")
+            steps = [*steps[:-1], "step", "in_step"]
+            unrolled.append("in_step")
+        schedule.reorder(*first, *steps, *tile, "sum_vector", "sum_lane")
+        schedule.vectorize("init_lane")
+        schedule.vectorize("sum_lane")
+        for loop in (*start, "init_vector", *unrolled):
+            schedule.unroll(loop)
+
+
+def reduced_block(found: Contraction) -> tuple[str, int]:
+    """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
+    where there is none, or a group ends within a block."""
+    load = found.point_load
+    for position, index in enumerate(load.indices):
+        block = block_of(load.buffer.layout, position)
+        for axis in variables(index) & set(found.reduction):
+            extent = extent_of(found.stage, axis)
+            block = block if extent % block == 0 else math.gcd(extent, block)
+            if block >= _SMALLEST_BLOCK and extent > block:
+                return axis, block
+    return "", 0
