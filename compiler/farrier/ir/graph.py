@@ -49,7 +49,7 @@ class Constant:
     def digest(self) -> str:
         """sha256 of dtype, shape and bytes."""
         content = hashlib.sha256(f"{self.data.dtype.str}{self.data.shape}".encode())
-        content.update(self.data.reshape(-1).view("u1"))
+        content.update(self.data.reshape(-1).view("u1").data)
         return content.hexdigest()
 
     def __eq__(self, other: object) -> bool:

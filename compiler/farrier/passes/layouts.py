@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 
 from farrier.ir.graph import Node, Value
@@ -15,6 +16,11 @@ IsBlocked = Callable[[Value], bool]
 
 # Windows that slide over each channel by itself, and other operators that keep channels apart.
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
+
+
+# A halo that makes an image larger than this many times costs more than checks for padding do: that
+# of a 3×3 window dilated by 12, for one.
+_MAX_GROWTH = 4
 
 
 class Form(enum.Enum):
@@ -154,7 +160,7 @@ def _slices_whole_blocks(
 
 def halo_read(node: Node) -> int:
     """Zeros around the image, as many on each side, that spare `node` the checks for its padding; 0
-    for an operator that reads no padding, or not zeros.
+    for an operator that reads no padding, not zeros, or too many of them.
 
     The same number on all sides, though one might do with less: then images that differ in what
     reads them are written by one kernel.
@@ -170,7 +176,9 @@ def halo_read(node: Node) -> int:
     else:
         return 0
     outputs = node.outputs[0].type.static_shape[2:]
-    return max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
+    halo = max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
+    around = math.prod(extent + 2 * halo for extent in spatial)
+    return halo if around <= _MAX_GROWTH * math.prod(spatial) else 0
 
 
 def _reach(window: Window, axis: int, extent: int, outputs: int) -> int:

@@ -85,6 +85,8 @@ def arrays_of(graph: Graph) -> dict[str, npt.NDArray[Any]]:
 
 
 def _show(run: PassRun) -> None:
+    if debug.debug_level() < debug.TIMES:
+        return
     took = f"{run.name}: {run.seconds * 1e3:.1f} ms"
     if not run.changed:
         debug.show(debug.TIMES, f"{took} (unchanged)")
