@@ -6,7 +6,7 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,8 @@ from farrier.model_file import read_model
 from farrier.options import CompileOptions, parse_budget, parse_shapes
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from farrier.bench.race import Figures
 
 _PANEL = "Local"
@@ -228,7 +230,7 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _read_array(text: str) -> tuple[str, object]:
+def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
     import numpy as np
 
     name, equals, path = text.rpartition("=")

@@ -7,7 +7,6 @@ or in tuples. Types, layouts, enums, names, arrays and numbers are leaves.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -36,10 +35,16 @@ _LEAVES = frozenset(
 )
 
 
-@functools.cache
+_known: dict[type, tuple[str, ...]] = {}
+
+
 def _fields(kind: type) -> tuple[str, ...]:
     """The fields of a node class that may hold nodes."""
-    return tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
+    names = _known.get(kind)
+    if names is None:
+        names = tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
+        _known[kind] = names
+    return names
 
 
 def children(node: Any) -> Iterator[Any]:
