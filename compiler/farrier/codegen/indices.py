@@ -259,4 +259,4 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, s
             part = simplifier.remainder(part, dim.mod)
         total = combine(total, part, stride)
         stride *= extent
-    return total
+    return simplifier.join(total)

@@ -42,14 +42,15 @@ class EvolutionarySearch:
         return min(ran, key=lambda trial: trial.seconds, default=None)
 
     def propose(self, count: int) -> list[dict[str, int]]:
-        """Up to `count` distinct candidates that were never proposed or measured, the most
-        promising first; fewer, or none, once the space is exhausted."""
+        """Up to `count` distinct candidates that were never proposed or measured, the analytic
+        default before all others; fewer, or none, once the space is exhausted."""
         rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
         pool = self._unseen(self._candidates(rng))
         ranked = pool[np.argsort(self.predict(pool), kind="stable")]
         explored = int(np.ceil(EPSILON * count)) if self._seen else 0
         nearby = int(LOCAL * count) if self.best is not None else 0
         sources = (
+            self.space.row(self.space.default())[None],  # what all others are to beat
             ranked[: max(0, count - explored - nearby)],
             self._near_best()[:nearby],
             pool[rng.permutation(len(pool))[:explored]],

@@ -137,17 +137,17 @@ class _Run:
     def _final(self, index: int, deadline: float | None) -> dict[str, int]:
         """The winner of one task."""
         default = self._defaults[index]
-        ran = [t for t in self._searches[index].trials if t.seconds < float("inf")]
-        fastest = [t.decisions for t in sorted(ran, key=lambda t: t.seconds)[:FINALISTS]]
-        rivals = [decisions for decisions in fastest if decisions != default]
+        trials = sorted(self._searches[index].trials, key=lambda t: t.seconds)
+        bar = next((t.seconds for t in trials if t.decisions == default), float("inf"))
+        rivals = [t.decisions for t in trials if t.seconds < bar * (1 - MARGIN)][:FINALISTS]
         if not rivals:
             return default
         if deadline is not None and time.monotonic() >= deadline:
-            return fastest[0]
+            return rivals[0]
         contestants = [default, *rivals]
         results = self._measure(index, contestants * FINAL_ROUNDS)
         if results is None:
-            return fastest[0]
+            return rivals[0]
         count = len(contestants)
         times = [_joined(results[place::count]) for place in range(count)]
         place = min(range(count), key=times.__getitem__)
