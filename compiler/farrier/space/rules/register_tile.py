@@ -25,6 +25,7 @@ from farrier.ir.expr import Const, Load, Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
+from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -255,6 +256,14 @@ class _Kernel:
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule
+
+    def _walk_along_source(self, schedule: Schedule) -> None:
+        """Packs a vector of lanes at a time, so that the cache lines which it takes its elements
+        from serve the next vectors too."""
+        *others, lane = (f"{PACKED}_{axis.name}" for axis in self.program.stage(PACKED).axes)
+        chunk, lanes = schedule.split(lane, self.machine.lanes)
+        schedule.reorder(chunk, *others, lanes)
+        schedule.unroll(lanes)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
