@@ -6,7 +6,7 @@ import numpy as np
 
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.run_loops import run_loops
-from farrier.ir.types import DType, Layout, TensorType
+from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 from farrier.lower.program import to_program
 from farrier.ops.registry import lookup
 from farrier.target import Target
@@ -25,6 +25,11 @@ def halo_of(pad):
 
 def nchwc(pad=0, lanes=4):
     return Layout.blocked(4, 1, lanes, halo_of(pad) if pad else ())
+
+
+def permuted(*axes):
+    """Memory walks the axes in this order."""
+    return Layout(tuple(map(PhysicalDim, axes)))
 
 
 class Region:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from space_programs import TARGET, Region, check, conv, matmul, nchwc, tensor
+from space_programs import TARGET, Region, check, conv, matmul, nchwc, permuted, tensor
 
 from farrier.schedule import Trace, replay
 from farrier.space.rules import fallback, for_program, register_tile, rows
@@ -40,6 +40,22 @@ CONTRACTIONS = {
     "matmul of a batch with weights": matmul(5, 6, 9, batch=(2,)),
     "matrix times vector": matmul(1, 12, 20),
     "k of 1": matmul(4, 1, 8),
+    "scores of heads side by side": Region(
+        tensor("q", 2, 3, 5, 6, layout=permuted(0, 2, 1, 3))
+    ).then(
+        "MatMul",
+        tensor("k", 2, 3, 6, 9, layout=permuted(0, 3, 1, 2)),
+        shape=(2, 3, 5, 9),
+        layout=None,
+        constant=False,
+    ),
+    "context of heads side by side": Region(tensor("p", 2, 3, 5, 7)).then(
+        "MatMul",
+        tensor("v", 2, 3, 7, 6, layout=permuted(0, 2, 1, 3)),
+        shape=(2, 3, 5, 6),
+        layout=permuted(0, 2, 1, 3),
+        constant=False,
+    ),
     "gemm, transposed weights": Region(tensor("x", 6, 8)).then(
         "Gemm", tensor("w", 12, 8), tensor("b", 12), shape=(6, 12), transB=1
     ),

@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 from farrier.ir.graph import Graph, Node, Value
-from farrier.ops import Kind, lookup
 from farrier.passes.rewriting import Rewriter
+from farrier.passes.views import is_view
 
 _ALIGNMENT = 64  # bytes: what kernels may expect of a tensor's address
 
@@ -47,7 +47,7 @@ def concatenate_in_place(graph: Graph) -> Graph:
         for part in node.inputs:
             assert part is not None
             producer = rewriter.producer(part)
-            movable = producer is not None and not _is_view(producer)
+            movable = producer is not None and not is_view(producer)
             if not movable or part.name in placed | returned:
                 copy = Value(rewriter.fresh(f"{part.name}_part"), part.type)
                 rewriter.emit(Node("Relayout", (part,), (copy,), origin=node.origin))
@@ -56,10 +56,6 @@ def concatenate_in_place(graph: Graph) -> Graph:
             parts.append(part)
         rewriter.emit(dataclasses.replace(node, op="Adjoin", inputs=tuple(parts)))
     return rewriter.finish()
-
-
-def _is_view(node: Node) -> bool:
-    return node.op != "Adjoin" and lookup(node.op).kind is Kind.VIEW
 
 
 def _lie_behind_another(node: Node) -> bool:

@@ -14,6 +14,7 @@ import dataclasses
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ops import Kind, lookup
 from farrier.passes.rewriting import join_origins, rename
+from farrier.passes.views import is_view
 
 # Beyond this many nodes a kernel gains nothing and its code grows.
 _MAX_NODES = 32
@@ -200,9 +201,10 @@ def _kind(node: Node) -> Kind:
     kind = lookup(node.op).kind
     if node.op == "Adjoin":
         return kind
-    has_layout = any(v is not None and v.type.layout for v in (*node.inputs, *node.outputs))
+    if is_view(node):
+        return Kind.VIEW
     # Between two layouts the same row-major order is no view.
-    return Kind.INJECTIVE if kind is Kind.VIEW and has_layout else kind
+    return Kind.INJECTIVE if kind is Kind.VIEW else kind
 
 
 def _takes_prologue(reader: Node, value: Value) -> bool:

@@ -14,6 +14,7 @@ from farrier.passes.fold_batch_norm import fold_batch_norm
 from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
 from farrier.passes.simplify import simplify
+from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.target import Target
 
 Pass: TypeAlias = Callable[[Graph, Target], Graph]
@@ -27,6 +28,7 @@ ORDER: tuple[str, ...] = (
     "eliminate-dead-code",
     "assign-layouts",
     "eliminate-dead-code",
+    "transpose-in-place",
     "concatenate-in-place",
     "fuse",
 )
@@ -45,4 +47,5 @@ PASSES: Mapping[str, Pass] = {
     "fold-constants": _for_any_target(fold_constants),
     "fuse": _for_any_target(fuse),
     "simplify": _for_any_target(simplify),
+    "transpose-in-place": _for_any_target(transpose_in_place),
 }

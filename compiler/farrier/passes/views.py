@@ -1,0 +1,31 @@
+"""Which nodes are no code: their output is memory that their input is already."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.graph import Node
+from farrier.ir.types import Layout, TensorType
+from farrier.ops import Kind, lookup
+from farrier.passes.rules.shapes import permutation
+
+
+def is_view(node: Node) -> bool:
+    """Whether the output lies where the first input does: row-major under another shape, or
+    transposed in name only. Adjoin is none: its inputs lie where its output does."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or node.op in ("Fused", "Adjoin") or node.regions:
+        return False
+    y = node.outputs[0]
+    if node.op == "Transpose":
+        return (y.type.layout or Layout.plain(y.type.rank)) == transposed(x.type, permutation(node))
+    plain = x.type.layout is None and y.type.layout is None
+    return plain and lookup(node.op).kind is Kind.VIEW
+
+
+def transposed(type: TensorType, perm: tuple[int, ...]) -> Layout:
+    """The layout in which the transposition of a tensor is the memory that the tensor is."""
+    layout = type.layout or Layout.plain(type.rank)
+    dims = tuple(dataclasses.replace(dim, axis=perm.index(dim.axis)) for dim in layout.dims)
+    halo = tuple(layout.halo[axis] for axis in perm) if layout.halo else ()
+    return Layout(dims, halo)
