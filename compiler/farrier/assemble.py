@@ -93,5 +93,5 @@ def _kernel_call(
 def _segment(place: Place) -> tuple[Segment, int]:
     segments: dict[Where, Any] = {Where.INPUT: Input, Where.OUTPUT: Output}
     if place.segment in segments:
-        return segments[place.segment](place.index), 0
+        return segments[place.segment](place.index), place.offset
     return Workspace(), place.offset
