@@ -27,6 +27,7 @@ from farrier.ops import (
     softmax,
     statics,
     view,
+    winograd,
 )
 from farrier.ops.operator import Operator
 
@@ -55,6 +56,7 @@ _FAMILIES = (
     softmax,
     statics,
     view,
+    winograd,
 )
 _BY_NAME: dict[str, Operator] = {
     operator.name: operator for family in _FAMILIES for operator in family.OPERATORS

@@ -57,7 +57,7 @@ def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contrac
         return None
     if rest and rest[-1].buffer.name != program.outputs[0].name:
         return None
-    if not all(_is_elementwise(stage, program) for stage in rest):
+    if not all(is_elementwise(stage, program) for stage in rest):
         return None
     return contraction_of(first, tuple(rest))
 
@@ -163,7 +163,7 @@ def group_size(load: Load, lane: str) -> int:
     return 0
 
 
-def _is_elementwise(stage: Stage, program: Program) -> bool:
+def is_elementwise(stage: Stage, program: Program) -> bool:
     """Whether a stage reads each earlier stage at its own point only."""
     if isinstance(stage.body, Reduce):
         return False

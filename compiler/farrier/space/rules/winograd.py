@@ -1,0 +1,310 @@
+"""Winograd convolutions: transforms along the lanes, the products as tiles in registers.
+
+Apart, the input is transformed first, for all threads; fused, each thread transforms the tile rows
+that it works on, and nothing leaves its caches:
+
+    apart                                          fused
+    for tile in parallel: input transform          for lines in parallel:
+    for channels, lines in parallel:                   for tile in lines: input transform
+        for point: products of the chunk                for channels:
+        for tile: output transform, epilogue                for point: products of the chunk
+                                                            for tile: output transform, epilogue
+
+`channels` is a chunk of output channels and `lines` a chunk of tile rows, whose products at all
+points stay in the second-level cache. Fused suits transformed weights that fit there as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space import microkernel
+from farrier.space.contraction import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    innermost_axis,
+    is_elementwise,
+)
+from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.space.machine import Machine
+from farrier.space.nests import join
+from farrier.space.operands import without_halos
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.tiled_sum import TiledSum
+from farrier.target import Target
+
+NAME = "winograd"
+_VECTORS = (1, 2, 3, 4)
+_ROWS = 4
+_UNROLL = (1, 2, 4)
+_PANELS = (1, 2, 4, 8, 16)
+_SUM = "winograd_sum"
+_TILES = ("ty", "tx")
+_ROOM = 0.9  # of the second-level cache, for one chunk's products and what they are made of
+_TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a Winograd convolution and what follows it; None for any other program."""
+    machine = Machine.of(target, threads)
+    kernel = _kernel(program, machine)
+    if kernel is None:
+        return None
+    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+
+
+def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+    """The program's stages in their parts, or None where it is something else."""
+    program = without_halos(program)
+    if len(program.stages) < 5 or len(program.outputs) != 1:
+        return None
+    rows, columns, product, half, result, *epilogue = program.stages
+    chain = (rows, columns, product, half, result)
+    if [len(stage.axes) for stage in chain] != [6, 6, 6, 6, 4]:
+        return None
+    if any(not reads_of(a.buffer.name, [b]) for a, b in itertools.pairwise(chain)):
+        return None
+    found = contraction_of(product)
+    if found is None or found.batch != ("i", "j") or found.points != ("n", *_TILES):
+        return None
+    if not all(is_elementwise(stage, program) for stage in epilogue):
+        return None
+    if found.lane_load.buffer.scope is not Scope.CONSTANT:
+        return None
+    return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One Winograd convolution."""
+
+    program: Program
+    products: Contraction
+    rows: Stage
+    columns: Stage
+    half: Stage
+    outputs: tuple[Stage, ...]  # the outputs' stage and the epilogue
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def _sum(self) -> TiledSum:
+        """The sum of the products under the name that it has as values."""
+        stage = self.products.stage
+        buffer = dataclasses.replace(stage.buffer, name=_SUM)
+        renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
+        return TiledSum.of(renamed, self.machine.lanes, _TILES)
+
+    @property
+    def tile(self) -> int:
+        """Outputs of a tile along one axis."""
+        return extent_of(self.half, "r")
+
+    @property
+    def points(self) -> int:
+        """Factors of a tile along one axis."""
+        return extent_of(self.half, "j")
+
+    def extent(self, axis: str) -> int:
+        return extent_of(self.products.stage, axis)
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        blocks = -(-self.extent("oc") // self.machine.lanes)
+        rows, columns = self.extent("ty"), self.extent("tx")
+        inner = self._sum.block or self.extent("ic")
+        return (
+            Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
+            Knob("rows", tuple(range(1, min(rows, _ROWS) + 1))),
+            Knob("columns", tuple(range(1, min(columns, self.machine.registers) + 1))),
+            Knob("unroll", tuple(u for u in _UNROLL if inner % u == 0)),
+            Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
+            Knob("lines", tuple(n for n in range(1, rows + 1) if rows % n == 0)),
+            Knob("fused", (0, 1)),
+            Knob("prefetch", (0, 1)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Accumulators, one step's vectors and two broadcasts fit the registers, a tile the lines;
+        chunks are whole."""
+        vectors = columns["vectors"]
+        live = vectors * columns["rows"] * columns["columns"] + vectors + 2
+        fits: npt.NDArray[np.bool_] = live <= max(self.machine.registers - 1, 4)
+        fits &= columns["rows"] <= columns["lines"]
+        blocks = -(-self.extent("oc") // self.machine.lanes)
+        fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """The products by the model of register tiles; around them the transforms, and the traffic
+        of what does not fit the second-level cache."""
+        decided = {name: column.astype(np.float64) for name, column in columns.items()}
+        lines, fused, machine = decided["lines"], decided["fused"] > 0, self.machine
+        tiles = microkernel.Tiles(
+            vectors=decided["vectors"],
+            rows=decided["rows"],
+            columns=decided["columns"],
+            unroll=decided["unroll"],
+            rows_outer=np.zeros(len(lines)),
+            prefetch=decided["prefetch"],
+        )
+        products = microkernel.estimate(self._problem, tiles, machine)
+        squared, batch = self.points**2, self.extent("n")
+        all_tiles = batch * self.extent("ty") * self.extent("tx")
+        ic, oc = self.extent("ic"), self.extent("oc")
+        chunk = np.minimum(decided["vectors"] * machine.lanes * decided["panels"], oc)
+        chunks, groups = np.ceil(oc / chunk), batch * self.extent("ty") / lines
+        transforms = squared * all_tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
+        # Of one chunk: the transformed input, the products, the weights.
+        inputs = 4.0 * squared * all_tiles / groups * ic
+        scratch = 4.0 * squared * all_tiles / groups * chunk
+        weights = 4.0 * squared * ic * chunk
+        room = _ROOM * machine.l2_bytes
+        spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
+        spilt *= chunks
+        again = np.where(fused, chunks * groups, groups)
+        kept = np.where(fused, inputs + scratch + weights * chunks, scratch + weights) <= room
+        spilt += np.where(kept, 0.0, weights * again)
+        spilt += np.where(fused, 0.0, inputs * groups * (chunks + 1))
+        units = np.where(fused, groups, groups * chunks)
+        balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        extra = (transforms + spilt / machine.l3_bandwidth) / machine.hertz / machine.threads
+        seconds = (products.seconds + extra) * balance + machine.fork_join
+        terms = dict(products.terms)
+        terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
+        terms["overhead"] = terms["overhead"] + transforms / machine.hertz
+        terms["tiles"], terms["balance"] = units, balance
+        return Estimate(seconds, terms)
+
+    @functools.cached_property
+    def _problem(self) -> microkernel.Problem:
+        found = self.products
+        return microkernel.Problem(
+            batch=self.extent("n") * self.points**2,
+            lanes=self.extent("oc"),
+            points=(self.extent("ty"), self.extent("tx")),
+            steps=self.extent("ic"),
+            taps=(1, 1),
+            strides=(1, 1),
+            lane_bytes=found.lane_load.buffer.nbytes,
+            point_bytes=found.point_load.buffer.nbytes,
+            cold=True,
+            depthwise=False,
+            packs=False,
+            padded=0,
+            epilogue=operations(self.outputs[1:]),
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the outputs, and computes what each chunk of them takes where it is taken."""
+        schedule = Schedule(self.function)
+        panel = decisions["vectors"] * self.machine.lanes
+        self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
+        shared = self._tile_outputs(schedule, decisions)
+        self._tile_products(schedule, decisions, shared[-1])
+        self._tile_inputs(schedule, "lines" if decisions["fused"] else "")
+        if decisions["prefetch"]:
+            several = decisions["panels"] > 1
+            ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
+            schedule.prefetch(self.products.lane_load.buffer.name, ahead, "column")
+        schedule.parallel(join(schedule, shared[: shared.index("lines") + 1]))
+        return schedule
+
+    def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Chunks of lines and channels, in them tiles of one vector; gives the loops of the chunks,
+        outermost first."""
+        width, last = self.machine.lanes, self.outputs[-1]
+        kept = inline_once(schedule, self.outputs)
+        batch, channels, y, x = (f"{last.buffer.name}_{axis.name}" for axis in last.axes)
+        chunk = decisions["vectors"] * width * decisions["panels"]
+        schedule.split(channels, chunk, "channels", "in_channels")
+        schedule.split("in_channels", width, "vector", "lane")
+        schedule.split(y, self.tile, "tile_y", "in_y")
+        schedule.split(x, self.tile, "tile_x", "in_x")
+        schedule.split("tile_y", decisions["lines"], "lines", "line")
+        outer = ["lines", "channels"] if decisions["fused"] else ["channels", "lines"]
+        schedule.reorder(batch, *outer, "line", "tile_x", "vector", "in_y", "in_x", "lane")
+        schedule.vectorize("lane")
+        schedule.unroll("in_y")
+        schedule.unroll("in_x")
+        keep_values(schedule, kept, "in_x", innermost_axis(self.products.stage))
+        self._keep_tile(schedule, self.half, "vector", ("j", "r"))
+        return [batch, *outer]
+
+    def _keep_tile(
+        self, schedule: Schedule, stage: Stage, loop: str, order: tuple[str, str]
+    ) -> None:
+        """Computes one tile of a transform's first half as values, one vector of channels."""
+        name = stage.buffer.name
+        schedule.compute_at(name, loop)
+        schedule.set_scope(name, Scope.REGISTER)
+        loops = [f"{name}_{axis}" for axis in order]
+        rest = [f"{name}_{axis.name}" for axis in stage.axes if axis.name not in order]
+        lane = rest.pop(1)
+        schedule.reorder(*rest, *loops, lane)
+        schedule.vectorize(lane)
+        for unrolled in loops:
+            schedule.unroll(unrolled)
+
+    def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> None:
+        """The products of one chunk, point by point, through tiles in registers into scratch."""
+        name, width = self.products.stage.buffer.name, self.machine.lanes
+        schedule.cache_write(name, _SUM)
+        schedule.compute_at(name, chunk)
+        schedule.transform_layout(name, _by_points(width))
+        schedule.split(f"{name}_oc", decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "panel_vector", "panel_lane")
+        schedule.split(f"{name}_ty", decisions["rows"], "row", "in_row")
+        schedule.split(f"{name}_tx", decisions["columns"], "column", "in_column")
+        inner = ("in_row", "in_column", "panel_vector")
+        around = (f"{name}_{axis}" for axis in ("n", "i", "j"))
+        schedule.reorder(*around, "panel", "row", "column", *inner, "panel_lane")
+        schedule.vectorize("panel_lane")
+        for loop in inner:
+            schedule.unroll(loop)
+        schedule.compute_at(_SUM, "column")
+        schedule.set_scope(_SUM, Scope.REGISTER)
+        self._sum.order(schedule, decisions["unroll"])
+
+    def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
+        """The input transform, at the start of `loop`'s iterations, or before all in parallel."""
+        name, width = self.columns.buffer.name, self.machine.lanes
+        if loop:
+            schedule.compute_at(name, loop)
+        schedule.transform_layout(name, _by_points(width))
+        schedule.split(f"{name}_ic", width, "input_vector", "input_lane")
+        around = [f"{name}_n", "input_vector", f"{name}_ty"]
+        points = [f"{name}_i", f"{name}_j"]
+        schedule.reorder(*around, f"{name}_tx", *points, "input_lane")
+        schedule.vectorize("input_lane")
+        for unrolled in points:
+            schedule.unroll(unrolled)
+        self._keep_tile(schedule, self.rows, f"{name}_tx", ("c", "i"))
+        if not loop:
+            schedule.parallel(join(schedule, around))
+
+
+def _by_points(lanes: int) -> Layout:
+    """Tiles [n, c, ty, tx, i, j] one point after the other, each in blocks of channels."""
+    order = (4, 5, 0)
+    outer = tuple(PhysicalDim(axis) for axis in order)
+    inner = (PhysicalDim(1, lanes), PhysicalDim(2), PhysicalDim(3), PhysicalDim(1, 1, lanes))
+    return Layout((*outer, *inner))
