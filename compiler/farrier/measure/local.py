@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from farrier.errors import StorageError
 from farrier.measure.runner import Blobs, Runner
-from farrier_device.blobstore import BlobStore
+from farrier_device.blobstore import BlobStore, NoSpaceError
 from farrier_device.runners.local import ChildRunner
 
 _BLOB_BYTES = 2 << 30
@@ -20,12 +21,23 @@ def local_runner() -> Runner:
     return ChildRunner()
 
 
+class _LocalBlobs(BlobStore):
+    """A full disk is the user's business."""
+
+    def put(self, data: bytes) -> str:
+        try:
+            return super().put(data)
+        except NoSpaceError as error:
+            hint = f"free some space in {tempfile.gettempdir()}; TMPDIR names another directory"
+            raise StorageError(f"cannot keep what is measured: {error}", hint=hint) from error
+
+
 class LocalDevice:
     """A runner of this machine and the blobs of its batches, in a temporary folder."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="farrier-measure-"))
-        self.blobs: Blobs = BlobStore(self._folder, _BLOB_BYTES)
+        self.blobs: Blobs = _LocalBlobs(self._folder, _BLOB_BYTES)
         self.runner = local_runner()
 
     def close(self) -> None:

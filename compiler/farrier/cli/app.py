@@ -1,0 +1,35 @@
+"""The `farrier` command with its verbs.
+
+The compiler's own verbs stand in `local` and `remote`; the server roles add theirs through the
+entry points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import typer
+
+from farrier.cli import local, remote
+
+_ROLE_ORDER = ("up", "serve", "broker", "worker")
+
+
+def build() -> typer.Typer:
+    """The command with every verb that is installed."""
+    app = typer.Typer(
+        name="farrier",
+        help="Fit deep-learning models to the hardware they run on.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    local.register(app)
+    remote.register(app)
+    entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
+    for name in _ROLE_ORDER:
+        if name in entries:
+            app.command(name, rich_help_panel="Roles")(entries[name].load())
+    return app
