@@ -6,11 +6,12 @@ import itertools
 import time
 
 import pytest
-from toy_space import ToyMeasurer
+from toy_space import ToyMeasurer, ToySchedule, make_space
 
+from farrier.errors import CompilerError
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import MemoryRecords
-from farrier.search import tune
+from farrier.search import TuningTask, tune
 from farrier.search.trial import DeviceFaultError
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
 
@@ -135,6 +136,23 @@ def test_all_candidates_failing_leaves_the_default(toy_task):
     task = toy_task()
     measurer = ToyMeasurer({"t": (9, 20)}, failing=lambda d: True)
     assert tune([task], "host", measurer, MemoryRecords()) == {"t": task.space.default()}
+
+
+def test_a_candidate_that_cannot_be_scheduled_does_not_end_the_run():
+    def recipe(decisions):
+        if decisions["x"] % 3 == 0:
+            raise CompilerError("the recipe does not apply")
+        return ToySchedule("toy")
+
+    space = make_space()
+    space._recipe = recipe
+    records = MemoryRecords()
+    measurer = ToyMeasurer({"t": (9, 20)}, failing=lambda d: d["x"] % 3 == 0)
+    best = tune([TuningTask("t", "toy", space)], "host", measurer, records, trials=32)
+    assert len(records) == 32
+    assert {r.trace for r in records if r.samples_ns} == {"toy"}
+    assert {r.trace for r in records if not r.samples_ns} == {""}
+    assert best["t"]["x"] % 3
 
 
 class Faulty(ToyMeasurer):

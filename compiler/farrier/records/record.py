@@ -20,8 +20,8 @@ class TuningRecord:
 
     `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
     `decisions` are the knob values from which the space rule `rule` builds the schedule; `trace` is
-    the schedule as text, which replays without the rule. `samples_ns` holds every timed call; it is
-    empty unless `status` is OK.
+    the schedule as text, empty where the rule failed to make one. `samples_ns` holds every timed
+    call; it is empty unless `status` is OK.
     """
 
     task: str

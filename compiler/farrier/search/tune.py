@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from farrier.cost_model import CostModel
+from farrier.errors import CompilerError
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
@@ -165,13 +166,17 @@ class _Run:
         return None
 
     def _record(self, task: TuningTask, trial: Trial) -> TuningRecord:
+        try:
+            trace = str(task.space.trace(trial.decisions))
+        except CompilerError:  # why is in the result
+            trace = ""
         return TuningRecord(
             task=task.key,
             fingerprint=self._fingerprint,
             threads=self._threads,
             rule=task.space.rule_name,
             decisions=pairs(trial.decisions),
-            trace=str(task.space.schedule(trial.decisions).trace),
+            trace=trace,
             status=trial.result.status,
             samples_ns=trial.result.samples_ns,
             seed=self._seed,

@@ -19,7 +19,7 @@ from farrier.errors import CompilerError
 
 if TYPE_CHECKING:
     from farrier.ir import loop
-    from farrier.schedule import Schedule
+    from farrier.schedule import Schedule, Trace
 
 Population: TypeAlias = npt.NDArray[np.int64]  # [candidates, knobs], values of the knobs
 Columns: TypeAlias = dict[
@@ -91,6 +91,7 @@ class Space:
         self._estimate = estimate
         self._recipe = recipe
         self._whole: Population | None = None
+        self._traces: dict[bytes, Trace] = {}  # of what was scheduled, by row
 
     @property
     def size(self) -> int:
@@ -171,7 +172,17 @@ class Space:
         are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
         if not self.contains(decisions):
             raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
-        return self._recipe(decisions)
+        schedule = self._recipe(decisions)
+        self._traces[self.row(decisions).tobytes()] = schedule.trace
+        return schedule
+
+    def trace(self, decisions: Decisions) -> Trace:
+        """The steps of a candidate's schedule; those of one that was scheduled before are known.
+        Raises what `schedule` raises."""
+        key = self.row(decisions).tobytes()
+        if key not in self._traces:
+            self.schedule(decisions)
+        return self._traces[key]
 
     def columns(self, population: Population) -> Columns:
         """The population by the knobs' names."""
