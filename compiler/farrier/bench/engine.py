@@ -37,12 +37,13 @@ def load_onnxruntime(model: str, inputs: Arrays, threads: int) -> tuple[Run, Cal
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     probe = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    symbols = {
-        dim: size
-        for spec in probe.get_inputs()
-        for dim, size in zip(spec.shape, inputs[spec.name].shape, strict=True)
-        if isinstance(dim, str)
-    }
+    sizes: dict[str, set[int]] = {}
+    for spec in probe.get_inputs():
+        for dim, size in zip(spec.shape, inputs[spec.name].shape, strict=True):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(size)
+    # Exporters write "?" for any unknown dim: a name that stands for two sizes is none.
+    symbols = {dim: found.pop() for dim, found in sizes.items() if len(found) == 1}
     session = probe
     if symbols:
         for dim, size in symbols.items():
