@@ -48,8 +48,11 @@ class Constant:
     @functools.cached_property
     def digest(self) -> str:
         """sha256 of dtype, shape and bytes."""
+        import numpy as np
+
         content = hashlib.sha256(f"{self.data.dtype.str}{self.data.shape}".encode())
-        content.update(self.data.reshape(-1).view("u1").data)
+        # A constant may repeat one element without storing it; such data is copied, others are not.
+        content.update(np.ascontiguousarray(self.data).reshape(-1).view("u1").data)
         return content.hexdigest()
 
     def __eq__(self, other: object) -> bool:
