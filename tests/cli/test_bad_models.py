@@ -1,0 +1,107 @@
+"""What is no model to compile: one clear line, the way out, an exit code of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+node = helper.make_node
+
+
+def _truncated(path, save):
+    save(path, [node("MatMul", ["x", "w"], ["y"])], [1, 9], {"w": np.ones((9, 9), np.float32)})
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def _empty(path, _):
+    path.touch()
+
+
+def _huge(path, _):
+    with path.open("wb") as file:
+        file.truncate(3 << 30)  # sparse: it takes no room on the disk
+
+
+def _text(path, _):
+    path.write_text("hello\n")
+
+
+def _old_opset(path, save):
+    save(path, [node("Relu", ["x"], ["y"])], [1, 9], opset=6)
+
+
+def _external_data(path, save):
+    save(path, [node("MatMul", ["x", "w"], ["y"])], [1, 9], {"w": np.ones((9, 9), np.float32)})
+    whole = onnx.load(path)
+    onnx.save(whole, path, save_as_external_data=True, location="weights", size_threshold=0)
+
+
+def _unknown_operators(path, save):
+    nodes = [
+        node("Frobnicate", ["x"], ["a"], name="first", domain="com.example"),
+        node("Relu", ["a"], ["b"]),
+        node("Grommet", ["b"], ["y"], name="second"),
+    ]
+    save(path, nodes, [1, 9])
+
+
+def _open_dims(path, save):
+    save(path, [node("Relu", ["x"], ["y"])], ["batch", 3, "height", 9])
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "words"),
+    [
+        (_truncated, 3, ["200 bytes are no ONNX model: truncated"]),
+        (_empty, 3, ["empty: 0 bytes"]),
+        (_huge, 3, ["more than 2 GiB"]),
+        (_text, 3, ["no ONNX model"]),
+        (_old_opset, 3, ["opset 6", "reads 7 to"]),
+        (_external_data, 3, ["external data ('w')", "save_as_external_data=False"]),
+        (_unknown_operators, 4, ["com.example:Frobnicate", "'first'", "Grommet", "'second'"]),
+        (_open_dims, 5, ["f32[batch, 3, height, 9]", "--shape x=?,3,?,9"]),
+    ],
+)
+def test_a_bad_model_is_refused(farrier, tmp_path, save, make, code, words):
+    make(tmp_path / "model.onnx", save)
+    done = farrier("compile", "model.onnx", timeout_s=20)
+    assert done.returncode == code
+    assert done.stderr.startswith("error: ")
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "model.farrier").exists()
+
+
+def test_the_shape_that_the_hint_names_compiles(farrier, mlp):
+    refused = farrier("compile", mlp)
+    (hint,) = [word for word in refused.stderr.split() if word.startswith("x=")]
+    done = farrier("compile", mlp, "--shape", hint.replace("?", "3"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--target", "sparc"], ["'sparc'", "x86-64-v3"]),
+        (["--budget", "1y"], ["'1y'", "--budget 60s"]),
+        (["--shape", "x=a"], ["'x=a'", "--shape NAME="]),
+        (["--shape", "z=1,2"], ["no input 'z'", "x f32[n, 37]"]),
+        (["--shape", "x=3,36"], ["(3, 36)", "not 37"]),
+        (["--shape", "x=0,37"], ["(0, 37)", "no elements"]),
+        (["--trials", "-1"], ["trials is -1"]),
+        (["--threads", "-1"], ["threads is -1"]),
+        (["--until", "done"], ["no stage 'done'", "lower"]),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(farrier, mlp, options, words):
+    done = farrier("compile", mlp, *options)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_file_that_is_not_there(farrier):
+    done = farrier("compile", "nothing.onnx")
+    assert (done.returncode, "no such file: nothing.onnx" in done.stderr) == (2, True)

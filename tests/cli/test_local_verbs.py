@@ -1,0 +1,150 @@
+"""compile, run, bench and opt: the files they leave, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+
+
+@pytest.fixture
+def compiled(farrier, mlp):
+    done = farrier("compile", mlp, "--shape", "x=4,37", "-o", "mlp.farrier")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "mlp.farrier"
+    assert "verified on local: error" in done.stderr
+    return mlp.with_suffix(".farrier")
+
+
+def _given(folder, name="x", shape=(4, 37), dtype=np.float32):
+    array = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    np.save(folder / f"{name}.npy", array)
+    return array
+
+
+def test_run_gives_what_onnx_runtime_gives(farrier, compiled, mlp, tmp_path):
+    x = _given(tmp_path)
+    done = farrier("run", compiled, "--input", "x=x.npy", "-o", "out.npz", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("y: float32[4, 11] [")
+    (expected,) = onnxruntime.InferenceSession(mlp).run(None, {"x": x})
+    with np.load(tmp_path / "out.npz") as out:
+        np.testing.assert_allclose(out["y"], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "words"),
+    [((4, 36), np.float32, "float32[4, 36]"), ((4, 37), np.float64, "float64[4, 37]")],
+)
+def test_run_refuses_another_shape_or_dtype(farrier, compiled, tmp_path, shape, dtype, words):
+    _given(tmp_path, shape=shape, dtype=dtype)
+    done = farrier("run", compiled, "--input", "x=x.npy")
+    assert done.returncode == 6
+    assert words in done.stderr
+    assert "the model takes float32[4, 37]" in done.stderr
+
+
+def test_run_names_the_inputs_that_it_lacks(farrier, compiled):
+    done = farrier("run", compiled)
+    assert (done.returncode, "takes the inputs x; given: none" in done.stderr) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"), [(lambda data: data[:-500], 7), (lambda data: b"PK" + bytes(300), 7)]
+)
+def test_run_refuses_a_damaged_artifact(farrier, compiled, tmp_path, damage, code):
+    _given(tmp_path)
+    compiled.write_bytes(damage(compiled.read_bytes()))
+    done = farrier("run", compiled, "--input", "x=x.npy")
+    assert done.returncode == code
+    assert "mlp.farrier" in done.stderr
+
+
+def test_run_refuses_files_that_hold_no_array(farrier, compiled, mlp, tmp_path):
+    done = farrier("run", compiled, "--input", f"x={mlp}")
+    assert (done.returncode, "no numpy arrays" in done.stderr) == (6, True)
+    done = farrier("run", compiled, "--input", "x=nothing.npy")
+    assert (done.returncode, "no such file: nothing.npy" in done.stderr) == (2, True)
+
+
+def test_bench_races_others(farrier, compiled, mlp):
+    words = ("bench", compiled, "--model", mlp, "--against", "onnxruntime", "--rounds", "1")
+    done = farrier(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    ours, theirs = json.loads(done.stdout)
+    assert (ours["label"], theirs["label"]) == ("farrier", "onnxruntime")
+    assert ours["ratio"] == 1
+    assert 0 < theirs["median_ms"] < 1000
+    assert theirs["max_error"] < 1e-5
+
+
+def test_bench_refuses_what_it_does_not_know(farrier, compiled, mlp):
+    done = farrier("bench", compiled, "--model", mlp, "--against", "abacus")
+    assert (done.returncode, "unknown engine 'abacus'" in done.stderr) == (2, True)
+    done = farrier("bench", compiled, "--against", "onnxruntime")
+    assert (done.returncode, "--model MODEL.onnx" in done.stderr) == (2, True)
+
+
+def test_every_stage_is_text_that_parses_back(farrier, mlp, tmp_path):
+    done = farrier("compile", mlp, "--shape", "x=4,37", "--until", "lower", "--dump", "ir")
+    assert (done.returncode, done.stdout.strip()) == (0, "stopped after lower"), done.stderr
+    texts = sorted((tmp_path / "ir").rglob("*.ir"))
+    stages = {path.relative_to(tmp_path / "ir").parts[0].partition("-")[2] for path in texts}
+    assert {stage.removesuffix(".ir") for stage in stages} >= {"import", "optimize", "lower"}
+    for path in texts:
+        arrays = {}
+        constants = path.with_suffix(".constants.npz")
+        if constants.exists():
+            with np.load(constants) as archive:
+                arrays = dict(archive)
+        text = path.read_text()
+        assert print_ir(parse_ir(text, arrays)).strip() == text.strip()
+
+
+def test_opt_prints_after_each_pass(farrier, mlp):
+    farrier("compile", mlp, "--shape", "x=4,37", "--until", "import", "--dump", "ir")
+    done = farrier("opt", "ir/0-import.ir", "-p", "fold-constants,fuse", "--print-after-all")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("# after fold-constants") < done.stdout.index("# after fuse")
+    assert "MatMul" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"@graph\ndef g(x", "error"), (b"\x93NUMPY\xff", "is not text")]
+)
+def test_opt_refuses_what_is_no_graph(farrier, tmp_path, content, words):
+    (tmp_path / "bad.ir").write_bytes(content)
+    done = farrier("opt", "bad.ir", "-p", "fuse")
+    assert (done.returncode, words in done.stderr) == (2, True)
+
+
+def test_opt_names_a_pass_that_is_none(farrier, mlp):
+    farrier("compile", mlp, "--shape", "x=4,37", "--until", "import", "--dump", "ir")
+    done = farrier("opt", "ir/0-import.ir", "-p", "go-faster")
+    assert (done.returncode, "no pass go-faster" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("bytes_", [100, 3000])
+def test_a_full_disk(farrier, compiled, mlp, tmp_path, bytes_):
+    """Every write past `bytes_` of a file fails, as on a disk that is full."""
+    before = compiled.read_bytes()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
+
+    done = farrier("compile", mlp, "--shape", "x=4,37", "-o", compiled, before=limit)
+    assert done.returncode == 9
+    assert done.stderr.splitlines()[-2].startswith("error: cannot ")
+    assert compiled.read_bytes() == before
+    assert not list(tmp_path.glob(".*")), "no draft is left"
+
+
+def test_a_directory_that_cannot_be_written(farrier, mlp):
+    done = farrier("compile", mlp, "--shape", "x=4,37", "-o", "/proc/no/model.farrier")
+    assert (done.returncode, "cannot write /proc/no/model.farrier" in done.stderr) == (9, True)
