@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.artifact.params import ParamArena
 from farrier.codegen import compile_text, emit_entry, link, support_object, workspace_bytes
-from farrier.codegen.entry import ENTRY, Input, KernelCall, Output, Params, Segment, Workspace
+from farrier.codegen.entry import (
+    ENTRY,
+    Input,
+    KernelCall,
+    Output,
+    Params,
+    Segment,
+    Workspace,
+    position_of,
+)
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.loop import Function
 from farrier.partition import Call
@@ -43,6 +53,7 @@ class LinkedModel:
     workspace_bytes: int
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
+    calls: tuple[CallRecord, ...]  # in the order of execution
 
 
 def assemble(
@@ -66,8 +77,14 @@ def assemble(
     constants = {constant.value.name: constant for constant in graph.constants}
     made = [_kernel_call(c, functions[c.task], plan, arena, constants) for c in calls]
     entry = compile_text(emit_entry(made, len(graph.inputs), len(graph.outputs)), target)
-    library = link([entry, *objects, support_object(target)], (ENTRY, *SUPPORT_SYMBOLS))
-    return LinkedModel(library, arena.pack(), plan.workspace_bytes, most, plan)
+    # The kernels are seen from outside too, so that a profiler can call them one by one.
+    exports = (ENTRY, *SUPPORT_SYMBOLS, *sorted({call.function for call in made}))
+    library = link([entry, *objects, support_object(target)], exports)
+    table = tuple(
+        _record(call, kernel, functions[call.task], len(graph.inputs), len(graph.outputs))
+        for call, kernel in zip(calls, made, strict=True)
+    )
+    return LinkedModel(library, arena.pack(), plan.workspace_bytes, most, plan, table)
 
 
 def _kernel_call(
@@ -88,6 +105,18 @@ def _kernel_call(
     if own is not None:
         args.append((Workspace(), own))
     return KernelCall(function.name, tuple(args))
+
+
+def _record(
+    call: Call, kernel: KernelCall, function: Function, inputs: int, outputs: int
+) -> CallRecord:
+    sizes = [param.nbytes for param in function.params]
+    sizes += [0] * (len(kernel.args) - len(sizes))  # the kernel's own scratch memory
+    arguments = tuple(
+        CallArgument(position_of(segment, inputs, outputs), offset, nbytes)
+        for (segment, offset), nbytes in zip(kernel.args, sizes, strict=True)
+    )
+    return CallRecord(kernel.function, call.task, call.origin, arguments)
 
 
 def _segment(place: Place) -> tuple[Segment, int]:

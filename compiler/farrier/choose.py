@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
+from farrier.ir.work import arithmetic
 from farrier.lower.program import to_program
 from farrier.options import CompileOptions
 from farrier.partition import Call, Task
@@ -30,6 +31,7 @@ class Choice:
     decisions: Mapping[str, int]
     source: str
     calls: int
+    operations: int
     measured_s: float | None = None
 
     def function(self) -> Function:
@@ -42,6 +44,7 @@ class Choice:
             name=self.task.name,
             task=self.task.key,
             calls=self.calls,
+            operations=self.operations,
             rule=self.space.rule_name,
             source=self.source,
             predicted_us=float(self.space.cost(row[None])[0]) * 1e6,
@@ -64,7 +67,9 @@ def choose_defaults(
         space = for_program(program, target, threads)
         if space.rule_name == _SLOW_RULE:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
-        choices[key] = Choice(task, space, space.default(), "default", counts[key])
+        choices[key] = Choice(
+            task, space, space.default(), "default", counts[key], arithmetic(program)
+        )
     return choices
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from farrier.artifact import artifact as members
-from farrier.artifact import container
+from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
@@ -87,6 +87,7 @@ def package(
         members.LIBRARY: linked.library,
         members.GRAPH: print_ir(graph).encode(),
         members.RECORDS: used.encode(),
+        members.CALLS: calls.to_json(linked.calls).encode(),
         members.REPORT: json.dumps(report, indent=1).encode(),
     }
     return Artifact(manifest, contents, params)

@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from farrier.artifact import container
+from farrier.artifact import calls, container
+from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError
 from farrier_device.memory import Buffer, aligned_buffer
@@ -23,6 +24,7 @@ LIBRARY = "model.so"
 PARAMS = "params.bin"
 GRAPH = "graph.ir"
 RECORDS = "records.jsonl"
+CALLS = "calls.json"
 REPORT = "report.json"
 
 
@@ -42,6 +44,16 @@ class Artifact:
         """The verification and timing report, as JSON types."""
         report: dict[str, Any] = json.loads(self.members[REPORT])
         return report
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The kernels in the order of execution. Raises ArtifactError where they are not told."""
+        if CALLS not in self.members:
+            raise ArtifactError(
+                f"the artifact of {self.manifest.name} does not tell its kernels apart",
+                hint="it was made by an older Farrier: compile the model again",
+            )
+        return calls.from_json(self.members[CALLS].decode(errors="replace"))
 
     @property
     def library(self) -> bytes:

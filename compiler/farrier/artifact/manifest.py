@@ -35,6 +35,7 @@ class KernelReport:
     source: str
     predicted_us: float
     measured_us: float | None = None
+    operations: int = 0  # arithmetic of one call; a multiply-add counts two
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -74,6 +74,21 @@ def emit_entry(calls: Sequence[KernelCall], inputs: int, outputs: int, name: str
     )
 
 
+def position_of(segment: Segment, inputs: int, outputs: int) -> int:
+    """Which argument of the entry a segment is."""
+    match segment:
+        case Input(number):
+            return number
+        case Output(number):
+            return inputs + number
+        case Params():
+            return inputs + outputs
+        case Workspace():
+            return inputs + outputs + 1
+        case _:
+            assert_never(segment)
+
+
 class _Bases:
     """The pointer to each segment, loaded where the entry begins."""
 
@@ -84,17 +99,7 @@ class _Bases:
         self._loaded: set[int] = set()
 
     def name(self, segment: Segment) -> str:
-        match segment:
-            case Input(number):
-                position = number
-            case Output(number):
-                position = self._inputs + number
-            case Params():
-                position = self._inputs + self._outputs
-            case Workspace():
-                position = self._inputs + self._outputs + 1
-            case _:
-                assert_never(segment)
+        position = position_of(segment, self._inputs, self._outputs)
         if position not in self._loaded:
             self._loaded.add(position)
             self._lines.append(f"  %at{position} = getelementptr ptr, ptr %args, i64 {position}")

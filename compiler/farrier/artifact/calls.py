@@ -1,0 +1,73 @@
+"""The calls of a compiled model: which kernel runs when and on what memory, for the profiler.
+
+The entry point does the same by itself; nothing that runs a model reads this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from farrier.errors import ArtifactError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallArgument:
+    """Where an argument of a kernel lies: `offset` bytes into argument `position` of the entry.
+
+    `nbytes` is what the kernel may read or write of it, 0 for scratch memory of the kernel's own.
+    """
+
+    position: int
+    offset: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call. `function` is a symbol of the library, `task` the key of its kernel in the
+    manifest; `origin` names the ONNX nodes that it computes."""
+
+    function: str
+    task: str
+    origin: str
+    arguments: tuple[CallArgument, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What the call moves at least: each argument once."""
+        return sum(argument.nbytes for argument in self.arguments)
+
+
+def to_json(calls: Iterable[CallRecord]) -> str:
+    """One call a line."""
+    lines = (json.dumps(_flat(call)) for call in calls)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def from_json(text: str) -> tuple[CallRecord, ...]:
+    """Raises ArtifactError where the text is no table of calls."""
+    try:
+        return tuple(
+            CallRecord(
+                function=str(raw["function"]),
+                task=str(raw["task"]),
+                origin=str(raw["origin"]),
+                arguments=tuple(CallArgument(*map(int, one)) for one in raw["arguments"]),
+            )
+            for raw in json.loads(text)
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"the artifact's table of calls is damaged: {error}") from error
+
+
+def _flat(call: CallRecord) -> dict[str, Any]:
+    arguments = [dataclasses.astuple(argument) for argument in call.arguments]
+    return {
+        "function": call.function,
+        "task": call.task,
+        "origin": call.origin,
+        "arguments": arguments,
+    }

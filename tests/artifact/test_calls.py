@@ -1,0 +1,60 @@
+"""The table of calls: written and read, and true to what the entry point does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import farrier
+from bench import models
+from farrier.artifact import calls
+from farrier.artifact.calls import CallArgument, CallRecord
+from farrier.errors import ArtifactError
+from farrier.verify import random_inputs
+from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
+
+RECORDS = (
+    CallRecord("k1", "ab12", 'odd "name"\n', (CallArgument(0, 0, 64), CallArgument(3, 128, 0))),
+    CallRecord("k2", "cd34", "", ()),
+)
+
+
+def test_what_is_written_is_read():
+    assert calls.from_json(calls.to_json(RECORDS)) == RECORDS
+    assert RECORDS[0].nbytes == 64
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"function": "f"}]', '{"a": 1}'])
+def test_a_damaged_table_is_an_error_of_the_artifact(text):
+    with pytest.raises(ArtifactError, match="table of calls"):
+        calls.from_json(text)
+
+
+def test_the_calls_one_by_one_give_what_the_entry_point_gives():
+    artifact = farrier.compile(models.build("mobilenet_v2", size=64), threads=1, verify=False)
+    manifest = artifact.manifest
+    inputs = random_inputs(manifest.inputs)
+    expected = artifact.run(inputs)
+    (spec,) = manifest.outputs
+    (array,) = inputs.values()
+    sizes = [array.nbytes, 4 * int(np.prod(spec.shape))]
+    sizes += [manifest.params_bytes, manifest.workspace_bytes]
+    buffers = [aligned_buffer(size) for size in sizes]
+    buffers[0].view[:] = array.tobytes()
+    assert artifact.params is not None
+    buffers[2].view[:] = artifact.params.cast("B")
+    with Library.from_bytes(artifact.library) as library, Pool(library) as pool:
+        for one in artifact.calls:
+            places = [buffers[a.position].address + a.offset for a in one.arguments]
+            for argument in one.arguments:
+                assert argument.offset + argument.nbytes <= sizes[argument.position]
+            call(library.entry(one.function), pointers(places), pool)
+    given = np.frombuffer(buffers[1].view, np.float32).reshape(spec.shape)
+    np.testing.assert_array_equal(given, expected[spec.name])
+
+
+def test_an_artifact_without_the_table_says_so():
+    artifact = farrier.compile(models.build("mobilenet_v2", size=32), verify=False)
+    del artifact.members["calls.json"]
+    with pytest.raises(ArtifactError, match="compile the model again"):
+        _ = artifact.calls
