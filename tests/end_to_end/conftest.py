@@ -1,0 +1,190 @@
+"""The whole service as users start it, `farrier up`, on free ports and in a home of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier.client import Client
+
+BEAT_S = 3.0  # leases and devices expire so soon here
+
+
+class Up:
+    """`farrier up`; start it, stop it, start it again: the home stays."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("FARRIER_", "REDIS_"))}
+        self.environment = {
+            **clean,
+            "FARRIER_HOME": str(home),
+            "FARRIER_LEASE_S": str(BEAT_S),
+            "FARRIER_DEVICE_EXPIRY_S": str(BEAT_S),
+            "FARRIER_MIN_FREE_BYTES": "1",
+            **settings,
+        }
+        self.url = self.token = ""
+        self.said: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def launch(self, *words: str) -> subprocess.Popen[str]:
+        """Starts the process and waits for nothing."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "farrier.cli", "up", *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        return self.process
+
+    def start(self) -> Up:
+        """Waits until it says that it is up."""
+        process = self.launch("--port", "0", "--broker-port", "0")
+        assert process.stdout is not None
+        self.said = []
+        for line in process.stdout:
+            self.said.append(line)
+            if line.startswith("kept in"):
+                break
+        said = "".join(self.said)
+        assert process.poll() is None, said
+        self.url = re.search(r"up at (\S+)", said)[1]
+        self.token = re.search(r"token: (\S+)", said)[1]
+        return self
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        """Sends the signal; its exit code, and what it said since."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        rest, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, rest
+
+    def client(self) -> Client:
+        return Client(self.url, self.token, ca=self.environment.get("FARRIER_TLS_CERT"))
+
+    def command(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """`farrier WORDS` as its user would run it on this machine."""
+        environment = {**self.environment, "FARRIER_SERVER": self.url}
+        done = subprocess.run(
+            [sys.executable, "-m", "farrier.cli", *map(str, words)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr + done.stdout, done.stderr
+        return done
+
+    def pids(self, words: str) -> list[int]:
+        """The processes of this installation whose command line contains `words`."""
+        mine = f"FARRIER_HOME={self.home}\0".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if words in command and mine in (entry / "environ").read_bytes() + b"\0":
+                    found.append(int(entry.name))
+            except OSError:  # it is gone
+                continue
+        return found
+
+    def clean_up(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.end()
+        for pid in self.pids(""):
+            os.kill(pid, signal.SIGKILL)
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def make_up() -> Iterator[Callable[..., Up]]:
+    """Homes for `farrier up`, with short paths for the sake of the socket in them."""
+    made: list[Up] = []
+
+    def make(**settings: str) -> Up:
+        made.append(Up(Path(tempfile.mkdtemp(prefix="farrier-")), **settings))
+        return made[-1]
+
+    yield make
+    for up in made:
+        up.clean_up()
+        shutil.rmtree(up.home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    """One that runs for all tests of a module."""
+    running = Up(Path(tempfile.mkdtemp(prefix="farrier-"))).start()
+    yield running
+    running.clean_up()
+    shutil.rmtree(running.home, ignore_errors=True)
+
+
+def write_model(path: Path, seed: int = 0) -> Path:
+    """Convolution, bias, Relu, pooling, matrix product: `x` f32[n, 3, 13, 17] → `y` f32[n, 5]."""
+    generator = np.random.default_rng(seed)
+    constants = {
+        name: 0.3 * generator.standard_normal(shape, np.float32)
+        for name, shape in {"w": (19, 3, 3, 3), "b": (19,), "v": (19, 5), "c": (5,)}.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["h"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "v", "c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 13, 17])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "net.onnx")
+
+
+@pytest.fixture
+def eventually() -> Callable[..., object]:
+    """`eventually(look)`: what `look` returns once it is true."""
+
+    def wait(look: Callable[[], object], seconds: float = 30.0) -> object:
+        deadline = time.monotonic() + seconds
+        while not (value := look()):
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.05)
+        return value
+
+    return wait
+
+
+@pytest.fixture
+def tls() -> tuple[Path, Path]:
+    """A self-signed certificate and its key, for the tests alone."""
+    folder = Path(__file__).parents[1] / "rpc_device" / "tls"
+    return folder / "certificate.pem", folder / "key.pem"

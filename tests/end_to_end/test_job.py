@@ -1,0 +1,104 @@
+"""A model's whole way: uploaded, tuned on the local device, verified, fetched, run."""
+
+from __future__ import annotations
+
+import httpx
+import numpy as np
+import onnxruntime
+import pytest
+
+import farrier
+from farrier.errors import (
+    AuthenticationError,
+    CancelledError,
+    InvalidModelError,
+    UnresolvedShapeError,
+)
+from farrier.progress import TasksFound, TrialsMeasured, Verified
+
+SHAPE = (2, 3, 13, 17)
+
+
+def _assert_equals_onnx_runtime(artifact_path, model):
+    x = np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_allclose(farrier.load(artifact_path).run({"x": x})["y"], expected, atol=1e-5)
+
+
+def test_a_tuned_model_is_what_onnx_runtime_computes(up, model, tmp_path):
+    with up.client() as client:
+        job = client.submit(model, shapes={"x": SHAPE}, trials=24)
+        seen = []
+        done = client.wait(job.id, listener=seen.append)
+        path = client.fetch(job.id, tmp_path / "net.farrier")
+        assert client.devices()[0].measured > 0
+    assert done.state == "succeeded"
+    assert {TasksFound, TrialsMeasured, Verified} <= {type(update) for update in seen}
+    (verified,) = [update for update in seen if isinstance(update, Verified)]
+    assert verified.device == "local"
+    assert verified.max_error < 1e-5
+    assert verified.untuned_ms is not None
+    assert farrier.load(path).report["verification"]["reference"].startswith("ONNX Runtime")
+    assert done.report["verification"]["latency_ms"]["median"] > 0
+    _assert_equals_onnx_runtime(path, model)
+
+
+def test_the_command_needs_no_token_on_the_server_s_machine(up, model, tmp_path):
+    submitted = up.command("submit", model, "--shape", "x=2,3,13,17", "--budget", "1s", "--watch")
+    assert submitted.returncode == 0, submitted.stderr
+    job, said = submitted.stdout.split("\n", 1)
+    assert said.strip() == f"{job} succeeded"
+    assert "verified on local" in submitted.stderr
+    listed = up.command("jobs").stdout
+    assert job in listed
+    assert "succeeded" in listed
+    fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
+    assert fetched.stdout.strip() == str(tmp_path / "a.farrier")
+    _assert_equals_onnx_runtime(tmp_path / "a.farrier", model)
+    assert "local" in up.command("devices").stdout
+    assert up.command("devices", "release", "local").stdout.startswith("local ")
+    again = up.command("cancel", job)
+    assert (again.returncode, "succeeded" in again.stderr) == (15, True)
+
+
+def test_a_queued_or_running_job_is_cancelled(up, model):
+    with up.client() as client:
+        job = client.submit(model, shapes={"x": SHAPE}, budget_s=600)
+        assert client.cancel(job.id).state == "cancelled"
+        with pytest.raises(CancelledError):
+            client.wait(job.id)
+    watched = up.command("watch", job.id)
+    assert (watched.returncode, "was cancelled" in watched.stderr) == (14, True)
+    fetched = up.command("fetch", job.id)
+    assert (fetched.returncode, "has no artifact" in fetched.stderr) == (15, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"), [(b"hello", InvalidModelError), (None, UnresolvedShapeError)]
+)
+def test_a_bad_model_fails_its_job_with_the_reason(up, model, data, error):
+    with up.client() as client:
+        job = client.submit(model if data is None else data)
+        with pytest.raises(error):
+            client.wait(job.id)
+        problem = client.job(job.id).error
+    assert problem["code"] == error.code
+    assert problem["status"] == 422
+
+
+def test_a_wrong_token(up, model, monkeypatch):
+    monkeypatch.setitem(up.environment, "FARRIER_TOKEN", "wrong")
+    done = up.command("submit", model)
+    assert (done.returncode, "the token is wrong" in done.stderr) == (
+        AuthenticationError.exit_code,
+        True,
+    )
+    answer = httpx.get(f"{up.url}/v1/jobs", headers={"Authorization": "Bearer wrong"})
+    assert answer.status_code == 401
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_an_unknown_job(up):
+    for verb in ("watch", "fetch", "cancel"):
+        done = up.command(verb, "nothing")
+        assert (done.returncode, "nothing" in done.stderr) == (12, True), verb

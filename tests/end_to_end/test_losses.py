@@ -1,0 +1,65 @@
+"""Processes killed while a job runs: it succeeds all the same, and its artifact is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+import farrier
+from farrier.errors import NoDeviceError, ServiceError
+from farrier.progress import TrialsMeasured
+
+pytestmark = pytest.mark.chaos
+
+SHAPE = (1, 3, 13, 17)
+AGENT, WORKER, JOB = "farrier_device.agent", "farrier.cli worker", "farrier_worker.job"
+
+
+def _kill(up, words):
+    (pid,) = up.pids(words)
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", [AGENT, WORKER, JOB])
+def test_a_killed_process_costs_time_and_nothing_else(make_up, model, tmp_path, victim):
+    up = make_up().start()
+    with up.client() as client:
+        job = client.submit(model, shapes={"x": SHAPE}, trials=80)
+        killed = False
+        for update in client.watch(job.id):
+            if isinstance(update, TrialsMeasured) and not killed:
+                _kill(up, victim)
+                killed = True
+        assert killed
+        job = client.job(job.id)
+        job.raise_for_state()
+        assert job.attempts == (1 if victim == AGENT else 2)
+        artifact = farrier.load(client.fetch(job.id, tmp_path / "net.farrier"))
+    assert artifact.report["verification"]["max_error"] < 1e-5
+    assert up.end()[0] == 0
+
+
+def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
+    up = make_up().start()
+    (agent,) = up.pids(AGENT)
+    os.kill(agent, signal.SIGSTOP)
+    with up.client() as client:
+        eventually(lambda: client.devices()[0].state == "offline")
+        with pytest.raises(NoDeviceError, match="no device for host is connected"):
+            client.submit(model, shapes={"x": SHAPE}, trials=4)
+        submitted = up.command("submit", model, "--shape", "x=1,3,13,17", "--trials", "4")
+        assert (submitted.returncode, "no device" in submitted.stderr) == (13, True)
+        job = client.submit(model, shapes={"x": SHAPE}, trials=4, wait_for_device=True)
+        os.kill(agent, signal.SIGCONT)
+        assert client.wait(job.id).state == "succeeded"
+
+
+def test_a_server_that_is_gone_is_named(make_up, model):
+    up = make_up().start()
+    up.end()
+    done = up.command("submit", model, "--shape", "x=1,3,13,17")
+    assert done.returncode == ServiceError.exit_code
+    assert f"no server answers at {up.url}" in done.stderr
+    assert "farrier up" in done.stderr

@@ -1,0 +1,124 @@
+"""`farrier up` comes, goes and comes back: nothing is lost, nothing is left running."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+
+import pytest
+
+import farrier
+
+SHAPE = (1, 3, 13, 17)
+
+
+def test_everything_is_there_after_a_stop_and_after_a_kill(make_up, model, tmp_path):
+    up = make_up().start()
+    with up.client() as client:
+        job = client.wait(client.submit(model, shapes={"x": SHAPE}, trials=8, name="first").id)
+    token = up.token
+    code, said = up.end(signal.SIGINT)
+    assert (code, said.strip().splitlines()[-1]) == (0, "stopping")
+    assert up.pids("") == []
+
+    up.start()
+    assert up.token == token
+    with up.client() as client:
+        assert client.job(job.id) == job
+        farrier.load(client.fetch(job.id, tmp_path / "one.farrier"))
+        again = client.submit(model, shapes={"x": SHAPE}, trials=8, name="second")
+        report = client.wait(again.id).report
+    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
+
+    up.start()  # its roles died with it; Valkey lived on and is adopted
+    with up.client() as client:
+        assert [job.name for job in client.jobs()] == ["second", "first"]
+        assert client.job(again.id).report == report
+        client.fetch(again.id, tmp_path / "two.farrier")
+    assert up.end(signal.SIGTERM)[0] == 0
+    assert up.pids("") == []
+
+
+def test_a_second_one_in_the_same_home_is_told_so(up):
+    done = up.command("up")
+    assert done.returncode == 15
+    assert f"farrier up runs in {up.home} already (process {up.process.pid})" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--port", "--broker-port"])
+def test_a_taken_port_is_named(make_up, option):
+    up = make_up()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = up.command("up", "--port", "0", "--broker-port", "0", option, port)
+    assert done.returncode == 2
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert option in done.stderr
+    assert up.pids("") == []
+
+
+@pytest.mark.parametrize("after_s", [0.2, 0.6, 1.0])
+def test_ctrl_c_while_it_starts(make_up, after_s):
+    up = make_up()
+    up.launch("--port", "0", "--broker-port", "0")
+    time.sleep(after_s)
+    code, said = up.end(signal.SIGINT)
+    assert code in (0, 130, -signal.SIGINT)  # the last where Python itself was still starting
+    assert "error" not in said
+    assert up.pids("") == []
+
+
+def test_with_tls(make_up, model, tmp_path, tls):
+    certificate, key = tls
+    up = make_up(
+        FARRIER_TLS_CERT=str(certificate),
+        FARRIER_TLS_KEY=str(key),
+        FARRIER_API_HOST="0.0.0.0",
+        FARRIER_BROKER_HOST="0.0.0.0",
+    ).start()
+    assert up.url.startswith("https://127.0.0.1:")
+    with up.client() as client:
+        client.wait(client.submit(model, shapes={"x": SHAPE}, trials=4).id)
+    assert up.end()[0] == 0
+
+
+def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
+    """As on machines of their own, but for the home."""
+    import subprocess
+    import sys
+
+    up = make_up()
+    ports = {}
+    for name in ("FARRIER_API_PORT", "FARRIER_BROKER_PORT"):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            ports[name] = str(free.getsockname()[1])
+    up.url = f"http://127.0.0.1:{ports['FARRIER_API_PORT']}"
+    roles = []
+
+    def start(*words: str) -> None:
+        command = [sys.executable, "-m", "farrier.cli", *words]
+        with (tmp_path / f"{words[0]}.log").open("w") as log:
+            roles.append(
+                subprocess.Popen(command, env={**up.environment, **ports}, stdout=log, stderr=log)
+            )
+
+    try:
+        start("serve")
+        eventually(lambda: up.command("jobs").returncode == 0)
+        start("broker")
+        eventually(lambda: (up.home / "device.token").exists())
+        start("worker")
+        broker = f"127.0.0.1:{ports['FARRIER_BROKER_PORT']}"
+        token = str(up.home / "device.token")
+        state = str(tmp_path / "device")
+        start("device", "--broker", broker, "--token-file", token, "--state", state, "--name", "x")
+        eventually(lambda: " idle " in up.command("devices").stdout)
+        done = up.command("submit", model, "--shape", "x=1,3,13,17", "--trials", "4", "--watch")
+        assert done.returncode == 0, done.stderr
+        assert "verified on x:" in done.stderr
+    finally:
+        for role in reversed(roles):
+            role.send_signal(signal.SIGINT)
+            assert role.wait(30) == 0
+    assert up.pids("") == []
