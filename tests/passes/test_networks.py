@@ -95,10 +95,10 @@ def test_a_residual_network():
     assert_same_results(graph, result, tolerance=1e-4)
     assert [node.regions[0].name if node.regions else node.op for node in result.nodes] == [
         "conv_relu",
-        "conv_relu",
-        "conv_add_relu",
-        "conv_relu",
-        "conv_add_relu",
+        "winogradconv_relu",
+        "winogradconv_add_relu",
+        "winogradconv_relu",
+        "winogradconv_add_relu",
         "globalaveragepool",
         "Reshape",
         "matmul_add",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -42,7 +43,9 @@ from farrier.ops.operator import (
     required,
 )
 from farrier.ops.scalar import Scalar, scalar, where
-from farrier.ops.window import Window, read, window_of
+from farrier.ops.window import Window, padded, read, window_of
+
+Term = TypeVar("Term", Scalar, Array)  # the transforms are of values or of expressions
 
 TAPS = 3
 # The squares of the points by the tile. These, and not integers, keep tile 4 as exact as above.
@@ -60,23 +63,24 @@ def tile_of(attrs: Attrs) -> int:
 # The three transforms along one axis ------------------------------------------------------------
 
 
-def input_sums(tile: int, d: Sequence[Scalar]) -> list[Scalar]:
+def input_sums(tile: int, d: Sequence[Term]) -> list[Term]:
     """B^T d: tile + 2 inputs to the factors at the points 0, p, -p, …, infinity."""
     squares = _SQUARES[tile]
     whole = _polynomial(squares)
-    sums = [_combine(whole, d[0::2])]
+    sums: list[Term] = [_combine(whole, d[0::2])]
     for square in squares:
         rest = _polynomial([other for other in squares if other != square])
         even, odd = _combine(rest, d[2::2]), _combine(rest, d[1::2])
         sums += _pair(even, odd, math.sqrt(square))
-    return [*sums, _combine(whole, d[1::2])]
+    sums.append(_combine(whole, d[1::2]))
+    return sums
 
 
-def output_sums(tile: int, m: Sequence[Scalar]) -> list[Scalar]:
+def output_sums(tile: int, m: Sequence[Term]) -> list[Term]:
     """A^T m: products at the points to `tile` outputs."""
     pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
     even, odd = [a + b for a, b in pairs], [a - b for a, b in pairs]
-    sums = []
+    sums: list[Term] = []
     for power in range(tile):
         parts = odd if power % 2 else even
         coefficients = [math.pow(square, power / 2) for square in _SQUARES[tile]]
@@ -106,11 +110,11 @@ def _polynomial(roots: Sequence[float]) -> list[float]:
     return [float(c) for c in np.polynomial.polynomial.polyfromroots(roots)] if roots else [1.0]
 
 
-def _combine(coefficients: Sequence[float], values: Sequence[Scalar]) -> Scalar:
+def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
     """The sum of coefficient times value over as many values as there are coefficients, highest
     first: without a multiplication where the coefficient is 1 or -1."""
     pairs = list(zip(coefficients, values, strict=False))
-    result: Scalar | None = None
+    result: Term | None = None
     for coefficient, value in sorted(pairs, key=lambda pair: pair[0] != 1.0):
         if result is None:
             result = value if coefficient == 1.0 else value * coefficient
@@ -122,7 +126,7 @@ def _combine(coefficients: Sequence[float], values: Sequence[Scalar]) -> Scalar:
     return result
 
 
-def _pair(even: Scalar, odd: Scalar, point: float) -> list[Scalar]:
+def _pair(even: Term, odd: Term, point: float) -> list[Term]:
     """The polynomial of these halves at a point and at its negative."""
     if point == 1.0:
         return [even + odd, even - odd]
@@ -146,13 +150,6 @@ def transformed(w: Array, tile: int) -> Array:
     g = weight_matrix(tile)
     u = np.einsum("ik,ockl,jl->ijoc", g, w.astype(np.float64), g, optimize=True)
     return np.ascontiguousarray(u, w.dtype)
-
-
-def windows(u: Array, tile: int) -> Array:
-    """The inverse of `transformed`, up to rounding."""
-    back = np.linalg.pinv(weight_matrix(tile))
-    w = np.einsum("ki,ijoc,lj->ockl", back, u.astype(np.float64), back, optimize=True)
-    return np.ascontiguousarray(w, u.dtype)
 
 
 def _infer_weights(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -190,11 +187,28 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """The convolution with the windows that the transformed weights stand for."""
+    """The same sums in f64."""
     x, u, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
-    window = _window(attrs, x.shape[2:])
-    (operator,) = conv.OPERATORS
-    return operator.reference([x, windows(u, tile_of(attrs)), bias], window.attributes())
+    tile, window = tile_of(attrs), _window(attrs, x.shape[2:])
+    extents = window.outputs(x.shape[2:])
+    counts = [-(-extent // tile) for extent in extents]
+    d = _tiles(padded(x, window, tuple(count * tile for count in counts), 0), tile, counts)
+    for axis in (0, 1):
+        d = np.stack(input_sums(tile, list(np.moveaxis(d, axis, 0))), axis)
+    y = np.einsum("ijoc,ijncyx->ijnoyx", u.astype(np.float64), d, optimize=True)
+    for axis in (0, 1):
+        y = np.stack(output_sums(tile, list(np.moveaxis(y, axis, 0))), axis)
+    whole = y.transpose(2, 3, 4, 0, 5, 1).reshape(len(x), u.shape[2], *(c * tile for c in counts))
+    y = whole[:, :, : extents[0], : extents[1]]
+    return ((y if bias is None else y + bias.reshape(-1, 1, 1)).astype(x.dtype),)
+
+
+def _tiles(x: Array, tile: int, counts: Sequence[int]) -> Array:
+    """The overlapping tiles of a padded image, in f64: [i, j, n, ic, ty, tx]."""
+    points, (*_, down, right) = tile + TAPS - 1, x.strides
+    shape = (points, points, *x.shape[:2], *counts)
+    strides = (down, right, *x.strides[:2], tile * down, tile * right)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False).astype(np.float64)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:

@@ -38,6 +38,8 @@ def _describe(node: Node) -> str:
     match node.op:
         case "Conv" | "ConvTranspose":
             return _convolution(node)
+        case "WinogradConv":
+            return f"winograd{node.attr('tile')}_{_shape(node, 0)[1]}_{_output(node)}"
         case "MaxPool" | "AveragePool":
             x = _shape(node, 0)
             window = window_of(dict(node.attrs), x[2:], None)

@@ -6,7 +6,7 @@ import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, TensorType
-from farrier.passes.layouts import Form, form_of, halo_read, is_image
+from farrier.passes.layouts import CONVOLUTIONS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
 from farrier.target import Target
 
@@ -133,7 +133,7 @@ class _Assignment:
             return written
         if form is Form.PLAIN:
             return self._copy(value, False) if is_blocked else written
-        if node.op in ("Conv", "ConvTranspose") and position > 0:
+        if node.op in CONVOLUTIONS and position > 0:
             return self._copy(value, False) if is_blocked else written
         # Only what has the output's points is worth blocking: gates, masks and scalars broadcast.
         wants = is_image(value) and _covers(value, node)
@@ -160,8 +160,8 @@ class _Assignment:
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
         shape, channels = value.type.static_shape, y.type.static_shape[1]
-        is_bias = node.op in ("Conv", "ConvTranspose") and position == 2
-        if node.op in ("Conv", "ConvTranspose") and not is_bias:
+        is_bias = node.op in CONVOLUTIONS and position == 2
+        if node.op in CONVOLUTIONS and not is_bias:
             return value  # the kernel's schedule packs the weights
         axis = 0 if is_bias else len(shape) - 3
         if axis < 0 or shape[axis] != channels or value.type.dtype is not DType.F32:
@@ -182,7 +182,7 @@ class _Assignment:
 def _covers(value: Value, node: Node) -> bool:
     """Whether an operand has the channels and points of what the node computes from, so that it is
     read along with them and not broadcast."""
-    if node.op in ("Conv", "ConvTranspose", "Concat"):
+    if node.op in CONVOLUTIONS or node.op == "Concat":
         return True
     x, y = node.inputs[0], node.outputs[0]
     reference = y if y.type.rank == 4 and len(node.inputs) > 1 else x

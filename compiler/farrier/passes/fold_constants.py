@@ -34,14 +34,15 @@ def fold_constants(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        if _is_foldable(node, rewriter):
+        if is_foldable(node, rewriter):
             _fold(node, rewriter)
         else:
             rewriter.emit(node)
     return rewriter.finish()
 
 
-def _is_foldable(node: Node, rewriter: Rewriter) -> bool:
+def is_foldable(node: Node, rewriter: Rewriter) -> bool:
+    """Whether this pass computes `node`."""
     if node.regions or not all(v.type.is_static for v in node.outputs):
         return False
     if any(v is not None and rewriter.data(v) is None for v in node.inputs):

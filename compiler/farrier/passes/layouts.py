@@ -14,6 +14,7 @@ from farrier.ops.window import Window, window_of
 # Whether a value lies in blocks of channels already, and the content of constants.
 IsBlocked = Callable[[Value], bool]
 
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "WinogradConv"))
 # Windows that slide over each channel by itself, and other operators that keep channels apart.
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
 
@@ -51,7 +52,7 @@ def form_of(
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return Form.PLAIN
-    if node.op in ("Conv", "ConvTranspose"):
+    if node.op in CONVOLUTIONS:
         return _convolution(node, x, is_blocked(x), lanes)
     if lookup(node.op).kind is Kind.ELEMENTWISE:
         return _elementwise(node, is_blocked)
@@ -171,7 +172,7 @@ def halo_read(node: Node) -> int:
     attrs, spatial = dict(node.attrs), x.type.static_shape[2:]
     if node.op == "Conv" and node.inputs[1] is not None:
         window = window_of(attrs, spatial, node.inputs[1].type.static_shape[2:])
-    elif node.op == "AveragePool":
+    elif node.op in ("AveragePool", "WinogradConv"):
         window = window_of(attrs, spatial, None)
     else:
         return 0

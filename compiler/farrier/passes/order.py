@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from farrier.ir.graph import Graph
 from farrier.passes.assign_layouts import assign_layouts
+from farrier.passes.choose_algorithms import choose_algorithms
 from farrier.passes.concatenate_in_place import concatenate_in_place
 from farrier.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
@@ -26,6 +27,8 @@ ORDER: tuple[str, ...] = (
     "eliminate-common-subexpressions",
     "fold-batch-norm",
     "eliminate-dead-code",
+    "choose-algorithms",
+    "fold-constants",
     "assign-layouts",
     "eliminate-dead-code",
     "transpose-in-place",
@@ -40,6 +43,7 @@ def _for_any_target(function: Callable[[Graph], Graph]) -> Pass:
 
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
+    "choose-algorithms": choose_algorithms,
     "concatenate-in-place": _for_any_target(concatenate_in_place),
     "eliminate-common-subexpressions": _for_any_target(eliminate_common_subexpressions),
     "eliminate-dead-code": _for_any_target(eliminate_dead_code),
