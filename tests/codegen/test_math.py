@@ -77,7 +77,7 @@ FUNCTIONS = [
     (UnaryOp.EXP, np.exp, -110.0, 95.0, 1.2e-7),
     (UnaryOp.LOG, np.log, 0.0, 20.0, 2e-7),
     (UnaryOp.TANH, np.tanh, -12.0, 12.0, 2.5e-7),
-    (UnaryOp.ERF, erf, -6.0, 6.0, 2.5e-7),
+    (UnaryOp.ERF, erf, -6.0, 6.0, 3.2e-7),
     (UnaryOp.SIN, np.sin, -100.0, 100.0, 1.2e-7),
     (UnaryOp.COS, np.cos, -100.0, 100.0, 1.2e-7),
     (UnaryOp.SQRT, np.sqrt, 0.0, 100.0, 1e-7),

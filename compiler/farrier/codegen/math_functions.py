@@ -3,8 +3,9 @@
 Each reduces its argument to a short interval, where a polynomial is good to the last bits, and
 puts the result together again; see J.-M. Muller, "Elementary Functions" (chapters 10 and 11).
 Polynomials with literal coefficients are Chebyshev interpolants of the function named beside them,
-computed in f64; the others are Taylor series. Largest errors (tests/codegen/test_math.py):
-exp 1e-7, log 2e-7, tanh 2e-7, erf 2e-7 in f32; 1e-13 in f64, trigonometry below 1e6 radians.
+quotients minimax fits, computed in f64; the others are Taylor series. Largest errors
+(tests/codegen/test_math.py): exp 1e-7, log 2e-7, tanh 2e-7, erf 3e-7 in f32; 1e-13 in f64,
+trigonometry below 1e6 radians.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _LOG = (0.3333333118003176, -0.24999996957953924, 0.2000071574878935, -0.1666780
 # (tanh(x) - x) / x^3 in x^2 <= 0.4
 _TANH = (-0.33333333149373706, 0.1333330014615991, -0.05395846162426815,
          0.02176250289236752, -0.008323187026469735, 0.00226950165917333)  # fmt: skip
-# erf(x) / x in x^2 <= 0.85, and log(erfc(x)) on 0.9 <= x <= 4
-_ERF = (1.1283791666726832, -0.3761263402339608, 0.11283699351169273, -0.026859588116893388,
-        0.005201456328095679, -0.0008147081133414572, 8.387074613452634e-05)  # fmt: skip
-_LOG_ERFC = (0.00031853967007755557, -1.1302310552550128, -0.6318239180502915,
-             -0.1100871665485616, 0.026427637184067064, -0.004762625843368538,
-             0.0005975857725643834, -4.616385890353257e-05, 1.6430636698115044e-06)  # fmt: skip
+# erf(x) / x in x^2, as a quotient, on |x| <= 3.925, where erf(x) is 1 in f32
+_ERF_OVER = (1.1283791459752892, 0.190576814975049, 0.052767091365321345,
+             0.0037718408339770253, 0.00028483040998693163, 2.0461875538986313e-06)  # fmt: skip
+_ERF_UNDER = (1.0, 0.502227038119125, 0.11417575150974889, 0.014981765072023638,
+              0.001163691764736051, 3.8048766237636246e-05)  # fmt: skip
+_ERF_END = 3.925
 # log(erfc(x)) in (x - 3.5) / 2.5 on 1 <= x <= 6
 _LOG_ERFC_F64 = (
     -14.112437402148169, -18.165248970912632, -6.042206592141246, -0.08165090975349637,
@@ -233,22 +234,21 @@ def _tanh(c: _Code, x: str) -> str:
 
 
 def _erf(c: _Code, x: str) -> str:
-    """An odd polynomial near zero, 1 - exp(log(erfc(|x|))) elsewhere."""
+    """A quotient of polynomials in f32; in f64 an odd polynomial near zero and
+    1 - exp(log(erfc(|x|))) elsewhere."""
     size = c.intrinsic("fabs", x)
-    square = c.mul(x, x)
-    end = 6.0 if c.double else 4.0
+    end = 6.0 if c.double else _ERF_END
     bounded = c.select(c.less(end, size), end, size)  # a NaN stays
-    if c.double:
-        near = c.mul(size, c.polynomial(square, _ERF_F64))
-        is_near = c.less(size, 1.0)
-        scaled = c.mul(c.sub(bounded, 3.5), 0.4)
-        exponent = c.polynomial(scaled, _LOG_ERFC_F64)
-    else:
-        near = c.mul(size, c.polynomial(square, _ERF))
-        is_near = c.less(size, 0.92)
-        exponent = c.polynomial(bounded, _LOG_ERFC)
+    if not c.double:
+        square = c.mul(bounded, bounded)
+        over = c.mul(bounded, c.polynomial(square, _ERF_OVER))
+        quotient = c.div(over, c.polynomial(square, _ERF_UNDER))
+        # Its last rounding may exceed one.
+        return c.intrinsic("copysign", c.select(c.less(1.0, quotient), 1.0, quotient), x)
+    near = c.mul(size, c.polynomial(c.mul(x, x), _ERF_F64))
+    exponent = c.polynomial(c.mul(c.sub(bounded, 3.5), 0.4), _LOG_ERFC_F64)
     far = c.sub(1.0, _exp(c, exponent))
-    return c.intrinsic("copysign", c.select(is_near, near, far), x)
+    return c.intrinsic("copysign", c.select(c.less(size, 1.0), near, far), x)
 
 
 def _sine(quadrant: int) -> Callable[[_Code, str], str]:
