@@ -18,6 +18,25 @@ def residual(channels, size, **options):
     )
 
 
+def transposed(ic, size, oc, stride, **options):
+    """A transposed convolution whose taps do not overlap."""
+    x = tensor("x", 1, ic, size, size, layout=nchwc())
+    weights = (tensor("w", ic, oc, stride, stride), tensor("b", oc))
+    square = (stride, stride)
+    return Region(x).then(
+        "ConvTranspose",
+        *weights,
+        shape=(1, oc, size * stride, size * stride),
+        kernel_shape=square,
+        strides=square,
+        dilations=(1, 1),
+        pads=(0,) * 4,
+        output_padding=(0, 0),
+        group=1,
+        **options,
+    )
+
+
 CONTRACTIONS = {
     "conv 3x3, bias, relu": conv(8, 7, 12, 3, pad=1).then("Relu"),
     "conv that is the output, with a halo": conv(8, 7, 12, 3, pad=1, bias=False, out_pad=1),
@@ -32,6 +51,9 @@ CONTRACTIONS = {
     "conv with a residual": residual(8, 5).then("Relu"),
     "conv of a batch": conv(8, 4, 8, 3, pad=1, n=2),
     "conv of one point": conv(8, 3, 8, 3),
+    "transposed conv of taps apart": transposed(6, 5, 10, 2).then("Relu"),
+    "transposed conv by threes, with a halo": transposed(8, 3, 4, 3, layout=nchwc(1)),
+    "conv to a single channel": conv(8, 5, 1, 1),
     "matmul": matmul(5, 6, 11),
     "matmul of primes": matmul(13, 7, 17).then("Add", tensor("b", 17)),
     "matmul with gelu": matmul(7, 8, 13).then("Add", tensor("b", 13)).then("Gelu"),

@@ -64,6 +64,8 @@ def form_of(
         return Form.BLOCKED
     if node.op.startswith("Global"):
         return Form.BLOCKED_INPUT
+    if node.op == "DepthToSpace" and 2 * node.outputs[0].type.static_shape[1] < lanes:
+        return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
         axes = ints(node.inputs[1]) if len(node.inputs) > 1 else None
         spatial = axes is not None and {axis % 4 for axis in axes} <= {2, 3}

@@ -14,6 +14,7 @@ from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_batch_norm import fold_batch_norm
 from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
+from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.simplify import simplify
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.target import Target
@@ -26,6 +27,7 @@ ORDER: tuple[str, ...] = (
     "simplify",
     "eliminate-common-subexpressions",
     "fold-batch-norm",
+    "recast-convolutions",
     "eliminate-dead-code",
     "choose-algorithms",
     "fold-constants",
@@ -50,6 +52,7 @@ PASSES: Mapping[str, Pass] = {
     "fold-batch-norm": _for_any_target(fold_batch_norm),
     "fold-constants": _for_any_target(fold_constants),
     "fuse": _for_any_target(fuse),
+    "recast-convolutions": _for_any_target(recast_convolutions),
     "simplify": _for_any_target(simplify),
     "transpose-in-place": _for_any_target(transpose_in_place),
 }

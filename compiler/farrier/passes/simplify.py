@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.ir.graph import Graph, Node, Value
-from farrier.passes.rewriting import Rewriter
+from farrier.ir.graph import Graph
 from farrier.passes.rules.arithmetic import (
     drop_neutral_element,
     expand_small_power,
@@ -22,7 +21,7 @@ from farrier.passes.rules.layer_norm import (
     recover_layer_norm,
 )
 from farrier.passes.rules.rows import merge_rows, sink_row_reshape
-from farrier.passes.rules.rule import Rule
+from farrier.passes.rules.rule import Rule, apply_rules
 from farrier.passes.rules.shapes import drop_idle, merge_transposes, view_as_reshape
 
 _RULES: tuple[Rule, ...] = (
@@ -66,21 +65,4 @@ def simplify(graph: Graph) -> Graph:
             y: f32[2, 3] = Mul(x, half_inverse)
             return y
     """
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        _simplify(rewriter.resolve_inputs(node), rewriter)
-    return rewriter.finish()
-
-
-def _simplify(node: Node, rewriter: Rewriter) -> None:
-    """Emits what `node` comes down to; each rule brings it nearer to its final form."""
-    for rule in _RULES:
-        replacement = rule(node, rewriter)
-        if isinstance(replacement, Value):
-            rewriter.replace(node.outputs[0], replacement)
-            return
-        if replacement is not None:
-            for part in replacement:
-                _simplify(rewriter.resolve_inputs(part), rewriter)
-            return
-    rewriter.emit(node)
+    return apply_rules(graph, _RULES)

@@ -18,6 +18,7 @@ from farrier.ir.expr import Axis, Binary, BinaryOp, Expr, Load, Reduce, ReduceOp
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
+from farrier.space.interleave import INTERLEAVED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,9 +165,12 @@ def group_size(load: Load, lane: str) -> int:
 
 
 def is_elementwise(stage: Stage, program: Program) -> bool:
-    """Whether a stage reads each earlier stage at its own point only."""
+    """Whether a stage reads each earlier stage at its own point only; a point of several turns is
+    one that was taken apart."""
     if isinstance(stage.body, Reduce):
         return False
+    if stage.buffer.name == INTERLEAVED:
+        return True
     made = {s.buffer.name for s in program.stages}
     shape = tuple(axis.extent for axis in stage.axes)
     return all(

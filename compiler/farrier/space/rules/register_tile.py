@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.blocks import coverage
 from farrier.ir.expr import Const, Load, Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
@@ -31,13 +32,13 @@ from farrier.schedule import Schedule
 from farrier.space import microkernel
 from farrier.space.contraction import (
     Contraction,
-    extent_of,
     find_contraction,
     group_size,
     innermost_axis,
     volume,
 )
 from farrier.space.epilogue import inline_once, keep_values, operations
+from farrier.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
 from farrier.space.machine import Machine
 from farrier.space.nests import join, loop_extents
 from farrier.space.operands import (
@@ -71,11 +72,15 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
 def _kernel(program: Program, machine: Machine) -> _Kernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     found = find_contraction(program)
-    if found is None or 2 * extent_of(found.stage, found.lane) < machine.lanes:
+    if found is None or 2 * _lane_extent(found) < machine.lanes:
         return None
     group = 0 if found.depthwise else group_size(found.point_load, found.lane)
     if group % machine.lanes:
         return None
+    turns = () if found.depthwise else find_turns(found.stage)
+    if turns:
+        program = take_apart(accumulate(program), found.stage, turns)
+        found = _again(program)
     packs = not _is_direct(found)
     if packs and not _is_permuted(found.lane_load):
         return None
@@ -85,7 +90,7 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         if wanted:
             program = rewrite(program, _again(program))
     made = _again(program)
-    return _Kernel(program, made, machine, group, hoisted, packs)
+    return _Kernel(program, made, machine, turns, group, hoisted, packs)
 
 
 def _again(program: Program) -> Contraction:
@@ -101,6 +106,7 @@ class _Kernel:
     program: Program
     contraction: Contraction
     machine: Machine
+    turns: tuple[Turns, ...]  # axes of the output whose parts are axes of the contraction
     group: int  # neighbours on the lane axis that read the same points; 0: all do
     hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
     packs: bool  # the lane operand is a stage of its own, computed for each panel
@@ -268,11 +274,7 @@ class _Kernel:
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
         found = self.contraction
-        prefix = found.output.buffer.name
-        loops = {
-            inner.name: f"{prefix}_{outer.name}"
-            for inner, outer in zip(found.stage.axes, found.output.axes, strict=True)
-        }
+        loops = self._output_loops(schedule)
         rows, columns = self.tiled
         width = self.machine.lanes
         schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
@@ -294,6 +296,25 @@ class _Kernel:
         for loop in ("vector", *inner):
             schedule.unroll(loop)
         return outer
+
+    def _output_loops(self, schedule: Schedule) -> dict[str, str]:
+        """The loop over the output for each spatial axis of the contraction."""
+        found = self.contraction
+        prefix = found.output.buffer.name
+        whole = self.program.stage(INTERLEAVED) if self.turns else found.stage
+        loops = {
+            inner.name: f"{prefix}_{outer.name}"
+            for inner, outer in zip(whole.axes, found.output.axes, strict=True)
+        }
+        for turn in self.turns:
+            loops[turn.step], loops[turn.tap] = schedule.split(loops[turn.axis], turn.stride)
+        return {axis.name: loops[axis.name] for axis in found.stage.axes}
+
+
+def _lane_extent(found: Contraction) -> int:
+    """The extent of the lane axis, blocks of the layout counted as whole."""
+    axis = innermost_axis(found.stage)
+    return coverage(found.stage.buffer, axis)
 
 
 def _is_constant(load: Load) -> bool:

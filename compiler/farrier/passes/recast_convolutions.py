@@ -1,0 +1,47 @@
+"""Gives convolutions of unusual form the form that schedules know best."""
+
+from __future__ import annotations
+
+from farrier.ir.graph import Graph
+from farrier.passes.rules.points import (
+    grouped_point_convolution_as_matmul,
+    sink_point_reshape,
+    transposed_convolution_of_few_channels,
+)
+from farrier.passes.rules.rule import Rule, apply_rules
+
+_RULES: tuple[Rule, ...] = (
+    transposed_convolution_of_few_channels,
+    grouped_point_convolution_as_matmul,
+    sink_point_reshape,
+)
+
+
+def recast_convolutions(graph: Graph) -> Graph:
+    """Convolutions that see one point at a time become matrix products or 1×1 convolutions whose
+    vectors are full. It comes after fold-batch-norm, which looks for convolutions.
+
+    before:
+        @graph
+        def g(x: f32[1, 4, 3, 3]):
+            w: f32[4, 2, 1, 1] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            c: f32[1, 4, 3, 3] = Conv(x, w, group=2)
+            y: f32[1, 4, 3, 3] = Relu(c)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[1, 4, 3, 3]):
+            w: f32[4, 2, 1, 1] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            w_1: f32[1, 2, 2, 2] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            c_columns_shape: i64[4] = constant([1, 2, 2, 9])
+            c_shape: i64[4] = constant([1, 4, 3, 3])
+            y_shape: i64[4] = constant([1, 4, 3, 3])
+            c_columns: f32[1, 2, 2, 9] = Reshape(x, c_columns_shape)
+            c_product: f32[1, 2, 2, 9] = MatMul(w_1, c_columns)
+            c: f32[1, 4, 3, 3] = Reshape(c_product, c_shape)
+            y_columns: f32[1, 2, 2, 9] = Relu(c_product)
+            y: f32[1, 4, 3, 3] = Reshape(y_columns, y_shape)
+            return y
+    """
+    return apply_rules(graph, _RULES)

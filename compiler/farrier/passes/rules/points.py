@@ -1,0 +1,131 @@
+"""Convolutions that see one point at a time, as the products that they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value, attributes
+from farrier.ir.types import TensorType
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.rules.rule import Replacement
+from farrier.passes.rules.shapes import reshape
+
+_FEW = 8  # channels, too few to make a vector of
+_WHOLE = 16  # channels of a group in multiples of which the group is whole vectors
+_POINTWISE = attributes(
+    dilations=(1, 1), group=1, kernel_shape=(1, 1), pads=(0, 0, 0, 0), strides=(1, 1)
+)
+
+
+def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """A ConvTranspose to a few channels whose taps do not overlap → a 1×1 convolution, its channels
+    the taps, whose points are then put side by side."""
+    if node.op != "ConvTranspose" or node.inputs[1] is None or node.attr("group", 1) != 1:
+        return None
+    x, w, *rest = node.inputs
+    y, weights = node.outputs[0], rewriter.data(w)
+    bias = rewriter.data(rest[0]) if rest and rest[0] is not None else None
+    if x is None or w is None or weights is None or (rest and rest[0] is not None and bias is None):
+        return None
+    if x.type.rank != 4 or weights.shape[1] >= _FEW or weights.shape[2] != weights.shape[3]:
+        return None
+    (batch, channels, *points), size = x.type.static_shape, weights.shape[2]
+    apart = tuple(node.attr("strides", (1, 1))) == (size, size) and size > 1
+    dense = tuple(node.attr("dilations", (1, 1))) == (1, 1)
+    whole = y.type.static_shape[2:] == tuple(size * extent for extent in points)
+    if not (apart and dense and whole) or any(node.attr("pads", (0,) * 4)):
+        return None
+    taps = np.ascontiguousarray(weights.reshape(channels, -1).T)[:, :, None, None]
+    operands = [x, rewriter.constant(taps, w.name)]
+    if bias is not None and rest[0] is not None:
+        operands.append(rewriter.constant(np.repeat(bias, size * size), rest[0].name))
+    type = TensorType(y.type.dtype, (batch, len(taps), *points))
+    side_by_side = Value(rewriter.fresh(f"{y.name}_taps"), type)
+    place = attributes(blocksize=size, mode="CRD")
+    return (
+        Node("Conv", tuple(operands), (side_by_side,), _POINTWISE, origin=node.origin),
+        Node("DepthToSpace", (side_by_side,), (y,), place, origin=node.origin),
+    )
+
+
+def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """A 1×1 convolution in groups that are no whole vectors of channels → a matrix product a group,
+    whose vectors lie along the points."""
+    if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    x, w, *rest = node.inputs
+    group, y, weights = int(node.attr("group", 1)), node.outputs[0], rewriter.data(w)
+    if x is None or w is None or weights is None or group == 1 or x.type.rank != 4:
+        return None
+    bias = rewriter.data(rest[0]) if rest and rest[0] is not None else None
+    if weights.shape[2:] != (1, 1) or (rest and rest[0] is not None and bias is None):
+        return None
+    if x.type.static_shape[2:] != y.type.static_shape[2:]:
+        return None
+    batch, points = y.type.static_shape[0], math.prod(y.type.static_shape[2:])
+    outputs, inputs = weights.shape[0] // group, weights.shape[1]
+    if min(outputs, inputs) < 2 or (outputs % _WHOLE == 0 and inputs % _WHOLE == 0):
+        return None
+
+    def value(hint: str, *shape: int) -> Value:
+        return Value(rewriter.fresh(f"{y.name}_{hint}"), TensorType(y.type.dtype, shape))
+
+    columns = value("columns", batch, group, inputs, points)
+    product = value("product", batch, group, outputs, points)
+    matrix = rewriter.constant(weights.reshape(1, group, outputs, inputs), w.name)
+    nodes = [
+        reshape(x, columns, rewriter, node.origin),
+        Node("MatMul", (matrix, columns), (product,), origin=node.origin),
+    ]
+    if bias is not None and rest[0] is not None:
+        shifted = value("shifted", batch, group, outputs, points)
+        offsets = rewriter.constant(bias.reshape(1, group, outputs, 1), rest[0].name)
+        nodes.append(Node("Add", (product, offsets), (shifted,), origin=node.origin))
+        product = shifted
+    return (*nodes, reshape(product, y, rewriter, node.origin))
+
+
+def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators with operands
+    of the shape of the result or scalars: they stay in the kernel of the product."""
+    if len(node.outputs) != 1 or lookup(node.op).kind is not Kind.ELEMENTWISE:
+        return None
+    y = node.outputs[0]
+    products = [_product(value, y, rewriter) for value in node.inputs]
+    shape = next((value.type.static_shape for value in products if value is not None), None)
+    if shape is None:
+        return None
+    nodes: list[Node] = []
+    inputs: list[Value | None] = []
+    for value, product in zip(node.inputs, products, strict=True):
+        if product is not None or value is None or math.prod(value.type.static_shape) == 1:
+            inputs.append(product or value)
+            continue
+        if value.type.shape != y.type.shape or rewriter.data(value) is not None:
+            return None
+        name = rewriter.fresh(f"{value.name}_columns")
+        columns = Value(name, TensorType(value.type.dtype, shape))
+        inputs.append(columns)
+        nodes.append(reshape(value, columns, rewriter, node.origin))
+    result = Value(rewriter.fresh(f"{y.name}_columns"), TensorType(y.type.dtype, shape))
+    moved = dataclasses.replace(node, inputs=tuple(inputs), outputs=(result,))
+    return (*nodes, moved, reshape(result, y, rewriter, node.origin))
+
+
+def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
+    """What `value`, of the shape of `y`, is a view of, where that is a product for each group or
+    elementwise of one."""
+    view = rewriter.producer(value)
+    if value is None or view is None or view.op != "Reshape" or value.type.shape != y.type.shape:
+        return None
+    source = view.inputs[0]
+    node = rewriter.producer(source)
+    while node is not None and lookup(node.op).kind is Kind.ELEMENTWISE:
+        node = rewriter.producer(node.inputs[0])
+    if node is None or node.op != "MatMul" or source is None or value.type.rank != 4:
+        return None
+    return source if source.type.rank == 4 else None
