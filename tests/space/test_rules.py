@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from space_programs import TARGET, Region, check, conv, matmul, nchwc, permuted, tensor
 
+from farrier.ir.loop import For, LoopKind
+from farrier.ir.walk import walk
 from farrier.schedule import Trace, replay
 from farrier.space.rules import fallback, for_program, register_tile, rows
 
@@ -217,3 +219,20 @@ def test_rules_decline_what_they_do_not_know():
 def test_one_thread_gets_no_parallel_knob():
     space = for_program(REDUCTIONS["plain convolution"].program, TARGET, 1)
     assert {knob.name: knob.values for knob in space.knobs}["parallel"] == (0,)
+
+
+@pytest.mark.parametrize("channels", [8, 10])
+def test_a_global_pool_of_blocks_runs_along_channels(channels):
+    x = tensor("x", 1, channels, 5, 3, layout=nchwc())
+    pool = Region(x).then("GlobalAveragePool", shape=(1, channels, 1, 1), layout=None)
+    space = rows.space(pool.program, TARGET, 2)
+    check(pool, space, space.default())
+    kinds = {loop.kind for loop in walk(space.build(space.default())) if isinstance(loop, For)}
+    assert LoopKind.VECTORIZED in kinds
+
+
+def test_a_global_pool_of_plain_rows_runs_along_the_row():
+    pool = Region(tensor("x", 1, 5, 3, 19)).then("GlobalAveragePool", shape=(1, 5, 1, 1))
+    space = rows.space(pool.program, TARGET, 2)
+    for row in space.candidates():
+        check(pool, space, space.decisions(row))

@@ -39,7 +39,8 @@ from farrier.target import Target
 
 NAME = "rows"
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
-_STALL = 12.0  # cycles to join the lanes of one vector of partial results
+_STALL = 40.0  # cycles to join the lanes of one vector of partial results
+_BLOCKS = (1, 2, 4, 8)  # rows that one iteration works on
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -76,8 +77,31 @@ class _Kernel:
 
     @functools.cached_property
     def lane(self) -> str:
-        """The output's contiguous axis."""
-        return self.output.axes[innermost_axis(self.output)].name
+        """The output's contiguous axis; where its last are of extent one and the reductions read
+        blocks of the axis before, that one, which is contiguous as well."""
+        axes = self.output.axes
+        last = innermost_axis(self.output)
+        layout = self.output.buffer.layout
+        if layout is None or layout.is_plain:
+            long = [at for at, axis in enumerate(axes) if axis.extent > 1]
+            if long and any(self._reads_blocks(s, axes[long[-1]].name) for s in self.reductions):
+                last = long[-1]
+        return axes[last].name
+
+    def _reads_blocks(self, stage: Stage, axis: str) -> bool:
+        """Whether neighbours along an axis of the output are neighbours in what a stage reads."""
+        at = self.points.get(stage.buffer.name, ())
+        names = {own.name for own, index in zip(stage.axes, at, strict=True) if index == Var(axis)}
+        return any(
+            load.buffer.layout is not None
+            and load.buffer.layout.dims[-1].mod > 0
+            and bool(names & variables(load.indices[load.buffer.layout.dims[-1].axis]))
+            for load in loads(stage.body)
+        )
+
+    @property
+    def reductions(self) -> list[Stage]:
+        return [stage for stage in self.program.stages if isinstance(stage.body, Reduce)]
 
     @functools.cached_property
     def points(self) -> dict[str, tuple[Expr, ...]]:
@@ -116,8 +140,17 @@ class _Kernel:
         shared = self.machine.threads > 1 and bool(self.rows) and self.work > _WORTH_SHARING
         return (
             Knob("partials", (1,) if self.lanes_are_rows else (1, 2, 4)),
+            Knob("block", tuple(b for b in _BLOCKS if b <= self._blockable)),
             Knob("parallel", (0, 1) if shared else (0,)),
         )
+
+    @functools.cached_property
+    def _blockable(self) -> int:
+        """How many rows there are to work on together, where that helps: to join the lanes of one
+        row takes long, and little of the core."""
+        if self.lanes_are_rows or not self.rows:
+            return 1
+        return next(a.extent for a in self.output.axes if a.name == self.rows[-1])
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         return np.ones(len(columns["partials"]), bool)
@@ -130,8 +163,7 @@ class _Kernel:
         count = math.prod(extents[row] for row in self.rows)
         cycles = self.work / machine.lanes / machine.fma_ports + 0 * partials
         if not self.lanes_are_rows:
-            reductions = [s for s in self.program.stages if isinstance(s.body, Reduce)]
-            for stage in reductions:
+            for stage in self.reductions:
                 length = math.prod(a.extent for a in _all_axes(stage)) / max(count, 1)
                 steps = np.ceil(length / machine.lanes / partials)
                 cycles += count * (steps * machine.fma_latency + _STALL * partials)
@@ -153,7 +185,7 @@ class _Kernel:
         stages = self.program.stages
         placed = []
         for stage in stages[:-1]:
-            once = reads_of(stage.buffer.name, stages) == 1
+            once = reads_of(stage.buffer.name, stages) == 1 and not self._serves_a_row(stage)
             if once and not isinstance(stage.body, Reduce):
                 schedule.inline(stage.buffer.name)
             else:
@@ -169,6 +201,16 @@ class _Kernel:
         if decisions["parallel"]:
             share(schedule, outer, self.machine.threads)
         return schedule
+
+    def _serves_a_row(self, stage: Stage) -> bool:
+        """Whether a stage makes of a reduction's result what many elements then read: a division
+        or a root that they should not repeat."""
+        name, stages = stage.buffer.name, self.program.stages
+        reduced = {s.buffer.name for s in stages if isinstance(s.body, Reduce)}
+        if not any(load.buffer.name in reduced for load in loads(stage.body)):
+            return False
+        reader = next(s for s in stages if reads_of(name, [s]))
+        return math.prod(axis.extent for axis in _all_axes(reader)) > math.prod(stage.buffer.shape)
 
     def _order_output(self, schedule: Schedule) -> list[str]:
         """Rows outside, the rest inside, vectors along the contiguous axis; gives the row loops."""
