@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import read_model
@@ -34,7 +35,7 @@ ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
     app.command("compile", rich_help_panel=_PANEL)(compile_)
-    for verb in (run, bench, opt):
+    for verb in (run, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
     passthrough = {
         "allow_extra_args": True,

@@ -46,13 +46,13 @@ class Session:
         self.threads = threads
         self._lock = threading.Lock()
         try:
-            loaded = native.Library.from_bytes(library)
-            self._entry = loaded.entry(manifest.entry)
-            self._pool = native.Pool(loaded, threads)
+            self.library = native.Library.from_bytes(library)
+            self._entry = self.library.entry(manifest.entry)
+            self.pool = native.Pool(self.library, threads)
         except native.NativeError as error:
             raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
-        self._finalizer = weakref.finalize(self, _unload, self._pool, loaded)
+        self._finalizer = weakref.finalize(self, _unload, self.pool, self.library)
         self._inputs = [_Slot(spec) for spec in manifest.inputs]
         self._outputs = [_Slot(spec) for spec in manifest.outputs]
         self._params = params
@@ -78,9 +78,14 @@ class Session:
 
     def call(self) -> None:
         """Runs the model on whatever the input buffers hold: what `bench` times."""
-        code = self._entry(self._args, self._pool.address)
+        code = self._entry(self._args, self.pool.address)
         if code:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the entry's arguments lie: inputs, outputs, parameters, workspace."""
+        return tuple(int(address or 0) for address in self._args)
 
     def close(self) -> None:
         """Ends the threads and unloads the code; a second call does nothing."""

@@ -1,0 +1,178 @@
+"""Where the time of a compiled model goes: its kernels one by one, in the order of the model.
+
+Each kernel runs once a round on the memory that the whole model uses, so its weights are as cold
+and its activations as warm as in the model. Rounds of the whole model stand between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from farrier.artifact.artifact import Artifact
+from farrier.artifact.calls import CallRecord
+from farrier.artifact.manifest import KernelReport
+from farrier.bench.roofline import Roofline, measure_roofline
+from farrier.errors import CompilerError
+from farrier.runtime.session import Session
+from farrier.verify import random_inputs
+from farrier_device.native import Entry, NativeError, Pointers, pointers
+
+_MIN_ROUNDS = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """One kernel, or one call of it. Times are medians over the rounds, summed over `calls`;
+    operations and bytes are summed likewise."""
+
+    name: str
+    origin: str  # the ONNX nodes of the first call
+    calls: int
+    rule: str
+    source: str  # tuned, transferred or default
+    seconds: float
+    operations: int
+    nbytes: int
+    floor_s: float  # by the roofline, as if nothing were in a cache
+
+    @property
+    def gflops(self) -> float:
+        return self.operations / self.seconds / 1e9
+
+    @property
+    def gigabytes_per_s(self) -> float:
+        return self.nbytes / self.seconds / 1e9
+
+    @property
+    def roofline_share(self) -> float:
+        """Floor over time; above 1 where the data came out of caches."""
+        return self.floor_s / self.seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Profile:
+    """All kernels of a model, the longest first.
+
+    On a machine that others use too, `model_s` is above the sum of the kernels: hardly a run of the
+    whole is undisturbed, but most runs of a kernel are, and medians show those.
+    """
+
+    model: str
+    threads: int
+    rounds: int
+    roofline: Roofline
+    model_s: float  # the whole model by its entry point, median
+    best_s: float
+    kernels: tuple[KernelProfile, ...]
+
+    @property
+    def kernels_s(self) -> float:
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON types, derived figures included."""
+        derived = ("gflops", "gigabytes_per_s", "roofline_share")
+        kernels = [
+            dataclasses.asdict(kernel) | {name: getattr(kernel, name) for name in derived}
+            for kernel in self.kernels
+        ]
+        return dataclasses.asdict(self) | {"kernels": kernels, "kernels_s": self.kernels_s}
+
+
+def profile(
+    artifact: Artifact, *, threads: int = 0, seconds: float = 2.0, by_call: bool = False
+) -> Profile:
+    """Runs the model for about `seconds`; one row a kernel, or with `by_call` one a call.
+
+    `threads` 0: the number it was tuned for. Raises ArtifactError where the artifact does not tell
+    its calls, or was made for another machine.
+    """
+    calls = artifact.calls
+    session = artifact.session(threads)
+    roofline = measure_roofline(session.threads)
+    inputs = random_inputs(artifact.manifest.inputs)  # held: the session reads them in place
+    session.run(inputs)
+    whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)
+    reports = {report.task: report for report in artifact.manifest.kernels}
+    rows = [
+        _row(call, reports[call.task], statistics.median(samples), roofline)
+        for call, samples in zip(calls, each, strict=True)
+    ]
+    if not by_call:
+        groups: dict[str, list[KernelProfile]] = {}
+        for call, row in zip(calls, rows, strict=True):
+            groups.setdefault(call.task, []).append(row)
+        rows = [_joined(group) for group in groups.values()]
+    rows.sort(key=lambda row: -row.seconds)
+    return Profile(
+        model=artifact.manifest.name,
+        threads=session.threads,
+        rounds=len(whole),
+        roofline=roofline,
+        model_s=statistics.median(whole),
+        best_s=min(whole),
+        kernels=tuple(rows),
+    )
+
+
+def _rounds(
+    session: Session, entry: str, calls: Sequence[CallRecord], seconds: float
+) -> tuple[list[float], list[list[float]]]:
+    """Seconds of the whole model, and of each call, a round."""
+    bases = session.addresses
+    model = (session.library.entry(entry), pointers(bases))
+    kernels = [
+        (
+            session.library.entry(call.function),
+            pointers([bases[a.position] + a.offset for a in call.arguments]),
+        )
+        for call in calls
+    ]
+    whole: list[float] = []
+    each: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + seconds
+    while len(whole) < _MIN_ROUNDS or time.perf_counter() < end:
+        whole.append(_timed(session, *model))
+        for samples, kernel in zip(each, kernels, strict=True):
+            samples.append(_timed(session, *kernel))
+    return whole, each
+
+
+def _timed(session: Session, entry: Entry, args: Pointers) -> float:
+    try:
+        (ns,) = session.library.time(entry, args, session.pool, 1)
+    except NativeError as error:
+        raise CompilerError(f"{session.manifest.name}: a kernel {error}") from error
+    return ns / 1e9
+
+
+def _row(
+    call: CallRecord, report: KernelReport, seconds: float, roofline: Roofline
+) -> KernelProfile:
+    return KernelProfile(
+        name=report.name,
+        origin=call.origin,
+        calls=1,
+        rule=report.rule,
+        source=report.source,
+        seconds=seconds,
+        operations=report.operations,
+        nbytes=call.nbytes,
+        floor_s=roofline.floor_s(report.operations, call.nbytes),
+    )
+
+
+def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:
+    """The calls of one kernel as one row."""
+    return dataclasses.replace(
+        rows[0],
+        calls=len(rows),
+        seconds=sum(row.seconds for row in rows),
+        operations=sum(row.operations for row in rows),
+        nbytes=sum(row.nbytes for row in rows),
+        floor_s=sum(row.floor_s for row in rows),
+    )

@@ -1,0 +1,133 @@
+"""What this machine can do right now: multiply-adds in registers, and memory read in a stream.
+
+Both are measured with the pool that the models run on, because clocks drift and cores are shared:
+a share of a roofline is worth something only against the roofline of the same minute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from farrier.codegen import compile_text, link, support_object
+from farrier.target import host
+from farrier_device.memory import aligned_buffer, pointers
+from farrier_device.native import Library, Pool
+
+_ITEMS = 64  # that the threads share
+_SUMS = 12  # more than ports times latency, and with an operand within 16 registers
+_ROUNDS = 4000  # multiply-adds of one sum in one item
+_LOADS = 8
+_STREAM_BYTES = 256 << 20
+_TURNS = 6
+_REPEATS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Roofline:
+    """Operations and bytes a second, of all threads together."""
+
+    operations: float  # a multiply-add counts two
+    bandwidth: float
+
+    def floor_s(self, operations: float, nbytes: float) -> float:
+        """Seconds below which nothing can come that does so much with cold memory."""
+        return max(operations / self.operations, nbytes / self.bandwidth)
+
+
+def measure_roofline(threads: int) -> Roofline:
+    """The best of some runs of each kernel; takes about half a second."""
+    target = host()
+    vector_bytes = 4 * target.lanes
+    stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
+    steps = stream_bytes // _ITEMS // (_LOADS * vector_bytes)
+    text = _multiply_adds(target.lanes) + _read_stream(target.lanes, steps)
+    library = link([compile_text(text, target), support_object(target)])
+    stream, sums = aligned_buffer(stream_bytes), aligned_buffer(64 * threads)
+    # Memory that was never written is one page of zeros, read from the first-level cache.
+    np.frombuffer(stream.view, np.float32)[:] = 1.0
+    args = pointers([stream.address, sums.address])
+    names = ("multiply_adds", "read_stream")
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    with Library.from_bytes(library) as loaded, Pool(loaded, threads) as pool:
+        # In turn: a neighbour that takes a core for a while should not spoil all runs of one.
+        for _ in range(_TURNS):
+            for name in names:
+                measured = loaded.time(loaded.entry(name), args, pool, _REPEATS)
+                seconds[name] += (ns / 1e9 for ns in measured)
+    multiply_adds, read_stream = (min(seconds[name]) for name in names)
+    operations = 2 * target.lanes * _SUMS * _ROUNDS * _ITEMS
+    return Roofline(operations / multiply_adds, stream_bytes / read_stream)
+
+
+def _multiply_adds(lanes: int) -> str:
+    """sum = sum * operand + operand, _SUMS of them that do not wait for each other."""
+    step = []
+    for i in range(_SUMS):
+        # `contract` makes one instruction of the two where the machine has it.
+        step += [
+            f"  %product{i} = fmul contract VECTOR %sum{i}, %operand",
+            f"  %next{i} = fadd contract VECTOR %product{i}, %operand",
+        ]
+    before = ["  %operand = load VECTOR, ptr %stream"]
+    return _kernel("multiply_adds", f"<{lanes} x float>", _SUMS, _ROUNDS, before, step)
+
+
+def _read_stream(lanes: int, steps: int) -> str:
+    """sum = sum + stream[…], a block of _LOADS vectors a step."""
+    vector = f"<{lanes} x float>"
+    step = [
+        f"  %offset = mul i64 %at, {_LOADS}",
+        "  %block = getelementptr VECTOR, ptr %stream, i64 %offset",
+    ]
+    for i in range(_LOADS):
+        step += [
+            f"  %place{i} = getelementptr VECTOR, ptr %block, i64 {i}",
+            f"  %value{i} = load VECTOR, ptr %place{i}",
+            f"  %next{i} = fadd VECTOR %sum{i}, %value{i}",
+        ]
+    return _kernel("read_stream", vector, _LOADS, steps, [], step)
+
+
+def _kernel(
+    name: str, vector: str, sums: int, steps: int, before: list[str], step: list[str]
+) -> str:
+    """An entry point that shares `_ITEMS` times `steps` steps among the threads; its arguments are
+    the stream and a place for each worker's result, without which nothing would be computed."""
+    numbers = range(sums)
+    start = (f"[ zeroinitializer, %entry ], [ %next{i}, %loop ]" for i in numbers)
+    lines = [
+        f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
+        "  %parallel_for = load ptr, ptr %pool",
+        f"  call void %parallel_for(ptr %pool, ptr @{name}.body, ptr %args, i64 {_ITEMS})",
+        "  ret i32 0",
+        "}",
+        f"define internal void @{name}.body(ptr %args, i64 %begin, i64 %end, i64 %worker) "
+        'nounwind "min-legal-vector-width"="512" {',
+        "entry:",
+        "  %stream = load ptr, ptr %args",
+        "  %results.at = getelementptr ptr, ptr %args, i64 1",
+        "  %results = load ptr, ptr %results.at",
+        *before,
+        f"  %first = mul i64 %begin, {steps}",
+        f"  %last = mul i64 %end, {steps}",
+        "  br label %loop",
+        "loop:",
+        "  %at = phi i64 [ %first, %entry ], [ %at.next, %loop ]",
+        *(f"  %sum{i} = phi VECTOR {values}" for i, values in zip(numbers, start, strict=True)),
+        *step,
+        "  %at.next = add i64 %at, 1",
+        "  %more = icmp slt i64 %at.next, %last",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        "  %total0 = fadd VECTOR %next0, zeroinitializer",
+        *(f"  %total{i} = fadd VECTOR %total{i - 1}, %next{i}" for i in numbers[1:]),
+        "  %line = mul i64 %worker, 64",
+        "  %result = getelementptr i8, ptr %results, i64 %line",
+        f"  store VECTOR %total{sums - 1}, ptr %result, align 4",
+        "  ret void",
+        "}",
+        "",
+    ]
+    return "\n".join(lines).replace("VECTOR", vector)

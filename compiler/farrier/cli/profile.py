@@ -1,0 +1,76 @@
+"""`farrier profile`: where the time of a compiled model goes, as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from farrier.bench.profile import Profile
+
+_PIPED_COLUMNS = 160
+
+
+def profile(
+    artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
+    threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 2.0,
+    by_call: Annotated[bool, typer.Option("--calls", help="One row a call, not a kernel.")] = False,
+    top: Annotated[int, typer.Option(help="Rows of the table; 0: all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time every kernel of an artifact beside the roofline of this machine."""
+    from farrier.artifact.artifact import load
+    from farrier.bench.profile import profile as measure
+
+    found = measure(load(artifact), threads=threads, seconds=seconds, by_call=by_call)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+        return
+    # A pipe has no width; names of kernels are long.
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    console.print(_table(found, top or len(found.kernels), by_call))
+    console.print(
+        f"{found.model}: {found.model_s * 1e3:.3f} ms (best {found.best_s * 1e3:.3f}), its kernels "
+        f"one by one {found.kernels_s * 1e3:.3f} ms; {found.threads} threads, {found.rounds} rounds"
+    )
+    console.print(
+        f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, "
+        f"{found.roofline.bandwidth / 1e9:.0f} GB/s; a share above 100% was served by caches"
+    )
+
+
+def _table(found: Profile, rows: int, by_call: bool) -> Table:
+    columns = ("us", "share", "GFLOP/s", "MB", "GB/s", "roofline", "rule", "schedule")
+    table = Table(box=None)
+    table.add_column("nodes" if by_call else "calls", max_width=40, no_wrap=True)
+    for name in columns:
+        justify: JustifyMethod = "left" if name in ("rule", "schedule") else "right"
+        table.add_column(name, justify=justify, no_wrap=True)
+    table.add_column("kernel", overflow="fold")
+    for kernel in found.kernels[:rows]:
+        table.add_row(
+            kernel.origin if by_call else str(kernel.calls),
+            f"{kernel.seconds * 1e6:.1f}",
+            f"{kernel.seconds / found.kernels_s:.1%}",
+            f"{kernel.gflops:.1f}",
+            f"{kernel.nbytes / 1e6:.2f}",
+            f"{kernel.gigabytes_per_s:.1f}",
+            f"{kernel.roofline_share:.0%}",
+            kernel.rule,
+            kernel.source,
+            kernel.name,
+        )
+    rest = found.kernels[rows:]
+    if rest:
+        seconds = sum(kernel.seconds for kernel in rest)
+        share = f"{seconds / found.kernels_s:.1%}"
+        table.add_row("", f"{seconds * 1e6:.1f}", share, *[""] * 6, f"{len(rest)} more")
+    return table

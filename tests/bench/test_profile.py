@@ -1,0 +1,59 @@
+"""The profile: every call once, figures that add up, and a roofline that kernels stay below."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import farrier
+from farrier.bench.profile import profile
+from farrier.bench.roofline import Roofline, measure_roofline
+from farrier.cli.app import build
+
+
+def test_the_floor_is_the_slower_of_arithmetic_and_memory():
+    roofline = Roofline(operations=100e9, bandwidth=10e9)
+    assert roofline.floor_s(200e9, 1) == pytest.approx(2)
+    assert roofline.floor_s(1, 50e9) == pytest.approx(5)
+
+
+def test_the_roofline_of_this_machine_is_that_of_a_computer():
+    found = measure_roofline(1)
+    assert 2e9 < found.operations < 1e12
+    assert 1e9 < found.bandwidth < 1e12
+
+
+def test_rows_cover_every_call_and_add_up(small_model):
+    artifact = farrier.load(small_model.artifact)
+    found = profile(artifact, seconds=0.1)
+    assert sum(row.calls for row in found.kernels) == len(artifact.calls)
+    assert {row.name for row in found.kernels} == {k.name for k in artifact.manifest.kernels}
+    total = sum(kernel.operations * kernel.calls for kernel in artifact.manifest.kernels)
+    assert sum(row.operations for row in found.kernels) == total
+    assert sum(row.nbytes for row in found.kernels) == sum(c.nbytes for c in artifact.calls)
+    assert list(found.kernels) == sorted(found.kernels, key=lambda row: -row.seconds)
+    assert all(row.source == "default" and row.seconds > 0 for row in found.kernels)
+    assert found.best_s <= found.model_s
+
+
+def test_by_call_each_row_names_its_nodes(small_model):
+    artifact = farrier.load(small_model.artifact)
+    found = profile(artifact, seconds=0.1, by_call=True)
+    assert sorted(row.origin for row in found.kernels) == sorted(c.origin for c in artifact.calls)
+    assert all(row.calls == 1 for row in found.kernels)
+
+
+def test_the_command_prints_a_table_or_json(small_model):
+    app, path = build(), str(small_model.artifact)
+    told = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--top", "2"])
+    assert told.exit_code == 0
+    for part in ("GFLOP/s", "roofline", " more"):
+        assert part in told.output
+    told = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--json"])
+    found = json.loads(told.output)
+    assert found["threads"] == 1
+    row = found["kernels"][0]
+    assert row["gflops"] == pytest.approx(row["operations"] / row["seconds"] / 1e9)
+    assert row["roofline_share"] > 0
