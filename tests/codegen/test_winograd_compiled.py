@@ -1,0 +1,93 @@
+"""Compiled Winograd kernels against the direct sum in f64, on two threads: values and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType, Layout, TensorType
+from farrier.lower.program import to_program
+from farrier.ops import lookup
+from farrier.ops.winograd import transformed
+from farrier.space.rules import for_program
+from farrier.target import host
+from tests.codegen.differential import run_compiled
+
+# Of one layer, max |error| over max |result|; told in ops/winograd.py.
+BOUNDS = {2: 1e-6, 4: 3e-6}
+
+
+def fused_convolution(shape, outputs, tile, pads, residual):
+    """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros."""
+    lanes = host().lanes
+    out = (shape[0], outputs, shape[2] + pads[0] + pads[2] - 2, shape[3] + pads[1] + pads[3] - 2)
+    halo = Layout.blocked(4, 1, lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
+
+    def value(name, *shape, layout=None):
+        return Value(name, TensorType(DType.F32, shape, layout))
+
+    inputs = [
+        value("x", *shape, layout=halo),
+        value("u", tile + 2, tile + 2, outputs, shape[1]),
+        value("b", outputs),
+    ]
+    conv, total, y = (value(name, *out, layout=halo) for name in ("c", "t", "y"))
+    attrs = attributes(tile=tile, kernel_shape=(3, 3), pads=pads)
+    nodes = [Node("WinogradConv", tuple(inputs), (conv,), attrs)]
+    if residual:
+        inputs.append(value("r", *out, layout=halo))
+        nodes.append(Node("Add", (conv, inputs[-1]), (total,)))
+    nodes.append(Node("Relu", nodes[-1].outputs, (y,)))
+    return Graph("region", tuple(inputs), (), tuple(nodes), (y,))
+
+
+def run_against_direct(graph, tile, pads, pick, seed=0):
+    """Compiles one candidate; returns its error over the largest result."""
+    rng = np.random.default_rng(seed)
+    arrays = {
+        v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs
+    }
+    _, _, outputs, channels = arrays["u"].shape
+    w = rng.standard_normal((outputs, channels, 3, 3)).astype(np.float32)
+    arrays["u"] = transformed(w, tile)
+    (expected,) = lookup("Conv").reference(
+        [a.astype(np.float64) for a in (arrays["x"], w, arrays["b"])], {"pads": pads}
+    )
+    expected = np.maximum(expected + arrays.get("r", 0), 0)
+    program = to_program(graph, "kernel", ("u",))
+    space = for_program(program, host(), 2)
+    assert space.rule_name == "winograd"
+    candidates = space.candidates()
+    chosen = (
+        space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
+    )
+    (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tile=st.sampled_from(sorted(BOUNDS)),
+    pads=st.tuples(*[st.integers(0, 1)] * 4),
+    batch=st.integers(1, 2),
+    channels=st.sampled_from((16, 20, 32, 37)),
+    outputs=st.sampled_from((16, 24, 48)),
+    extents=st.tuples(st.integers(3, 15), st.integers(3, 15)),
+    residual=st.booleans(),
+    pick=st.none() | st.integers(0, 100_000),
+)
+def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pick):
+    graph = fused_convolution((batch, channels, *extents), outputs, tile, pads, residual)
+    assert run_against_direct(graph, tile, pads, pick) < 2 * BOUNDS[tile]
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "tile"), [(64, 56, 4), (128, 28, 4), (128, 14, 2), (64, 7, 2), (32, 13, 4)]
+)
+def test_errors_of_a_layer(channels, size, tile):
+    pads = (1, 1, 1, 1)
+    graph = fused_convolution((1, channels, size, size), channels, tile, pads, residual=True)
+    assert run_against_direct(graph, tile, pads, None) < BOUNDS[tile]

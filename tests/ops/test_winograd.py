@@ -1,0 +1,127 @@
+"""Winograd's filtering is the convolution: its matrices, its stages, its reference, its errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farrier.ir.evaluate import evaluate
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType, Layout, TensorType
+from farrier.lower.program import to_program
+from farrier.ops import lookup
+from farrier.ops.operator import Mismatch
+from farrier.ops.winograd import input_sums, output_sums, transformed, weight_matrix
+
+TILES = (2, 4)
+
+
+def winograd_region(x, u, b, tile, pads, halo=0, block=1):
+    """One WinogradConv of arrays of these shapes; its images in blocks, the input within zeros."""
+
+    def layout(zeros):
+        around = ((0, 0), (0, 0), (zeros, zeros), (zeros, zeros)) if zeros else ()
+        return Layout.blocked(4, 1, block, around) if block > 1 or zeros else None
+
+    def value(name, shape, layout=None):
+        return Value(name, TensorType(DType.F32, shape, layout))
+
+    inputs = [value("x", x.shape, layout(halo)), value("u", u.shape)]
+    inputs += [] if b is None else [value("b", b.shape)]
+    attrs = {"tile": tile, "kernel_shape": (3, 3), "pads": pads}
+    (kind,) = lookup("WinogradConv").infer([v.type for v in inputs], {}, attrs)
+    y = Value("y", TensorType(DType.F32, kind.shape, layout(0)))
+    node = Node("WinogradConv", tuple(inputs), (y,), attributes(**attrs))
+    return Graph("region", tuple(inputs), (), (node,), (y,))
+
+
+def direct(x, w, b, pads):
+    """The convolution in f64."""
+    arrays = [None if a is None else a.astype(np.float64) for a in (x, w, b)]
+    (y,) = lookup("Conv").reference(arrays, {"pads": pads})
+    return y
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_three_transforms_filter_a_line(tile):
+    rng = np.random.default_rng(0)
+    d, g = rng.standard_normal(tile + 2), rng.standard_normal(3)
+    factors = np.array(input_sums(tile, [np.float64(v) for v in d]))
+    products = (weight_matrix(tile) @ g) * factors
+    found = output_sums(tile, list(products))
+    expected = [d[at : at + 3] @ g for at in range(tile)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@st.composite
+def convolutions(draw):
+    tile = draw(st.sampled_from(TILES))
+    pads = tuple(draw(st.tuples(*[st.integers(0, 1)] * 4)))
+    height = draw(st.integers(max(3 - pads[0] - pads[2], 1), 11))
+    width = draw(st.integers(max(3 - pads[1] - pads[3], 1), 11))
+    n, ic, oc = draw(st.integers(1, 2)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    x = rng.standard_normal((n, ic, height, width)).astype(np.float32)
+    w = rng.standard_normal((oc, ic, 3, 3)).astype(np.float32)
+    b = rng.standard_normal(oc).astype(np.float32) if draw(st.booleans()) else None
+    return tile, pads, x, w, b, draw(st.integers(0, 2)), draw(st.sampled_from((1, 4)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(convolutions())
+def test_reference_and_stages_are_the_convolution(drawn):
+    tile, pads, x, w, b, halo, block = drawn
+    expected = direct(x, w, b, pads)
+    u = transformed(w, tile)
+    graph = winograd_region(x, u, b, tile, pads, halo, block)
+    arrays = {v.name: a for v, a in zip(graph.inputs, (x, u, b), strict=False)}
+    (node,) = graph.nodes
+    (reference,) = lookup("WinogradConv").reference(list(arrays.values()), dict(node.attrs))
+    (computed,) = evaluate(to_program(graph, "kernel"), arrays).values()
+    assert graph.outputs[0].type.shape == expected.shape
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(reference, expected, rtol=0, atol=2e-6 * scale)
+    np.testing.assert_allclose(computed, expected, rtol=0, atol=1e-5 * scale)
+
+
+def test_any_factors_have_one_meaning():
+    """Factors that no window has, as a tuner draws them: reference and stages still agree."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1, 3, 6, 7)).astype(np.float32)
+    u = rng.standard_normal((6, 6, 2, 3)).astype(np.float32)
+    graph = winograd_region(x, u, None, 4, (1, 1, 1, 1))
+    (expected,) = lookup("WinogradConv").reference([x, u], dict(graph.nodes[0].attrs))
+    (computed,) = evaluate(to_program(graph, "kernel"), {"x": x, "u": u}).values()
+    np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_transformed_weights_are_exact_sums():
+    w = np.random.default_rng(2).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    (u,) = lookup("WinogradWeights").reference([w], {"tile": 4})
+    assert u.shape == (6, 6, 2, 3)
+    assert u.dtype == np.float32
+    np.testing.assert_array_equal(u[5, 5], w[:, :, 2, 2])  # the point at infinity
+    np.testing.assert_array_equal(u[0, 0], w[:, :, 0, 0])  # the point 0
+
+
+@pytest.mark.parametrize(
+    ("x", "u", "attrs"),
+    [
+        ((1, 4, 6, 6), (4, 4, 8, 4), {"tile": 3}),
+        ((1, 4, 6, 6), (4, 4, 8, 4), {"tile": 4}),
+        ((1, 5, 6, 6), (4, 4, 8, 4), {"tile": 2}),
+        ((1, 4, 6, 6), (4, 4, 8, 4), {"tile": 2, "strides": (2, 2)}),
+        ((1, 4, 2, 6), (4, 4, 8, 4), {"tile": 2}),
+    ],
+)
+def test_what_does_not_fit_is_refused(x, u, attrs):
+    types = [TensorType(DType.F32, x), TensorType(DType.F32, u)]
+    with pytest.raises(Mismatch):
+        lookup("WinogradConv").infer(types, {}, attrs)
+
+
+def test_weights_of_other_windows_are_refused():
+    with pytest.raises(Mismatch):
+        lookup("WinogradWeights").infer([TensorType(DType.F32, (4, 4, 5, 5))], {}, {"tile": 2})
