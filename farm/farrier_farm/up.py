@@ -35,7 +35,6 @@ from farrier_farm.tokens import TokenRole, load_token
 DEVICE = "local"
 READY_S = 60.0
 _LOOK_S = 0.1
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Announce = Callable[[str], None]
 
@@ -202,8 +201,9 @@ def _session(devices: Devices) -> str:
 @contextlib.contextmanager
 def _caught_signals() -> Iterator[_Stop]:
     stop = _Stop()
-    # What is ignored, as SIGHUP is under nohup, stays ignored.
-    caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    caught = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        caught.append(signal.SIGHUP)
     previous = {number: signal.signal(number, stop.ask) for number in caught}
     try:
         yield stop

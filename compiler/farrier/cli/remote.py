@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
@@ -69,7 +69,7 @@ def jobs(
     server: ServerOption = None,
 ) -> None:
     """List jobs, the newest first."""
-    table = Table("job", "name", "target", "state", "stage", "trials", "best ms", "age", box=None)
+    table = Table(_id("job"), *"name target state stage trials".split(), "best ms", "age", box=None)
     with Client(server) as client:
         for job in client.jobs(state=state, limit=limit):
             table.add_row(
@@ -82,7 +82,7 @@ def jobs(
                 "" if job.best_ms is None else ms(job.best_ms),
                 _age(time.time() - job.created),
             )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _print(table)
 
 
 def watch(job: JobArgument, server: ServerOption = None) -> None:
@@ -112,7 +112,8 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
     """List the devices that measure, or release one."""
     if context.invoked_subcommand is not None:
         return
-    table = Table("device", "state", "arch", "cpu", "cores", "batches", "faults", "seen", box=None)
+    columns = "state arch cpu cores batches faults seen".split()
+    table = Table(_id("device"), *columns, box=None)
     with Client(server) as client:
         for device in client.devices():
             about = device.description
@@ -126,7 +127,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
                 str(device.faults),
                 f"{_age(time.time() - device.seen)} ago",
             )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _print(table)
 
 
 def release(
@@ -146,6 +147,18 @@ def _watch(client: Client, job_id: str) -> None:
     job = client.job(job_id)
     typer.echo(_line(job))
     job.raise_for_state()
+
+
+def _id(header: str) -> Column:
+    """A column that is copied from, and so is never cut."""
+    return Column(header, no_wrap=True, min_width=20)
+
+
+def _print(table: Table) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # for programs; they do not fold lines
+    console.print(table)
 
 
 def _line(job: Job) -> str:

@@ -53,7 +53,7 @@ class ProgressView:
             case progress.StageStarted():
                 pass
             case progress.StageFinished(stage, seconds, summary):
-                if stage == "tune":
+                if stage == "schedule":
                     self._stop_bar()
                 if self._verbose or summary:
                     self._print(f"{stage:<10} {seconds:6.2f} s  {summary}")
