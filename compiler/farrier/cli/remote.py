@@ -69,7 +69,8 @@ def jobs(
     server: ServerOption = None,
 ) -> None:
     """List jobs, the newest first."""
-    table = Table(_id("job"), *"name target state stage trials".split(), "best ms", "age", box=None)
+    columns = ["name", "target", "state", "stage", "trials", "best ms", "age"]
+    table = Table(_id("job"), *columns, box=None)
     with Client(server) as client:
         for job in client.jobs(state=state, limit=limit):
             table.add_row(
@@ -112,7 +113,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
     """List the devices that measure, or release one."""
     if context.invoked_subcommand is not None:
         return
-    columns = "state arch cpu cores batches faults seen".split()
+    columns = ["state", "arch", "cpu", "cores", "batches", "faults", "seen"]
     table = Table(_id("device"), *columns, box=None)
     with Client(server) as client:
         for device in client.devices():
