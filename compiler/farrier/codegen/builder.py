@@ -35,10 +35,15 @@ class Scope:
 
 
 class Builder:
-    """Appends instructions; equal pure instructions of a basic block are one."""
+    """Appends instructions; equal pure instructions of a basic block are one.
 
-    def __init__(self, declarations: set[str]) -> None:
+    `scale_width` is the bits of the vectors that one instruction of the target multiplies by powers
+    of two; 0 where there is none.
+    """
+
+    def __init__(self, declarations: set[str], scale_width: int = 0) -> None:
         self.declarations = declarations
+        self.scale_width = scale_width
         self.scopes = [Scope()]
         self.lines: Lines = []
         self.root = self.lines

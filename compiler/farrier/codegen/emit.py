@@ -67,7 +67,8 @@ class _Emitter:
     def __init__(self, module: Module, outer: _Emitter | None) -> None:
         self.module = module
         self.target = module.target
-        self.b = Builder(module.declarations)
+        # AVX-512's vscalefps; narrower vectors of that instruction set are rare.
+        self.b = Builder(module.declarations, 512 if module.target.vector_bits == 512 else 0)
         self.bindings = Bindings()
         self.expressions = Expressions(
             self.b, self.bindings, module.simplifier, module.target.registers

@@ -161,12 +161,21 @@ class _Code:
         biased = self.int_op("add", exponent, self.bias)
         return self.from_bits(self.int_op("shl", biased, self.mantissa_bits))
 
+    def scaled(self, x: str, exponent: str) -> str:
+        """x * 2 ** exponent of whole numbers, by the target's own instruction, rounded once."""
+        operands = (x, exponent, "zeroinitializer")
+        typed = [(self.kind, operand) for operand in operands]
+        rounding = 4  # as the control register says
+        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * self.lanes}"
+        return self.b.call(name, self.kind, *typed, ("i16", "-1"), ("i32", str(rounding)))
+
 
 def _exp(c: _Code, x: str) -> str:
     """2^n * exp(r) with n the nearest integer of x / ln 2. The power is applied in two halves, so
     that results overflow and underflow by degrees."""
     low, high = (-746.0, 710.0) if c.double else (-104.0, 89.0)
-    x = c.select(c.less(x, low), low, c.select(c.less(high, x), high, x))  # a NaN stays
+    x = c.select(c.less(high, x), high, x)  # a NaN stays
+    x = c.select(c.less(x, low), low, x)
     whole, bits = c.round(c.mul(x, 1 / math.log(2)))
     # ln 2 in a part of few bits, whose product with n is exact, and the rest
     high_part = 0.693145751953125 if c.double else 0.693359375
@@ -174,6 +183,8 @@ def _exp(c: _Code, x: str) -> str:
     r = c.fma(whole, _LN2_REST if c.double else -(math.log(2) - high_part), r)
     series = c.polynomial(r, _EXP_F64[:12] if c.double else _EXP)
     mantissa = c.add(c.fma(c.mul(r, r), series, r), 1.0)
+    if not c.double and c.b.scale_width == 32 * c.lanes:
+        return c.scaled(mantissa, whole)
     n = c.int_op("sub", bits, _bits_of(c.magic, c.double))
     half = c.int_op("ashr", n, 1)
     rest = c.int_op("sub", n, half)

@@ -5,6 +5,7 @@ x is [n, c, spatial...]; the statistics are over the axes that each one names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -90,14 +91,13 @@ def _standardize(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 
 class _Moments:
-    """Stages with the mean and the variance of `x` over `axes`, which stay with extent 1."""
+    """Stages with the mean of `x` over `axes`, which stay with extent 1, and with
+    1 / √(variance + epsilon): a division for each row, none for each element."""
 
-    def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...]) -> None:
+    def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...], epsilon: float) -> None:
         self.x, self.axes = x, axes
         shape, ranges = reduced_shape(x.shape, axes, True), reduction_axes(x.shape, axes)
-        self.count = 1
-        for extent in ranges.values():
-            self.count *= extent
+        count = math.prod(ranges.values())
 
         def element(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> tuple[Expr, ...]:
             inner = iter(reduced)
@@ -107,7 +107,7 @@ class _Moments:
             return total(ranges, lambda *r: x(*element(at, r)))
 
         sums = builder.local("sum", shape, x.dtype, summed)
-        self._mean = builder.local("mean", shape, x.dtype, lambda *at: sums(*at) / self.count)
+        self._mean = builder.local("mean", shape, x.dtype, lambda *at: sums(*at) / count)
 
         def squared(*at: Expr) -> Reduce:
             def deviation(*reduced: Expr) -> Scalar:
@@ -116,13 +116,15 @@ class _Moments:
 
             return total(ranges, deviation)
 
-        self._squares = builder.local("square_sum", shape, x.dtype, squared)
+        squares = builder.local("square_sum", shape, x.dtype, squared)
+        self._scale = builder.local(
+            "scale", shape, x.dtype, lambda *at: 1 / sqrt(squares(*at) / count + epsilon)
+        )
 
-    def standard(self, at: tuple[Expr, ...], epsilon: float) -> Scalar:
+    def standard(self, at: tuple[Expr, ...]) -> Scalar:
         """(x − mean) / √(variance + epsilon) at `at`."""
         row = tuple(e.index(0) if a in self.axes else i for a, i in enumerate(at))
-        deviation = sqrt(self._squares(*row) / self.count + epsilon)
-        return (self.x(*at) - self._mean(*row)) / deviation
+        return (self.x(*at) - self._mean(*row)) * self._scale(*row)
 
 
 def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -134,11 +136,11 @@ def _instance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _instance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
-    moments = _Moments(builder, x, tuple(range(2, x.rank)))
     epsilon = float_attr(attributes_of(node), "epsilon", 1e-5)
+    moments = _Moments(builder, x, tuple(range(2, x.rank)), epsilon)
 
     def body(*at: Expr) -> Scalar:
-        return moments.standard(at, epsilon) * scale(at[1]) + bias(at[1])
+        return moments.standard(at) * scale(at[1]) + bias(at[1])
 
     return (builder.output(node, body),)
 
@@ -191,11 +193,13 @@ def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
         return total(ranges, deviation)
 
     squares = builder.local("square_sum", shape, x.dtype, squared)
+    inverse = builder.local(
+        "scale", shape, x.dtype, lambda n, g: 1 / sqrt(squares(n, g) / count + epsilon)
+    )
 
     def body(n: Expr, c: Expr, *at: Expr) -> Scalar:
         g = e.floordiv(c, size)
-        normal = (x(n, c, *at) - mean(n, g)) / sqrt(squares(n, g) / count + epsilon)
-        return normal * scale(c) + bias(c)
+        return (x(n, c, *at) - mean(n, g)) * inverse(n, g) * scale(c) + bias(c)
 
     return (builder.output(node, body),)
 
@@ -228,11 +232,11 @@ def _layer_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _layer_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias, attrs = builder.optional(node, inputs, 2), attributes_of(node)
-    moments = _Moments(builder, x, _trailing(attrs, x.rank))
     epsilon = float_attr(attrs, "epsilon", 1e-5)
+    moments = _Moments(builder, x, _trailing(attrs, x.rank), epsilon)
 
     def body(*at: Expr) -> Scalar:
-        value = moments.standard(at, epsilon) * scale.broadcast(*at)
+        value = moments.standard(at) * scale.broadcast(*at)
         return value if bias is None else value + bias.broadcast(*at)
 
     return (builder.output(node, body),)
@@ -264,13 +268,17 @@ def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     attrs = attributes_of(node)
     axes, epsilon = _trailing(attrs, x.rank), float_attr(attrs, "epsilon", 1e-5)
     squares = power_sum(builder, x, axes)
-    count = 1
-    for axis in axes:
-        count *= x.shape[axis]
+    count = math.prod(x.shape[axis] for axis in axes)
+    inverse = builder.local(
+        "scale",
+        squares.shape,
+        x.dtype,
+        lambda *at: 1 / sqrt(squares(*at) / count + epsilon),
+    )
 
     def body(*at: Expr) -> Scalar:
         row = (0 if a in axes else i for a, i in enumerate(at))
-        return x(*at) / sqrt(squares(*row) / count + epsilon) * scale.broadcast(*at)
+        return x(*at) * inverse(*row) * scale.broadcast(*at)
 
     return (builder.output(node, body),)
 
@@ -289,8 +297,9 @@ def _mean_variance_infer(
 
 def _mean_variance_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    moments = _Moments(builder, x, _mean_variance_axes(attributes_of(node), x.rank))
-    return (builder.output(node, lambda *at: moments.standard(at, _MVN_EPSILON)),)
+    axes = _mean_variance_axes(attributes_of(node), x.rank)
+    moments = _Moments(builder, x, axes, _MVN_EPSILON)
+    return (builder.output(node, lambda *at: moments.standard(at)),)
 
 
 def _mean_variance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:

@@ -91,7 +91,9 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         return total(row.ranges, lambda r: weights(*at[: row.axis], r, *at[row.axis :]))
 
     whole = builder.local("sum", row.shape, x.dtype, sums)
-    return (builder.output(node, lambda *at: weights(*at) / whole(*row.of(at))),)
+    # One division for the row: the sum is one at least, for the highest adds that.
+    share = builder.local("share", row.shape, x.dtype, lambda *at: 1 / whole(*at))
+    return (builder.output(node, lambda *at: weights(*at) * share(*row.of(at))),)
 
 
 def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:

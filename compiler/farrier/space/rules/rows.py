@@ -6,7 +6,7 @@ earlier stages are computed for one row where it is used. Where the output's con
 row axis, the lanes are rows; otherwise they run along the row, and what is reduced along it is kept
 as a vector of partial results.
 
-    for row in parallel:                         softmax: lanes along the row
+    for row in parallel:                         softmax: lanes along the row, or several rows
         high = max(x[row, j]);  exp[j] = …;  sum = sum(exp[j]);  y[row, j] = exp[j] / sum
     for n, block, y, x in parallel:              pool of NCHW16c: lanes are rows
         best[lane] = max(window[lane]);  y[n, block, y, x, lane] = best[lane]
@@ -39,8 +39,10 @@ from farrier.target import Target
 
 NAME = "rows"
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
-_STALL = 40.0  # cycles to join the lanes of one vector of partial results
+_STALL = 12.0  # cycles to join the lanes of one vector of partial results
+_WAIT = 40.0  # cycles until a row's result is there for the row's next stage
 _BLOCKS = (1, 2, 4, 8)  # rows that one iteration works on
+_OVERLAP = 4  # of which a core works on so many at a time
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -159,6 +161,7 @@ class _Kernel:
         """Arithmetic on whole vectors, and for each row the chain of partial results and their
         joining."""
         machine, partials = self.machine, columns["partials"].astype(np.float64)
+        block = columns["block"].astype(np.float64)
         extents = {axis.name: axis.extent for axis in self.output.axes}
         count = math.prod(extents[row] for row in self.rows)
         cycles = self.work / machine.lanes / machine.fma_ports + 0 * partials
@@ -166,7 +169,8 @@ class _Kernel:
             for stage in self.reductions:
                 length = math.prod(a.extent for a in _all_axes(stage)) / max(count, 1)
                 steps = np.ceil(length / machine.lanes / partials)
-                cycles += count * (steps * machine.fma_latency + _STALL * partials)
+                row = steps * machine.fma_latency + _STALL * partials + _WAIT
+                cycles += count * row / np.minimum(block, _OVERLAP)
         moved = sum(b.nbytes for b in (*self.program.inputs, *self.program.outputs))
         cycles += moved / machine.l3_bandwidth
         workers = np.where(columns["parallel"] > 0, machine.threads, 1)
@@ -190,7 +194,7 @@ class _Kernel:
                 schedule.inline(stage.buffer.name)
             else:
                 placed.append(stage)
-        outer = self._order_output(schedule)
+        outer = self._order_output(schedule, decisions["block"])
         for stage in reversed(placed) if outer else ():
             schedule.compute_at(stage.buffer.name, outer[-1])
         for stage in placed:
@@ -212,14 +216,18 @@ class _Kernel:
         reader = next(s for s in stages if reads_of(name, [s]))
         return math.prod(axis.extent for axis in _all_axes(reader)) > math.prod(stage.buffer.shape)
 
-    def _order_output(self, schedule: Schedule) -> list[str]:
-        """Rows outside, the rest inside, vectors along the contiguous axis; gives the row loops."""
+    def _order_output(self, schedule: Schedule, block: int) -> list[str]:
+        """Blocks of rows outside, the rest inside, vectors along the contiguous axis; gives the
+        loops over the blocks."""
         name = self.output.buffer.name
         chunk, lanes = schedule.split(f"{name}_{self.lane}", self.machine.lanes, "chunk", "lane")
         outer: list[str] = []
         inner: list[str] = []
         for axis in self.output.axes:
             loop = chunk if axis.name == self.lane else f"{name}_{axis.name}"
+            if block > 1 and axis.name == self.rows[-1]:
+                loop, in_block = schedule.split(loop, block)
+                inner.append(in_block)
             (outer if axis.name in self.rows else inner).append(loop)
         schedule.reorder(*outer, *inner, lanes)
         schedule.vectorize(lanes)
@@ -271,6 +279,9 @@ class _Kernel:
         step, part = schedule.split(loop, width * partials)
         buffer = f"{name}_part"
         schedule.rfactor(part, buffer)
+        rows = [axis.name for axis in stage.axes if extents[f"{name}_{axis.name}"] > 1]
+        if rows:
+            schedule.compute_at(buffer, f"{buffer}_{name}_{rows[-1]}")
         vector, lanes = schedule.split(part, width)
         schedule.reorder(*others, step, vector, lanes)
         for prefix in (f"{buffer}_init_{part}", f"{buffer}_{part}"):
@@ -278,8 +289,7 @@ class _Kernel:
                 (schedule.vectorize if made.endswith("_i") else schedule.unroll)(made)
         schedule.vectorize(lanes)
         schedule.unroll(vector)
-        if math.prod(extents[f"{name}_{axis.name}"] for axis in stage.axes) == 1:
-            schedule.set_scope(buffer, Scope.REGISTER)
+        schedule.set_scope(buffer, Scope.REGISTER)
 
 
 def _follow(
