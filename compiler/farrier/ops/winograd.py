@@ -147,9 +147,11 @@ def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
 
 def transformed(w: Array, tile: int) -> Array:
     """G w G^T of each window: [oc, ic, 3, 3] to [tile + 2, tile + 2, oc, ic], summed in f64."""
-    g = weight_matrix(tile)
-    u = np.einsum("ik,ockl,jl->ijoc", g, w.astype(np.float64), g, optimize=True)
-    return np.ascontiguousarray(u, w.dtype)
+    outputs, inputs, *_ = w.shape
+    points = tile + TAPS - 1
+    both = np.kron(weight_matrix(tile), weight_matrix(tile))  # [(i, j), (row, column)]
+    u = both @ w.reshape(-1, TAPS * TAPS).T.astype(np.float64)
+    return u.astype(w.dtype).reshape(points, points, outputs, inputs)
 
 
 def _infer_weights(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
