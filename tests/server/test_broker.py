@@ -146,6 +146,15 @@ def test_unknown_sessions_are_to_register(broker):
             beat(stub, device_pb2.Session(device_id=device_id, id="nothing"))
 
 
+def test_a_device_with_too_weak_a_sandbox_gets_no_session(farm_settings, start_broker):
+    required = dataclasses.replace(farm_settings, sandbox="seccomp+landlock")
+    stub = start_broker(required).stub()
+    for level in ("", "rlimits", "seccomp+rlimits"):
+        with refusal(grpc.StatusCode.INVALID_ARGUMENT):
+            stub.register("board", sandbox=level)
+    assert stub.register("board", sandbox="seccomp+landlock+rlimits").id
+
+
 def test_names_that_are_none(broker):
     stub = broker.stub()
     for name in ("", "a b", "../x", "x" * 101, "é"):

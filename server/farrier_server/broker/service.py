@@ -56,6 +56,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             if not _DEVICE_ID.fullmatch(request.device_id):
                 raise UsageError(f"{request.device_id!r} is no name for a device")
             description = _description(request.description)
+            _check_sandbox(request.device_id, description["sandbox"], self._farm.settings.sandbox)
             session = await self._run(self._farm.devices.connect, request.device_id, description)
             _log.info("device %s connected from %s", request.device_id, context.peer())
             return device_pb2.RegisterReply(
@@ -207,6 +208,17 @@ def _status(error: FarrierError) -> grpc.StatusCode:
             return grpc.StatusCode.INVALID_ARGUMENT
         case _:
             return grpc.StatusCode.FAILED_PRECONDITION
+
+
+def _check_sandbox(device_id: str, level: str, required: str) -> None:
+    """Raises UsageError where the farm requires walls that the device's sandbox lacks."""
+    missing = sorted(set(filter(None, required.split("+"))) - set(level.split("+")))
+    if missing:
+        raise UsageError(
+            f"this farm requires a sandbox with {required}; that of {device_id} lacks "
+            f"{', '.join(missing)}",
+            hint="FARRIER_SANDBOX of the broker says what is required",
+        )
 
 
 def _description(description: device_pb2.Description) -> dict[str, Any]:
