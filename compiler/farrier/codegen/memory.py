@@ -69,7 +69,9 @@ class Memory:
             return self._gather(node)
         pointer = self.indices.pointer(self.base(buffer), offset)
         guard = self.guard
-        key = (buffer.name, pointer, offset.const, offset.stride, guard and guard.text)
+        # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
+        width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
+        key = (buffer.name, pointer, offset.const, offset.stride, width, guard and guard.text)
         value = self._recent.pop(key, None)
         if value is None:
             self._make_room(key)

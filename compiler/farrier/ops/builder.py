@@ -7,6 +7,7 @@ refer to them by name. All indices are logical; layouts come from the types of t
 from __future__ import annotations
 
 import dataclasses
+import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +179,7 @@ class Builder:
 
     def _unique(self, hint: str) -> str:
         name, count = hint, 0
-        while name in self._taken:
+        while name in self._taken or keyword.iskeyword(name):  # the IR's text is read as Python's
             count += 1
             name = f"{hint}_{count}"
         self._taken.add(name)

@@ -10,6 +10,7 @@ in memory.
 from __future__ import annotations
 
 import dataclasses
+import keyword
 
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ops import Kind, lookup
@@ -247,7 +248,8 @@ def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
 def _region_name(nodes: list[Node]) -> str:
     """`conv_add_relu`: the operators, in order; of a long chain the ends."""
     names = [node.op.lower() for node in nodes]
-    return "_".join(names if len(names) <= 6 else [*names[:3], "to", *names[-2:]])
+    name = "_".join(names if len(names) <= 6 else [*names[:3], "to", *names[-2:]])
+    return f"{name}_" if keyword.iskeyword(name) else name  # `or`, `and`, `not`
 
 
 def _copy_what_is_returned_twice(graph: Graph) -> Graph:

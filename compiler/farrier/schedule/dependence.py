@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Linear, Simplifier, combine, to_expr
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Var
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
@@ -59,21 +59,23 @@ def agreed(
 
 
 class _Agreement:
-    __slots__ = ("_digits", "_known", "_shared", "_simplifier", "_work")
+    __slots__ = ("_known", "_pairs", "_resolved", "_shared", "_simplifier", "_work")
 
     def __init__(self, simplifier: Simplifier, shared: frozenset[str]) -> None:
         self._simplifier = simplifier
         self._shared = shared
         self._known: set[str] = set()
         self._work: list[tuple[Linear, Linear]] = []
-        # Known digits (e // place) % base of an expression, for both sides; base 0: no remainder.
-        self._digits: dict[tuple[Expr, Expr], list[tuple[int, int]]] = {}
+        self._pairs: dict[tuple[Expr, Expr], None] = {}  # atoms of both sides that are equal
+        self._resolved: set[tuple[Expr, Expr]] = set()
 
     def of(self, left: tuple[Expr, ...], right: tuple[Expr, ...]) -> frozenset[str]:
         linear = self._simplifier.linear
         self._work = [(linear(i), linear(j)) for i, j in zip(left, right, strict=True)]
         while self._work:
-            self._peel(*self._work.pop())
+            while self._work:
+                self._peel(*self._work.pop())
+            self._join_digits()
         return frozenset(self._known)
 
     def _peel(self, left: Linear, right: Linear) -> None:
@@ -110,15 +112,71 @@ class _Agreement:
             if left.name == right.name:
                 self._known.add(left.name)
             return
+        self._pairs[left, right] = None
+
+    def _join_digits(self) -> None:
+        """Puts to work the numbers all of whose digits `(e // place) % base` are known by now."""
+        for pair in list(self._pairs):
+            for left, right in self._wholes(*pair):
+                if (left, right) in self._resolved:
+                    continue
+                low1, high1 = self._simplifier.bounds(left)
+                low2, high2 = self._simplifier.bounds(right)
+                width = max(high1, high2) - min(low1, low2) + 1
+                if _determine(self._digits_of(left, right), width):
+                    self._resolved.add((left, right))
+                    linear = self._simplifier.linear
+                    self._work.append((linear(left), linear(right)))
+
+    def _wholes(self, left: Expr, right: Expr) -> list[tuple[Expr, Expr]]:
+        """What two equal digits may be digits of: `l // 4` in `16*c + l // 4` counts quarters of
+        `64*c + l`."""
         one, other = _digit(left), _digit(right)
         if one is None or other is None or one[1:] != other[1:]:
-            return
-        digits = self._digits.setdefault((one[0], other[0]), [])
-        digits.append(one[1:])
-        low1, high1 = self._simplifier.bounds(one[0])
-        low2, high2 = self._simplifier.bounds(other[0])
-        if _determine(digits, max(high1, high2) - min(low1, low2) + 1):
-            self._work.append((self._simplifier.linear(one[0]), self._simplifier.linear(other[0])))
+            return []
+        wholes = [(one[0], other[0])]
+        lifted = self._lift(one[0]), self._lift(other[0])
+        if lifted[0] is not None and lifted[1] is not None:
+            wholes.append((lifted[0], lifted[1]))
+        return wholes
+
+    def _lift(self, expr: Expr) -> Expr | None:
+        """The number that `expr` is a floor division of, where a term says so."""
+        form = self._simplifier.linear(expr)
+        for atom, factor in form.terms.items():
+            digit = _digit(atom)
+            if factor == 1 and digit is not None and digit[2] == 0:
+                inner, place, _ = digit
+                others = Linear({a: k for a, k in form.terms.items() if a != atom}, form.const)
+                return to_expr(combine(self._simplifier.linear(inner), others, place))
+        return None
+
+    def _digits_of(self, left: Expr, right: Expr) -> list[tuple[int, int]]:
+        """Place and base of the digits of two numbers that are known to be equal."""
+        found = []
+        for one, other in self._pairs:
+            digit = self._place_in(left, one)
+            if digit is not None and digit == self._place_in(right, other):
+                found.append(digit)
+        return found
+
+    def _place_in(self, whole: Expr, atom: Expr) -> tuple[int, int] | None:
+        """(place, base) where `atom` is `(whole // place) % base`."""
+        digit = _digit(atom)
+        if digit is None:
+            return None
+        inner, place, base = digit
+        form, small = self._simplifier.linear(whole), self._simplifier.linear(inner)
+        ratios = [form.terms[a] // k for a, k in small.terms.items() if a in form.terms]
+        step = max([1, *ratios])
+        coarse = self._simplifier.divide(form, step)
+        period = place * base
+        same = coarse == small or (
+            base > 0
+            and self._simplifier.remainder(coarse, period)
+            == self._simplifier.remainder(small, period)
+        )
+        return (place * step, base) if same else None
 
 
 def _digit(atom: Expr) -> tuple[Expr, int, int] | None:

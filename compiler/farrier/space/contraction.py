@@ -14,7 +14,18 @@ import dataclasses
 import math
 
 from farrier.ir import expr as e
-from farrier.ir.expr import Axis, Binary, BinaryOp, Expr, Load, Reduce, ReduceOp, Select, Var
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    ReduceOp,
+    Select,
+    Var,
+)
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
@@ -66,7 +77,7 @@ def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contrac
 def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contraction | None:
     """The contraction that a stage computes, or None where it is no sum of products."""
     body = stage.body
-    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
+    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM or not stage.axes:
         return None
     factors = _factors(body.body)
     if factors is None:
@@ -111,12 +122,33 @@ def _factors(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
     sides: list[Load] = []
     padded = False
     for side in (expr.left, expr.right):
-        if isinstance(side, Select):
+        if isinstance(side, Select) and _is_padding(side):
             side, padded = side.then, True
         if not isinstance(side, Load):
             return None
         sides.append(side)
     return (sides[0], sides[1]), padded
+
+
+def _is_padding(select: Select) -> bool:
+    """Whether a Select is a load, or 0 where an index of it is out of bounds, and nothing more: the
+    guard of a strided transposed convolution also asks for a multiple of the stride."""
+    load, zero = select.then, select.otherwise
+    if not isinstance(load, Load) or not isinstance(zero, Const) or zero.value != 0:
+        return False
+    bounds = [
+        check
+        for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+        for check in (Binary(BinaryOp.LE, e.index(0), index), e.less(index, extent))
+    ]
+    checks = [select.condition]
+    while checks:
+        check = checks.pop()
+        if isinstance(check, Binary) and check.op is BinaryOp.AND:
+            checks += [check.left, check.right]
+        elif check not in bounds:
+            return False
+    return True
 
 
 def _roles(

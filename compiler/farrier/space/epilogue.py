@@ -35,7 +35,8 @@ def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axi
         schedule.set_scope(stage.buffer.name, Scope.REGISTER)
         loops = [f"{stage.buffer.name}_{axis.name}" for axis in stage.axes]
         lane = loops.pop(lane_axis)
-        schedule.reorder(*loops, lane)
+        if loops:
+            schedule.reorder(*loops, lane)
         schedule.vectorize(lane)
 
 

@@ -258,7 +258,8 @@ class _Kernel:
                 schedule.reorder(*order, loop)
             schedule.vectorize(loop)
         size = math.prod(extents[f"{name}_{axis.name}"] for axis in stage.axes)
-        if self.rows and size <= self.machine.lanes:
+        # Registers have no addresses: all loops over the stage but the lanes have one iteration.
+        if self.rows and size == extents[f"{name}_{lane}"] <= self.machine.lanes:
             schedule.set_scope(name, Scope.REGISTER)
 
     def _reduce_on_lanes(self, schedule: Schedule, stage: Stage, partials: int) -> None:
