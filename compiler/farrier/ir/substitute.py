@@ -133,22 +133,23 @@ def _identical(left: object, right: object) -> bool:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """Every Load in `expr`, those in indices of Loads included."""
-    if isinstance(expr, Load):
-        yield expr
-        for at in expr.indices:
-            yield from loads(at)
-    elif isinstance(expr, Binary):
-        yield from loads(expr.left)
-        yield from loads(expr.right)
-    elif isinstance(expr, Unary | Cast):
-        yield from loads(expr.operand)
-    elif isinstance(expr, Select):
-        yield from loads(expr.condition)
-        yield from loads(expr.then)
-        yield from loads(expr.otherwise)
-    elif isinstance(expr, Reduce):
-        yield from loads(expr.body)
+    """Every Load in `expr`, in order, those in indices of Loads included."""
+    stack: list[Expr] = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Const | Var):
+            continue
+        if isinstance(node, Load):
+            yield node
+            stack += reversed(node.indices)
+        elif isinstance(node, Binary):
+            stack += (node.right, node.left)
+        elif isinstance(node, Select):
+            stack += (node.otherwise, node.then, node.condition)
+        elif isinstance(node, Unary | Cast):
+            stack.append(node.operand)
+        elif isinstance(node, Reduce):
+            stack.append(node.body)
 
 
 def variables(expr: Expr) -> set[str]:

@@ -47,7 +47,13 @@ def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
 
 def writes(stmt: Stmt) -> set[str]:
     """The names of the buffers that are written within."""
-    return {a.buffer.name for a in accesses(stmt) if a.writes}
+    found = set()
+    for s in walk_stmts(stmt):
+        if isinstance(s, Store):
+            found.add(s.buffer.name)
+        elif isinstance(s, Intrinsic):
+            found.add(s.operands[0].buffer.name)
+    return found
 
 
 def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
