@@ -1,112 +1,67 @@
-"""One engine in one process: `python -m farrier.bench.engine NAME MODEL INPUTS OUTPUTS THREADS`.
+"""One engine in one process: `python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS`.
 
 Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
-and prints `ready VERSION LOAD_SECONDS`. Then for each line `run N` on standard input it runs the
-model N times and prints the nanoseconds of each, in one line. Ends with standard input.
+and answers with a line of JSON, `{"version": …, "load_s": …}`. Then for each line `run N` on
+standard input it runs the model once to warm up and N times by the clock, and answers with the list
+of the nanoseconds. Ends with standard input, and dies with the process that started it.
+
+Run as a file and not as a module, so that the Python of another environment can do it too.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import importlib.metadata
+import json
+import os
+import runpy
+import signal
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Arrays = dict[str, npt.NDArray[Any]]
-Run = Callable[[], Any]
-
-# What makes an engine: model path, inputs, threads → (one run, outputs of a run by name)
-Loader = Callable[[str, Arrays, int], tuple[Run, Callable[[], Arrays]]]
-
-
-def load_farrier(model: str, inputs: Arrays, threads: int) -> tuple[Run, Callable[[], Arrays]]:
-    from farrier.artifact.artifact import load
-
-    session = load(model).session(threads)
-    return lambda: session.run(inputs), lambda: session.run(inputs)
-
-
-def load_onnxruntime(model: str, inputs: Arrays, threads: int) -> tuple[Run, Callable[[], Arrays]]:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    probe = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    sizes: dict[str, set[int]] = {}
-    for spec in probe.get_inputs():
-        for dim, size in zip(spec.shape, inputs[spec.name].shape, strict=True):
-            if isinstance(dim, str):
-                sizes.setdefault(dim, set()).add(size)
-    # Exporters write "?" for any unknown dim: a name that stands for two sizes is none.
-    symbols = {dim: found.pop() for dim, found in sizes.items() if len(found) == 1}
-    session = probe
-    if symbols:
-        for dim, size in symbols.items():
-            options.add_free_dimension_override_by_name(dim, size)
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [spec.name for spec in session.get_outputs()]
-
-    def run() -> list[npt.NDArray[Any]]:
-        arrays: list[npt.NDArray[Any]] = session.run(None, inputs)
-        return arrays
-
-    return run, lambda: dict(zip(names, run(), strict=True))
-
-
-def load_openvino(model: str, inputs: Arrays, threads: int) -> tuple[Run, Callable[[], Arrays]]:
-    import openvino as ov
-
-    core = ov.Core()
-    network = core.read_model(model)
-    network.reshape({name: array.shape for name, array in inputs.items()})
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    request = core.compile_model(network, "CPU", settings).create_infer_request()
-    for name, array in inputs.items():
-        request.set_tensor(name, ov.Tensor(array))
-
-    def outputs() -> Arrays:
-        request.infer()
-        return {
-            port.get_any_name(): np.array(request.get_output_tensor(index).data)
-            for index, port in enumerate(network.outputs)
-        }
-
-    return request.infer, outputs
-
-
-LOADERS: dict[str, Loader] = {
-    "farrier": load_farrier,
-    "onnxruntime": load_onnxruntime,
-    "openvino": load_openvino,
-}
+_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
     name, model, inputs_path, outputs_path, threads = arguments
+    # A process that was stopped between its rounds would outlive its parent for ever.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the engine prints is no answer
+    engine = runpy.run_path(str(Path(__file__).parent / "engines" / f"{name}.py"))
     with np.load(inputs_path) as file:
-        inputs = {key: np.ascontiguousarray(file[key]) for key in file.files}
+        inputs = {key: _aligned(file[key]) for key in file.files}
+    for package in engine["PACKAGES"]:
+        importlib.import_module(package)
     start = time.perf_counter()
-    run, outputs = LOADERS[name.partition(":")[0]](model, inputs, int(threads))
-    arrays = outputs()
+    run, named = engine["load"](model, inputs, int(threads))
+    arrays = named(run())
     seconds = time.perf_counter() - start
-    np.savez(outputs_path, **arrays)  # type: ignore[arg-type]
-    print("ready", importlib.metadata.version(name.partition(":")[0]), f"{seconds:.3f}", flush=True)
+    np.savez(outputs_path, **arrays)
+    version = importlib.metadata.version(engine["DISTRIBUTION"])
+    print(json.dumps({"version": version, "load_s": seconds}), file=answers, flush=True)
     for line in sys.stdin:
+        run()
         samples = []
         for _ in range(int(line.removeprefix("run "))):
             begin = time.perf_counter_ns()
             run()
             samples.append(time.perf_counter_ns() - begin)
-        print(*samples, flush=True)
+        print(json.dumps(samples), file=answers, flush=True)
+
+
+def _aligned(array: Any) -> Any:
+    """A copy that starts on a cache line: no engine gets a worse place by chance."""
+    flat = np.empty(array.nbytes + 64, np.uint8)
+    start = -flat.ctypes.data % 64
+    copy = flat[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 if __name__ == "__main__":

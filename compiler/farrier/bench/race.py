@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import importlib.util
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from farrier.bench.engine import LOADERS
+from farrier.bench import engines
+from farrier.bench.lane import Lane
 from farrier.errors import FarrierError, UsageError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Failed = Callable[["Entrant", FarrierError], None]
 
-_LOAD_TIMEOUT_S = 600.0
+ENGINES = tuple(
+    sorted(p.stem for p in Path(engines.__path__[0]).glob("*.py") if p.stem != "__init__")
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,19 +33,25 @@ class Entrant:
     """One engine with the file it loads: a .farrier artifact for `farrier`, else the ONNX file.
 
     `label` tells two artifacts apart, such as `farrier:untuned`; what stands before the colon is
-    the engine.
+    the engine. `python` is the interpreter of another environment, where the engine is not
+    installed in this one.
     """
 
     label: str
     model: Path
+    python: str = sys.executable
 
     def __post_init__(self) -> None:
-        if self.engine not in LOADERS:
+        if self.engine not in ENGINES:
             raise UsageError(
-                f"unknown engine {self.engine!r}", hint=f"engines: {', '.join(LOADERS)}"
+                f"unknown engine {self.engine!r}", hint=f"engines: {', '.join(ENGINES)}"
             )
-        if importlib.util.find_spec(self.engine) is None:
-            raise UsageError(f"{self.engine} is not installed", hint=f"pip install {self.engine}")
+        missing = self.python == sys.executable and missing_packages(self.engine)
+        if missing:
+            raise UsageError(
+                f"{self.engine} is not installed: {', '.join(missing)}",
+                hint=f"see compiler/farrier/bench/engines/{self.engine}.py",
+            )
 
     @property
     def engine(self) -> str:
@@ -55,7 +64,7 @@ class Figures:
 
     label: str
     version: str
-    load_s: float
+    load_s: float  # from the file to the first outputs, its packages being imported
     median_ms: float
     best_ms: float
     p10_ms: float
@@ -63,6 +72,16 @@ class Figures:
     ratio: float  # the first entrant's median over this one's, round by round, then the median
     max_error: float  # against the first entrant's outputs, over the range of this one's
     samples: int
+    rounds_ms: tuple[float, ...]  # the median of each round
+    peak_bytes: int  # of its process, Python and numpy included
+    model_bytes: int  # of the file it loads
+    other_cores: float  # what other processes took of the machine while this one ran
+
+
+def missing_packages(engine: str) -> list[str]:
+    """What the engine needs and this environment lacks."""
+    found = importlib.import_module(f"{engines.__name__}.{engine}")
+    return [name for name in found.PACKAGES if not _installed(name)]
 
 
 def race(
@@ -72,100 +91,71 @@ def race(
     threads: int,
     rounds: int = 15,
     round_s: float = 0.2,
+    failed: Failed | None = None,
 ) -> list[Figures]:
-    """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each."""
+    """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
+
+    An entrant that cannot run the model ends the race with FarrierError; with `failed` it is told
+    there and left out, unless it is the first.
+    """
     with (
-        tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="farrier-bench-") as name,
         contextlib.ExitStack() as stack,
     ):
-        np.savez(Path(folder) / "inputs.npz", **inputs)  # type: ignore[arg-type]
-        lanes = [
-            stack.enter_context(_Lane(entrant, Path(folder), index, threads))
-            for index, entrant in enumerate(entrants)
+        folder = Path(name)
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
+        lanes: list[tuple[Entrant, Lane, Path]] = []
+        for number, entrant in enumerate(entrants):
+            outputs = folder / f"outputs-{number}.npz"
+            arguments = (entrant.engine, entrant.model, folder / "inputs.npz", outputs, threads)
+            lane = Lane(
+                entrant.label,
+                entrant.python,
+                [str(argument) for argument in arguments],
+                folder / f"errors-{number}.txt",
+            )
+            try:
+                lanes.append((entrant, stack.enter_context(lane), outputs))
+            except FarrierError as error:
+                if failed is None or number == 0:
+                    raise
+                failed(entrant, error)
+        _run([lane for _, lane, _ in lanes], rounds, round_s)
+        first, reference = lanes[0][1], lanes[0][2]
+        return [
+            _figures(entrant, lane, first, _max_error(reference, outputs))
+            for entrant, lane, outputs in lanes
         ]
-        counts = [max(1, int(round_s / lane.time_one())) for lane in lanes]
-        for _ in range(rounds):
-            for lane, count in zip(lanes, counts, strict=True):
-                lane.rounds.append(lane.run(count))
-        return [lane.figures(lanes[0]) for lane in lanes]
 
 
-class _Lane:
-    """An entrant's process."""
+def _run(lanes: Sequence[Lane], rounds: int, round_s: float) -> None:
+    counts = [max(1, int(round_s / lane.time_one())) for lane in lanes]
+    for number in range(rounds):
+        # Every other round backwards: whoever follows the heaviest engine is not always the same.
+        turn = list(zip(lanes, counts, strict=True))
+        for lane, count in turn if number % 2 == 0 else reversed(turn):
+            lane.rounds.append(lane.run(count))
 
-    def __init__(self, entrant: Entrant, folder: Path, index: int, threads: int) -> None:
-        self.entrant = entrant
-        self.rounds: list[list[float]] = []
-        self._outputs = folder / f"outputs-{index}.npz"
-        self._errors = (folder / f"errors-{index}.txt").open("w+")
-        arguments = (entrant.label, entrant.model, folder / "inputs.npz", self._outputs, threads)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "farrier.bench.engine", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
 
-    def __enter__(self) -> _Lane:
-        try:
-            words = self._answer().split()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        self._version, self._load_s = words[1], float(words[2])
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
-
-    def run(self, count: int) -> list[float]:
-        """Milliseconds of each of `count` runs."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"run {count}\n")
-        self._process.stdin.flush()
-        return [int(word) / 1e6 for word in self._answer().split()]
-
-    def time_one(self) -> float:
-        """Seconds of one run, after a warm-up."""
-        self.run(3)
-        return statistics.median(self.run(3)) / 1e3
-
-    def figures(self, first: _Lane) -> Figures:
-        samples = sorted(sample for one in self.rounds for sample in one)
-        ratios = [
-            statistics.median(a) / statistics.median(b)
-            for a, b in zip(first.rounds, self.rounds, strict=True)
-        ]
-        return Figures(
-            label=self.entrant.label,
-            version=self._version,
-            load_s=self._load_s,
-            median_ms=statistics.median(samples),
-            best_ms=samples[0],
-            p10_ms=samples[len(samples) // 10],
-            p90_ms=samples[len(samples) * 9 // 10],
-            ratio=statistics.median(ratios),
-            max_error=_max_error(first._outputs, self._outputs),
-            samples=len(samples),
-        )
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait(_LOAD_TIMEOUT_S)
-            self._errors.seek(0)
-            tail = self._errors.read().strip().splitlines()[-1:] or ["no message"]
-            raise FarrierError(f"{self.entrant.label} cannot run {self.entrant.model}: {tail[0]}")
-        return line
+def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Figures:
+    samples = sorted(sample for one in lane.rounds for sample in one.samples_ms)
+    pairs = zip(first.rounds, lane.rounds, strict=True)
+    return Figures(
+        label=entrant.label,
+        version=lane.version,
+        load_s=lane.load_s,
+        median_ms=statistics.median(samples),
+        best_ms=samples[0],
+        p10_ms=samples[len(samples) // 10],
+        p90_ms=samples[len(samples) * 9 // 10],
+        ratio=statistics.median(a.median_ms / b.median_ms for a, b in pairs),
+        max_error=max_error,
+        samples=len(samples),
+        rounds_ms=tuple(one.median_ms for one in lane.rounds),
+        peak_bytes=lane.peak_bytes(),
+        model_bytes=entrant.model.stat().st_size,
+        other_cores=statistics.fmean(one.other_cores for one in lane.rounds),
+    )
 
 
 def _max_error(ours: Path, theirs: Path) -> float:
@@ -180,3 +170,10 @@ def _max_error(ours: Path, theirs: Path) -> float:
             error = np.abs(a[name].astype(np.float64) - expected).max(initial=0.0)
             worst = max(worst, float(error) / scale)
     return worst
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that would hold it
+        return False

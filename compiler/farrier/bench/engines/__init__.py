@@ -1,0 +1,10 @@
+"""One file an engine, named as the command names it.
+
+    PACKAGES      what must be importable; imported before the clock of loading starts
+    DISTRIBUTION  whose version is told
+    load(model, inputs, threads) -> (run, named)
+
+`model` is the path of the file, `inputs` C-contiguous arrays by name. `run()` is one inference as a
+user of the engine calls it; `named` makes of its result the outputs by name. The files need nothing
+of Farrier but `farrier.py`: an engine may live in a virtual environment of its own.
+"""

@@ -1,0 +1,23 @@
+"""Farrier's own runtime, on an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+PACKAGES = ("farrier.artifact.artifact", "farrier.runtime.session")
+DISTRIBUTION = "farrier"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def load(
+    model: str, inputs: Arrays, threads: int
+) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
+    """`Session.run`: aligned inputs are read in place, outputs are new arrays."""
+    from farrier.artifact.artifact import load as load_artifact
+
+    session = load_artifact(model).session(threads)
+    return lambda: session.run(inputs), lambda outputs: outputs

@@ -1,0 +1,43 @@
+"""ONNX Runtime with the CPU execution provider, as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+PACKAGES = ("onnxruntime",)
+DISTRIBUTION = "onnxruntime"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def load(
+    model: str, inputs: Arrays, threads: int
+) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
+    """Symbolic dims are fixed, so that the graph is optimized for these very shapes."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    symbols = _symbols(session, inputs)
+    if symbols:
+        for dim, size in symbols.items():
+            options.add_free_dimension_override_by_name(dim, size)
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [spec.name for spec in session.get_outputs()]
+    return lambda: session.run(None, inputs), lambda arrays: dict(zip(names, arrays, strict=True))
+
+
+def _symbols(session: Any, inputs: Arrays) -> dict[str, int]:
+    """The sizes that the inputs give to named dims."""
+    sizes: dict[str, set[int]] = {}
+    for spec in session.get_inputs():
+        for dim, size in zip(spec.shape, inputs[spec.name].shape, strict=True):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(size)
+    # Exporters write "?" for any unknown dim: a name that stands for two sizes is none.
+    return {dim: found.pop() for dim, found in sizes.items() if len(found) == 1}

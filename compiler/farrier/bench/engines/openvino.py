@@ -1,0 +1,41 @@
+"""OpenVINO on the CPU, in f32, for latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PACKAGES = ("openvino",)
+DISTRIBUTION = "openvino"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def load(
+    model: str, inputs: Arrays, threads: int
+) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
+    """The fastest way it offers: inputs bound once, outputs left in the request's own memory."""
+    import openvino as ov
+
+    core = ov.Core()
+    network = core.read_model(model)
+    network.reshape({name: array.shape for name, array in inputs.items()})
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = core.compile_model(network, "CPU", settings).create_infer_request()
+    for name, array in inputs.items():
+        request.set_tensor(name, ov.Tensor(array))
+
+    def named(_: Any) -> Arrays:
+        return {
+            port.get_any_name(): np.array(request.get_output_tensor(index).data)
+            for index, port in enumerate(network.outputs)
+        }
+
+    return request.infer, named

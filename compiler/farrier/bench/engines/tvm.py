@@ -1,0 +1,50 @@
+"""Apache TVM, its default pipeline without tuning: compiled when it is loaded.
+
+pip install apache-tvm onnx
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+PACKAGES = ("tvm", "tvm.relax.frontend.onnx", "onnx")
+DISTRIBUTION = "apache-tvm"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def load(
+    model: str, inputs: Arrays, threads: int
+) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
+    """Inputs are bound once; outputs are copied to arrays."""
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when the pool starts, at the first run
+    import onnx
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    proto = onnx.load(model)
+    given = {value.name for value in proto.graph.initializer}
+    order = [value.name for value in proto.graph.input if value.name not in given]
+    outputs = [output.name for output in proto.graph.output]
+    module = from_onnx(
+        proto,
+        shape_dict={name: list(inputs[name].shape) for name in order},
+        dtype_dict={name: str(inputs[name].dtype) for name in order},
+    )
+    target = tvm.target.Target.from_device(tvm.cpu())
+    device = tvm.cpu()
+    machine = relax.VirtualMachine(tvm.compile(module, target), device)
+    tensors = [tvm.runtime.tensor(inputs[name], device) for name in order]
+    main = machine["main"]
+
+    def run() -> list[npt.NDArray[Any]]:
+        result = main(*tensors)
+        results = [result] if hasattr(result, "numpy") else list(result)
+        return [tensor.numpy() for tensor in results]
+
+    return run, lambda results: dict(zip(outputs, results, strict=True))

@@ -1,0 +1,139 @@
+"""A race: outputs and figures, engines that wait without a core, engines that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import farrier
+from farrier.bench.lane import Lane
+from farrier.bench.race import ENGINES, Entrant, missing_packages, race
+from farrier.errors import FarrierError, UsageError
+from farrier.verify import random_inputs
+
+
+@pytest.fixture
+def inputs(small_model):
+    return random_inputs(farrier.load(small_model.artifact).manifest.inputs)
+
+
+def _state(pid: int) -> str:
+    """Of every thread, as /proc says it: T is stopped."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return "".join(sorted((t / "stat").read_text().rpartition(")")[2].split()[0] for t in tasks))
+
+
+def _lane(small_model, inputs, folder: Path) -> Lane:
+    np.savez(folder / "in.npz", **inputs)
+    paths = [small_model.onnx, folder / "in.npz", folder / "out.npz"]
+    arguments = ["onnxruntime", *map(str, paths), "2"]
+    return Lane("onnxruntime", sys.executable, arguments, folder / "errors.txt")
+
+
+def test_the_outputs_agree_and_the_figures_are_of_all_rounds(small_model, inputs):
+    entrants = [
+        Entrant("farrier", small_model.artifact),
+        Entrant("farrier:again", small_model.artifact),
+        Entrant("onnxruntime", small_model.onnx),
+    ]
+    ours, again, peer = race(entrants, inputs, threads=1, rounds=4, round_s=0.02)
+    assert (ours.label, ours.ratio, ours.max_error) == ("farrier", 1.0, 0.0)
+    assert again.max_error == 0.0
+    assert 0 < peer.max_error < 1e-4
+    for one in (ours, again, peer):
+        assert len(one.rounds_ms) == 4
+        assert one.best_ms <= one.p10_ms <= one.median_ms <= one.p90_ms
+        assert one.samples >= 4
+        assert one.peak_bytes > 10 << 20
+        assert 0 < one.load_s < 30
+    ratios = [a / b for a, b in zip(ours.rounds_ms, peer.rounds_ms, strict=True)]
+    assert peer.ratio == pytest.approx(statistics.median(ratios))
+    assert peer.model_bytes == small_model.onnx.stat().st_size
+
+
+def test_an_engine_that_waits_has_no_core(small_model, inputs, tmp_path):
+    with _lane(small_model, inputs, tmp_path) as lane:
+        pid = lane._process.pid
+        assert set(_state(pid)) == {"T"}
+        assert len(lane.run(3).samples_ms) == 3
+        assert set(_state(pid)) == {"T"}
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_path):
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom farrier.bench.lane import Lane\n"
+        "with Lane('x', sys.executable, sys.argv[2:], Path(sys.argv[1])) as lane:\n"
+        "    print(lane._process.pid, flush=True)\n    time.sleep(60)\n"
+    )
+    np.savez(tmp_path / "in.npz", **inputs)
+    words = [tmp_path / "errors", "onnxruntime", small_model.onnx, tmp_path / "in.npz"]
+    words += [tmp_path / "out.npz", 1]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        if _is_zombie(pid):  # of a container without an init that reaps
+            break
+        time.sleep(0.02)
+    else:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_an_engine_that_cannot_run_the_model_is_told_and_left_out(small_model, inputs, tmp_path):
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    entrants = [Entrant("farrier", small_model.artifact), Entrant("onnxruntime:x", broken)]
+    told = []
+    figures = race(
+        entrants,
+        inputs,
+        threads=1,
+        rounds=1,
+        round_s=0.01,
+        failed=lambda entrant, error: told.append((entrant.label, error.message)),
+    )
+    assert [one.label for one in figures] == ["farrier"]
+    ((label, message),) = told
+    assert label == "onnxruntime:x"
+    assert "cannot run the model" in message
+    with pytest.raises(FarrierError, match="cannot run the model"):
+        race(entrants, inputs, threads=1, rounds=1)
+
+
+def test_an_engine_that_dies_says_how(small_model, inputs, tmp_path):
+    with _lane(small_model, inputs, tmp_path) as lane:
+        os.kill(lane._process.pid, signal.SIGKILL)
+        with pytest.raises(FarrierError, match="SIGKILL"):
+            lane.run(1)
+
+
+def test_what_an_entrant_may_be(small_model):
+    assert {"farrier", "onnxruntime", "openvino", "iree", "tvm", "inductor"} == set(ENGINES)
+    with pytest.raises(UsageError, match="unknown engine 'abacus'"):
+        Entrant("abacus", small_model.onnx)
+    assert missing_packages("onnxruntime") == []
+    for engine in ENGINES:
+        if missing_packages(engine):
+            with pytest.raises(UsageError, match="is not installed"):
+                Entrant(engine, small_model.onnx)
+            assert Entrant(engine, small_model.onnx, python="/elsewhere").engine == engine
