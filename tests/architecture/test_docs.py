@@ -1,10 +1,25 @@
+"""What the pages say is so: paths, commands, options, variables, routes, codes."""
+
 import ast
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+import typer
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _commands(page):
+    """(verb, the words after it) of every line of the page that calls `farrier`."""
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(
+        r"(?:^    (?:\$ )?|`)farrier ([a-z].*?)(?:\s+#.*|`|$)", text, re.MULTILINE
+    ):
+        verb, *words = line.split()
+        yield verb, words
 
 
 @pytest.mark.parametrize("module", ["types", "expr", "graph", "tensor", "loop"])
@@ -15,8 +30,106 @@ def test_the_page_on_the_grammars_shows_each_grammar_as_its_module_does(module):
     assert grammar in (ROOT / "docs/ir.md").read_text()
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_path_that_a_page_names_exists(page):
     roots = [ROOT, ROOT / "compiler/farrier", ROOT / "compiler", ROOT / "docs"]
-    for name in re.findall(r"`((?:[\w.]+/)+[\w.]*)`", page.read_text()):
+    names = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", page.read_text())
+    names += re.findall(r"\]\(([\w./-]+)\)", page.read_text())
+    for name in names:
         assert any((root / name).exists() for root in roots), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_that_a_page_shows_exists_with_its_options(page):
+    from farrier.cli.app import build
+    from farrier_device.agent import _parser
+
+    commands = typer.main.get_command(build()).commands
+    for verb, words in _commands(page):
+        assert verb in commands, verb
+        known = {option for parameter in commands[verb].params for option in parameter.opts}
+        if verb == "device":
+            known = set(_parser()._option_string_actions)
+        given = {word for word in words if re.fullmatch(r"--?[a-z][\w-]*", word)}
+        assert given <= known | {"--help"}, f"farrier {verb}: {given - known}"
+
+
+def test_the_readme_shows_every_command():
+    from farrier.cli.app import build
+
+    shown = {verb for verb, _ in _commands(ROOT / "README.md")}
+    assert shown >= set(typer.main.get_command(build()).commands)
+
+
+def test_the_agent_s_options_in_the_readme_exist():
+    from farrier_device.agent import _parser
+
+    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    (line,) = re.findall(r"^    farrier-device (.*)$", text, re.MULTILINE)
+    _parser().parse_args(line.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_make_verb_that_a_page_names_exists(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for verb in re.findall(r"(?:`|^    )make ([a-z]+)", page.read_text(), re.MULTILINE):
+        assert re.search(rf"^{verb}:", makefile, re.MULTILINE), verb
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_variable_that_a_page_names_is_read_somewhere(page):
+    sources = [p.read_text() for d in ("compiler", "farm") for p in (ROOT / d).rglob("*.py")]
+    for name in set(re.findall(r"\bFARRIER_[A-Z_]+\b", page.read_text())):
+        assert any(f'"{name}"' in source for source in sources), name
+
+
+def test_the_python_in_the_readme_is_the_library_s():
+    import farrier
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    calls = {
+        "farrier.compile": farrier.compile,
+        "client.submit": farrier.Client.submit,
+        "client.wait": farrier.Client.wait,
+        "client.fetch": farrier.Client.fetch,
+    }
+    seen = set()
+    for node in ast.walk(ast.parse("\n".join(blocks))):
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in calls:
+            seen.add(name)
+            accepted = inspect.signature(calls[name]).parameters
+            assert {keyword.arg for keyword in node.keywords} <= set(accepted), name
+    assert seen == set(calls)
+
+
+def test_the_readme_lists_every_exit_code():
+    from farrier.errors import FarrierError
+
+    text = (ROOT / "README.md").read_text()
+    listed = text[text.index("has an exit code") : text.index("Over REST")]
+    codes = {int(number) for number in re.findall(r"\b(\d+) [a-z]", listed)}
+    assert codes == {kind.exit_code for kind in FarrierError.__subclasses__()}
+
+
+def test_the_page_on_protocols_lists_every_route(service):
+    text = (ROOT / "docs/protocol.md").read_text()
+    shown = set()
+    for cell in re.findall(r"^\| (`(?:GET|POST|PATCH|HEAD).*?) \|", text, re.MULTILINE):
+        methods = re.findall(r"\b(GET|POST|PATCH|HEAD)\b", cell)
+        paths = re.findall(r"(/[\w/{}]+)", cell)
+        shown |= {(method, path) for method in methods for path in paths}
+    paths = service.http().get("/openapi.json").json()["paths"]
+    served = {
+        (method.upper(), re.sub(r"\{\w+\}", "{id}", path))
+        for path, methods in paths.items()
+        for method in methods
+    }
+    assert shown == served
+
+
+def test_the_page_on_protocols_lists_every_call_of_the_broker():
+    proto = (ROOT / "rpc_device/farrier_device/protocol/device.proto").read_text()
+    page = (ROOT / "docs/protocol.md").read_text()
+    for call in re.findall(r"^  rpc (\w+)", proto, re.MULTILINE):
+        assert f"| `{call}` |" in page, call
