@@ -121,6 +121,19 @@ def test_flattened_pixels_of_a_line_number_are_the_line_number():
     assert simplify(address, {"a": 100, "b": 3}) == _e(_e(A, "*", 48), "+", _e(B, "*", 16))
 
 
+@pytest.mark.parametrize("shape", [(7, 14, 14), (8, 40, 15), (32, 28, 28), (5, 20, 12), (2, 5, 7)])
+@pytest.mark.parametrize("width", [8, 64])
+def test_axes_walked_as_one_give_the_address_of_the_walk(shape, width):
+    depth, height, length = shape
+    walk = _e(_e(C, "*", width), "+", A)
+    image, row = height * length, length
+    planes = _e(_e(walk, "//", image), "*", image)
+    rows = _e(_e(_e(walk, "%", image), "//", row), "*", row)
+    address = _e(_e(planes, "+", rows), "+", _e(walk, "%", row))
+    ranges = {"c": depth * image // width, "a": width}
+    assert affine(address, ranges) == affine(walk, ranges)
+
+
 def test_a_sum_around_a_division_is_divided_at_once():
     nested = _e(_e(_e(A, "*", 14), "+", _e(B, "//", 6)), "//", 3)
     assert simplify(nested, {"a": 9, "b": 50}) == _e(_e(_e(A, "*", 84), "+", B), "//", 18)

@@ -283,9 +283,9 @@ class Simplifier:
         if factored is not None:
             factor, inner, small = factored
             return combine(small, self.remainder(inner, divisor // factor), factor)
-        nested = _only_atom(rest, const, BinaryOp.MOD)
-        if nested is not None and nested[1] % divisor == 0:
-            return self.remainder(self.linear(nested[0]), divisor)
+        unwound = self._unwind(rest, const, divisor)
+        if unwound is not None:
+            return self.remainder(unwound, divisor)
         return self._atom(Binary(BinaryOp.MOD, _sorted_expr(rest, const), index(divisor)))
 
     def _factor(
@@ -313,23 +313,54 @@ class Simplifier:
                 return combine(self.linear(atom.left), others, divisor), divisor
         return None
 
+    def _unwind(self, rest: dict[Expr, int], const: int, divisor: int) -> Linear | None:
+        """`rest + const` with e in the place of `e % m` where that is the same modulo `divisor`."""
+        form, changed = Linear({}, const), False
+        for atom, factor in rest.items():
+            term = Linear({atom: factor}, 0)
+            if isinstance(atom, Binary) and atom.op is BinaryOp.MOD:
+                modulus = atom.right.value if isinstance(atom.right, Const) else 1
+                if factor * int(modulus) % divisor == 0:
+                    term, changed = _scale(self.linear(atom.left), factor), True
+            form = combine(form, term, 1)
+        low, high = self.bounds_of(form) if changed else (-UNBOUNDED, UNBOUNDED)
+        return form if changed and low > -UNBOUNDED and high < UNBOUNDED else None
+
     def join(self, form: Linear) -> Linear:
-        """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`."""
+        """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
+        written as the remainder of something else."""
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
                 continue
             if not isinstance(atom.right, Const) or atom.right.value <= 0:
                 continue
             divisor = int(atom.right.value)
-            inner = self.linear(atom.left)
-            quotient = self.divide(inner, divisor)
-            if len(quotient.terms) != 1 or quotient.const:
-                continue
-            (partner, one), *_ = quotient.terms.items()
-            if one == 1 and form.terms.get(partner) == factor * divisor:
+            whole = self._whole(atom, divisor, factor, form)
+            if whole is not None:
+                partner, inner = whole
                 rest = {a: k for a, k in form.terms.items() if a != atom and a != partner}
                 return self.join(combine(Linear(rest, form.const), inner, factor))
         return form
+
+    def _whole(
+        self, atom: Binary, divisor: int, factor: int, form: Linear
+    ) -> tuple[Expr, Linear] | None:
+        """(`e // divisor`, e) where the quotient stands in `form`, `divisor * factor` times, and
+        `atom` is the remainder."""
+        inner = self.linear(atom.left)
+        quotient = self.divide(inner, divisor)
+        if len(quotient.terms) == 1 and not quotient.const:
+            (partner, one), *_ = quotient.terms.items()
+            if one == 1 and form.terms.get(partner) == factor * divisor:
+                return partner, inner
+        for other, k in form.terms.items():
+            if k != factor * divisor or not isinstance(other, Binary):
+                continue
+            if other.op is BinaryOp.DIV and other.right == index(divisor):
+                inner = self.linear(other.left)
+                if self.remainder(inner, divisor) == Linear({atom: 1}, 0):
+                    return other, inner
+        return None
 
     def _atom_bounds(self, atom: Expr) -> tuple[int, int]:
         if isinstance(atom, Var):
@@ -480,16 +511,6 @@ def _part(form: Linear, divisor: int) -> tuple[dict[Expr, int], dict[Expr, int],
         else:
             whole[atom] = k // divisor
     return whole, rest, *divmod(form.const, divisor)
-
-
-def _only_atom(rest: dict[Expr, int], const: int, op: BinaryOp) -> tuple[Expr, int] | None:
-    """(e, d) where the form is exactly `e op d`."""
-    if const or len(rest) != 1:
-        return None
-    ((atom, factor),) = rest.items()
-    if factor != 1 or not isinstance(atom, Binary) or atom.op is not op:
-        return None
-    return (atom.left, int(atom.right.value)) if isinstance(atom.right, Const) else None
 
 
 def _sides(form: Linear) -> tuple[Expr, Expr]:
