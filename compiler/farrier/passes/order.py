@@ -16,6 +16,7 @@ from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
 from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.simplify import simplify
+from farrier.passes.split_products import split_products
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.target import Target
 
@@ -24,6 +25,7 @@ Pass: TypeAlias = Callable[[Graph, Target], Graph]
 ORDER: tuple[str, ...] = (
     "fold-constants",
     "eliminate-common-subexpressions",
+    "split-products",
     "simplify",
     "eliminate-common-subexpressions",
     "fold-batch-norm",
@@ -54,5 +56,6 @@ PASSES: Mapping[str, Pass] = {
     "fuse": _for_any_target(fuse),
     "recast-convolutions": _for_any_target(recast_convolutions),
     "simplify": _for_any_target(simplify),
+    "split-products": _for_any_target(split_products),
     "transpose-in-place": _for_any_target(transpose_in_place),
 }

@@ -1,0 +1,246 @@
+"""Computes queries, keys and values apart where a model computes them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import TensorType
+from farrier.ops import Kind, lookup
+from farrier.passes.rewriting import Rewriter, join_origins
+from farrier.passes.rules.shapes import permutation, reshape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_NARROWEST = 8  # columns that are worth a product of their own: half a vector of the widest kind
+
+
+def split_products(graph: Graph) -> Graph:
+    """Turns a product with constant weights of which only parts are read, each by its own readers,
+    into one product for each part: none is cut out of the whole, nor the whole transposed.
+
+    before:
+        @graph
+        def g(x: f32[3, 1]):
+            w: f32[1, 16] = constant([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0])
+            shape: i64[3] = constant([3, 2, 8])
+            first: i64[()] = constant(0)
+            second: i64[()] = constant(1)
+            m: f32[3, 16] = MatMul(x, w)
+            r: f32[3, 2, 8] = Reshape(m, shape)
+            t: f32[2, 3, 8] = Transpose(r, perm=(1, 0, 2))
+            q: f32[3, 8] = Gather(t, first)
+            k: f32[3, 8] = Gather(t, second)
+            return q, k
+
+    after:
+        @graph
+        def g(x: f32[3, 1]):
+            w: f32[1, 16] = constant([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0])
+            shape: i64[3] = constant([3, 2, 8])
+            first: i64[()] = constant(0)
+            second: i64[()] = constant(1)
+            w_1: f32[1, 8] = constant([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+            q_part_1_shape: i64[3] = constant([3, 1, 8])
+            q_shape: i64[2] = constant([3, 8])
+            w_2: f32[1, 8] = constant([8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0])
+            k_part_1_shape: i64[3] = constant([3, 1, 8])
+            k_shape: i64[2] = constant([3, 8])
+            q_part: f32[3, 8] = MatMul(x, w_1)
+            q_part_1: f32[3, 1, 8] = Reshape(q_part, q_part_1_shape)
+            q_part_2: f32[1, 3, 8] = Transpose(q_part_1, perm=(1, 0, 2))
+            q: f32[3, 8] = Reshape(q_part_2, q_shape)
+            k_part: f32[3, 8] = MatMul(x, w_2)
+            k_part_1: f32[3, 1, 8] = Reshape(k_part, k_part_1_shape)
+            k_part_2: f32[1, 3, 8] = Transpose(k_part_1, perm=(1, 0, 2))
+            k: f32[3, 8] = Reshape(k_part_2, k_shape)
+            return q, k
+    """  # noqa: E501
+    search = _Search(graph)
+    rewriter = Rewriter(graph)
+    found = {id(node): whole for node in graph.nodes if (whole := search.whole(node)) is not None}
+    replaced = {id(node) for whole in found.values() for node in whole.replaced}
+    for node in graph.nodes:
+        if id(node) in found:
+            for taken in found[id(node)].parts:
+                for part in _part(found[id(node)], taken, rewriter):
+                    rewriter.emit(part)
+        elif id(node) not in replaced:
+            rewriter.emit(node)
+    return rewriter.finish()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one reader takes of the whole: `extent` points of the axis, `start` of the columns on."""
+
+    reader: Node
+    output: Value
+    extent: int
+    start: int
+    columns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Step:
+    """A node between the product and its readers, and the axis of its output along which they take
+    their parts."""
+
+    node: Node
+    axis: int
+    cut: bool  # whether the axis counts groups of columns, and no longer columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Whole:
+    product: Node
+    steps: tuple[_Step, ...]
+    parts: tuple[_Taken, ...]
+
+    @property
+    def replaced(self) -> list[Node]:
+        steps = [step.node for step in self.steps]
+        return [self.product, *steps, *(part.reader for part in self.parts)]
+
+
+class _Search:
+    """Follows the columns of a product to where they are taken apart."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._data = graph.constant_data()
+        self._readers = graph.consumers()
+        self._returned = frozenset(value.name for value in graph.outputs)
+
+    def whole(self, product: Node) -> _Whole | None:
+        """The product with all that it is replaced for, or None where it stays."""
+        if not _has_constant_columns(product, self._data):
+            return None
+        value = product.outputs[0]
+        columns = value.type.static_shape[-1]
+        axis, cut = value.type.rank - 1, False
+        steps: list[_Step] = []
+        while value.name not in self._returned:
+            readers = self._readers.get(value.name, [])
+            unit = columns // value.type.static_shape[axis]
+            parts = [part for r in readers for part in self._taken(r, value, axis, unit)]
+            if parts:
+                good = len({id(p.reader) for p in parts}) == len(readers) and _are_apart(parts)
+                return _Whole(product, tuple(steps), tuple(parts)) if good else None
+            if len(readers) != 1:
+                return None
+            moved = self._through(readers[0], value, axis, cut)
+            if moved is None:
+                return None
+            axis, cut = moved
+            steps.append(_Step(readers[0], axis, cut))
+            value = readers[0].outputs[0]
+        return None
+
+    def _through(self, node: Node, value: Value, axis: int, cut: bool) -> tuple[int, bool] | None:
+        """The axis behind `node`, and whether it is cut; None where the columns get lost."""
+        if len(node.outputs) != 1:
+            return None
+        source, shape = value.type.static_shape, node.outputs[0].type.static_shape
+        if node.op == "Add":
+            bias = next((self._data.get(v.name) for v in node.inputs if v and v != value), None)
+            along = axis == len(shape) - 1 and not cut and source == shape
+            fits = bias is not None and bias.shape[-1:] == (shape[-1],) and bias.size == shape[-1]
+            return (axis, cut) if along and fits else None
+        if node.op == "Transpose":
+            return permutation(node).index(axis), cut
+        if lookup(node.op).kind is not Kind.VIEW or node.inputs[0] != value:
+            return None
+        before, extent = math.prod(source[:axis]), source[axis]
+        for at, size in enumerate(shape):
+            if size > 1 and math.prod(shape[:at]) == before:
+                if size == extent:
+                    return at, cut
+                return (at, True) if not cut and extent % size == 0 else None
+        return None
+
+    def _taken(self, node: Node, value: Value, axis: int, unit: int) -> list[_Taken]:
+        """The parts that a node takes along an axis, in groups of `unit` columns."""
+        if node.inputs[0] != value:
+            return []
+        rank, extent = value.type.rank, value.type.static_shape[axis]
+        if node.op == "Split" and node.attr("axis", 0) % rank == axis:
+            parts, first = [], 0
+            for output in node.outputs:
+                size = output.type.static_shape[axis]
+                parts.append(_Taken(node, output, size, first * unit, size * unit))
+                first += size
+            return parts
+        if node.op == "Gather" and node.attr("axis", 0) % rank == axis and node.inputs[1]:
+            index = self._data.get(node.inputs[1].name)
+            if index is not None and index.size == 1:
+                at = int(index.reshape(-1)[0]) % extent
+                return [_Taken(node, node.outputs[0], 1, at * unit, unit)]
+        return []
+
+
+def _has_constant_columns(node: Node, data: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Whether a node is a product whose columns each come from a column of constants."""
+    if node.op not in ("MatMul", "Gemm") or node.attr("transA", 0):
+        return False
+    weights = data.get(node.inputs[1].name) if node.inputs[1] else None
+    if weights is None or weights.ndim != 2 or node.outputs[0].type.rank < 2:
+        return False
+    addend = node.inputs[2] if len(node.inputs) > 2 else None
+    if addend is None:
+        return True
+    bias = data.get(addend.name)
+    return bias is not None and bias.shape[-1:] == node.outputs[0].type.shape[-1:]
+
+
+def _are_apart(parts: list[_Taken]) -> bool:
+    """Whether there are several parts, no column in two of them, and none too narrow."""
+    ordered = sorted(parts, key=lambda part: part.start)
+    apart = all(a.start + a.columns <= b.start for a, b in zip(ordered, ordered[1:], strict=False))
+    return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
+
+
+def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
+    """The nodes that compute what one reader takes."""
+    product, columns = whole.product, slice(taken.start, taken.start + taken.columns)
+    origin = join_origins(whole.replaced)
+    name = taken.output.name
+
+    def narrowed(constant: Value | None, axis: int) -> Value | None:
+        data = rewriter.data(constant)
+        if constant is None or data is None:
+            return constant
+        whole = (slice(None),) * (axis % data.ndim)
+        return rewriter.constant(np.ascontiguousarray(data[(*whole, columns)]), constant.name)
+
+    def result(value: Value, axis: int, extent: int) -> Value:
+        shape = value.type.static_shape
+        shape = (*shape[:axis], extent, *shape[axis + 1 :])
+        return Value(rewriter.fresh(f"{name}_part"), TensorType(value.type.dtype, shape))
+
+    x, weights, *addend = product.inputs
+    inputs = [x, narrowed(weights, 0 if product.attr("transB", 0) else 1)]
+    inputs += [narrowed(value, -1) for value in addend]
+    whole_value = product.outputs[0]
+    last = result(whole_value, whole_value.type.rank - 1, taken.columns)
+    nodes = [dataclasses.replace(product, inputs=tuple(inputs), outputs=(last,), origin=origin)]
+    for step in whole.steps:
+        node = step.node
+        out = result(node.outputs[0], step.axis, taken.extent if step.cut else taken.columns)
+        if node.op == "Add":
+            (bias,) = (v for v in node.inputs if rewriter.data(v) is not None)
+            nodes.append(
+                dataclasses.replace(node, inputs=(last, narrowed(bias, -1)), outputs=(out,))
+            )
+        elif node.op == "Transpose":
+            nodes.append(dataclasses.replace(node, inputs=(last,), outputs=(out,)))
+        else:
+            nodes.append(reshape(last, out, rewriter, node.origin))
+        last = out
+    nodes.append(reshape(last, taken.output, rewriter, taken.reader.origin))
+    return nodes
