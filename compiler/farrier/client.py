@@ -44,6 +44,7 @@ from farrier.errors import (
     StorageError,
     UsageError,
 )
+from farrier.model_file import check_size
 from farrier.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -470,8 +471,10 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
 def _opened(model: str | os.PathLike[str] | bytes) -> io.BytesIO | io.BufferedReader:
     if isinstance(model, bytes):
         return io.BytesIO(model)
+    path = pathlib.Path(model)
     try:
-        return open(model, "rb")
+        check_size(path, path.stat().st_size)
+        return path.open("rb")
     except OSError as error:
         raise UsageError(f"cannot read the model {model}: {error.strerror}") from error
 

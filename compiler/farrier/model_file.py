@@ -15,11 +15,16 @@ def read_model(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise UsageError(f"no such file: {path}")
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidModelError(
-                f"{path} has more than 2 GiB, which no self-contained ONNX file can",
-                hint="export it in parts, or with smaller weights",
-            )
+        check_size(path, path.stat().st_size)
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def check_size(path: Path, size: int) -> None:
+    """Raises InvalidModelError for more bytes than an ONNX file can have, before any is read."""
+    if size > MAX_BYTES:
+        raise InvalidModelError(
+            f"{path} has more than 2 GiB, which no self-contained ONNX file can",
+            hint="export it in parts, or with smaller weights",
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import numpy as np
 import onnxruntime
@@ -102,3 +104,12 @@ def test_an_unknown_job(up):
     for verb in ("watch", "fetch", "cancel"):
         done = up.command(verb, "nothing")
         assert (done.returncode, "nothing" in done.stderr) == (12, True), verb
+
+
+def test_a_model_that_is_too_large_is_not_even_read(up, tmp_path):
+    with (tmp_path / "huge.onnx").open("wb") as file:
+        file.truncate(3 << 30)  # sparse
+    begun = time.monotonic()
+    done = up.command("submit", tmp_path / "huge.onnx")
+    assert (done.returncode, "more than 2 GiB" in done.stderr) == (3, True)
+    assert time.monotonic() - begun < 3, "hashing it would take longer"
