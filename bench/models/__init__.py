@@ -3,6 +3,7 @@
     build("resnet18")                       the bytes of an ONNX model
     build("bert_base", layers=2, tokens=32) a smaller variant
     rapidocr("rec")                         the path of a trained model, out of a PyPI wheel
+    light("squeezenet")                     a known topology, out of the onnx package
 
 The graphs have the operators that torch's exporter writes at opset 17, batch normalization left
 apart and with random statistics, so that folding it proves something. Weights are scaled such that
@@ -15,12 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.models.bert import bert_base
+from bench.models.light import light
 from bench.models.mobilenet import mobilenet_v2
 from bench.models.resnet import resnet18, resnet50
 from bench.models.vit import vit_b16
 from bench.models.wheel import rapidocr
 
-__all__ = ["NAMES", "build", "rapidocr"]
+__all__ = ["NAMES", "build", "light", "rapidocr"]
 
 _BUILDERS: dict[str, Callable[..., bytes]] = {
     "resnet18": resnet18,

@@ -1,0 +1,55 @@
+"""The light models of the onnx package: the topologies of known networks, weights made here.
+
+Their files fill every weight with one value at run time, which a compiler would fold away. Here
+each becomes an initializer of seeded random numbers, scaled such that activations stay near one.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from farrier.errors import UsageError
+
+_FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def light(name: str, seed: int = 0) -> bytes:
+    """`squeezenet`, `densenet121`, `inception_v2`, `shufflenet`, …: ONNX bytes, the same for the
+    same seed. Raises UsageError for a name that the package does not have."""
+    path = _FOLDER / f"light_{name}.onnx"
+    if not path.is_file():
+        names = sorted(p.stem.removeprefix("light_") for p in _FOLDER.glob("light_*.onnx"))
+        raise UsageError(f"there is no light model {name!r}", hint=f"models: {', '.join(names)}")
+    model = onnx.load(path)
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    rng = np.random.default_rng(seed)
+    made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    for node in made:
+        shape = tuple(int(size) for size in numpy_helper.to_array(constants[node.input[0]]))
+        graph.initializer.append(numpy_helper.from_array(_weights(rng, shape), node.output[0]))
+        graph.node.remove(node)
+    _drop(graph, {node.input[0] for node in made})
+    return bytes(model.SerializeToString())
+
+
+def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """f32; a vector is a bias, a scale, a mean or a variance: positive suits all four."""
+    if len(shape) < 2:
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+    # Less than usual, for the biases above push up: no network's softmax saturates.
+    deviation = math.sqrt(0.5 / math.prod(shape[1:]))
+    return rng.normal(0.0, deviation, shape).astype(np.float32)
+
+
+def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
+    """Removes the shapes that nobody reads any more; old files name initializers as inputs too."""
+    for field in (graph.initializer, graph.input):
+        kept = [item for item in field if item.name not in names]
+        del field[:]
+        field.extend(kept)
