@@ -14,6 +14,7 @@ from farrier.passes.rules.contractions import (
     gemm_as_matmul,
     pad_in_convolution,
     point_convolution_as_matmul,
+    scale_after_product,
 )
 from farrier.passes.rules.layer_norm import (
     merge_layer_norm_bias,
@@ -22,12 +23,18 @@ from farrier.passes.rules.layer_norm import (
 )
 from farrier.passes.rules.rows import merge_rows, sink_row_reshape
 from farrier.passes.rules.rule import Rule, apply_rules
-from farrier.passes.rules.shapes import drop_idle, merge_transposes, view_as_reshape
+from farrier.passes.rules.shapes import (
+    drop_idle,
+    merge_transposes,
+    unit_axes_before_transpose,
+    view_as_reshape,
+)
 
 _RULES: tuple[Rule, ...] = (
     drop_idle,
     view_as_reshape,
     merge_transposes,
+    unit_axes_before_transpose,
     put_constant_second,
     drop_neutral_element,
     recover_layer_norm,
@@ -39,6 +46,7 @@ _RULES: tuple[Rule, ...] = (
     gemm_as_matmul,
     pad_in_convolution,
     point_convolution_as_matmul,
+    scale_after_product,
     merge_rows,
     sink_row_reshape,
 )

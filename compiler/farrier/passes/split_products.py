@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def split_products(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Taken:
-    """What one reader takes of the whole: `extent` points of the axis, `start` of the columns on."""
+    """What one reader takes: `extent` points of the axis; `columns` of the product from `start`."""
 
     reader: Node
     output: Value
@@ -201,7 +202,7 @@ def _has_constant_columns(node: Node, data: Mapping[str, npt.NDArray[Any]]) -> b
 def _are_apart(parts: list[_Taken]) -> bool:
     """Whether there are several parts, no column in two of them, and none too narrow."""
     ordered = sorted(parts, key=lambda part: part.start)
-    apart = all(a.start + a.columns <= b.start for a, b in zip(ordered, ordered[1:], strict=False))
+    apart = all(a.start + a.columns <= b.start for a, b in itertools.pairwise(ordered))
     return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
 
 
@@ -234,9 +235,8 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
         out = result(node.outputs[0], step.axis, taken.extent if step.cut else taken.columns)
         if node.op == "Add":
             (bias,) = (v for v in node.inputs if rewriter.data(v) is not None)
-            nodes.append(
-                dataclasses.replace(node, inputs=(last, narrowed(bias, -1)), outputs=(out,))
-            )
+            addends = (last, narrowed(bias, -1))
+            nodes.append(dataclasses.replace(node, inputs=addends, outputs=(out,)))
         elif node.op == "Transpose":
             nodes.append(dataclasses.replace(node, inputs=(last,), outputs=(out,)))
         else:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from farrier.ir.graph import Node, Value
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
@@ -39,6 +39,35 @@ def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
     return (
         Node("MatMul", (a, b), (product,), origin=node.origin),
         Node("Add", (product, addend), (y,), origin=node.origin),
+    )
+
+
+def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`MatMul(a * s, b * t)`, s and t single numbers of f32, → `MatMul(a, b) * (s * t)`; either may
+    be missing. The scale then belongs to the product's kernel, where it costs next to nothing."""
+    y = node.outputs[0]
+    if node.op != "MatMul" or y.type.dtype is not DType.F32:
+        return None
+    scale = np.float32(1)
+    inputs, origins = list(node.inputs), [node]
+    for position, factor in enumerate(node.inputs):
+        inner = rewriter.producer(factor)
+        if factor is None or inner is None or inner.op != "Mul" or not rewriter.single_use(factor):
+            continue
+        number, x = rewriter.data(inner.inputs[1]), inner.inputs[0]
+        if number is None or number.size != 1 or x is None or x.type != factor.type:
+            continue
+        scale *= number.reshape(-1)[0]
+        inputs[position] = x
+        origins.append(inner)
+    if len(origins) == 1:
+        return None
+    product = Value(rewriter.fresh(f"{y.name}_product"), y.type)
+    constant = rewriter.constant(np.array(scale, np.float32), f"{y.name}_scale")
+    origin = join_origins(origins)
+    return (
+        dataclasses.replace(node, inputs=tuple(inputs), outputs=(product,)),
+        Node("Mul", (product, constant), (y,), origin=origin),
     )
 
 

@@ -86,6 +86,37 @@ def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
     return (reshape(x, y, rewriter, node.origin),) if moved == sorted(moved) else None
 
 
+def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """Reshape that adds or drops axes of size 1 behind a Transpose → before it, where the Transpose
+    meets what else moves axes, or the product that reads it."""
+    x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
+    inner = rewriter.producer(x)
+    if node.op != "Reshape" or x is None or inner is None or inner.op != "Transpose":
+        return None
+    z, kept = inner.inputs[0], [extent for extent in y.type.static_shape if extent != 1]
+    if z is None or not rewriter.single_use(x) or y.type.layout or z.type.layout:
+        return None
+    if [extent for extent in x.type.static_shape if extent != 1] != kept:
+        return None
+    wide = [axis for axis, extent in enumerate(z.type.static_shape) if extent != 1]
+    moved = [axis for axis in permutation(inner) if axis in wide]
+    units = y.type.rank - len(kept)
+    shape = (1,) * units + tuple(z.type.static_shape[axis] for axis in wide)
+    source = Value(rewriter.fresh(f"{z.name}_axes"), dataclasses.replace(z.type, shape=shape))
+    unit, place = iter(range(units)), iter(units + wide.index(axis) for axis in moved)
+    perm = tuple(next(unit if extent == 1 else place) for extent in y.type.static_shape)
+    return (
+        reshape(z, source, rewriter, node.origin),
+        dataclasses.replace(
+            inner,
+            inputs=(source,),
+            outputs=(y,),
+            attrs=attributes(perm=perm),
+            origin=join_origins((inner, node)),
+        ),
+    )
+
+
 def permutation(node: Node) -> tuple[int, ...]:
     """Which input axis each output axis of a Transpose is; by default they are reversed."""
     rank = node.outputs[0].type.rank
