@@ -1,12 +1,15 @@
 """`make demo`: the main job on a real network, from an upload to a race.
 
+    python -m bench.demo [--budget 60s] [--model FILE --shape NAME=1,3,224,224]
+
 Starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
-wheel `rapidocr-onnxruntime`, tunes it for `BUDGET_S`, watches, downloads the artifact, and races it
-against the same model compiled without tuning and against ONNX Runtime.
+wheel `rapidocr-onnxruntime` (or FILE), tunes it for a minute, watches, downloads the artifact, and
+races it against the same model compiled without tuning and against ONNX Runtime.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
@@ -25,34 +28,52 @@ from farrier.cli.local import figures_table
 from farrier.cli.show import ProgressView
 from farrier.client import Client, StateChanged
 from farrier.errors import FarrierError, ServiceError
+from farrier.options import parse_budget, parse_shapes
 from farrier.verify import random_inputs
 
 MODEL = "cls"
-SHAPES = {"x": (1, 3, 48, 192)}
-BUDGET_S = 60.0
+SHAPE = "x=1,3,48,192"
+BUDGET = "60s"
+
+Shapes = dict[str, tuple[int, ...]]
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.demo")
+    parser.add_argument("--budget", default=BUDGET, help="time to tune")
+    parser.add_argument("--model", type=Path, help="an ONNX file instead")
+    parser.add_argument("--shape", action="append", help="of an input of FILE; repeatable")
+    arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="farrier-demo-") as folder:
         home = Path(folder)
         try:
-            model = models.rapidocr(MODEL)
-            console.print(f"model: {model.name}, shapes {SHAPES}")
+            budget_s = parse_budget(arguments.budget)
+            model, shapes = arguments.model, parse_shapes(arguments.shape or [])
+            if model is None:
+                model, shapes = models.rapidocr(MODEL), parse_shapes([SHAPE])
+            console.print(f"model: {model.name}, shapes {shapes}")
             with Service(home, console) as service:
-                demonstrate(model, service, home, console)
+                demonstrate(model, shapes, budget_s, service, home, console)
         except FarrierError as error:
             console.print(f"demo failed: {error}", style="red", markup=False)
             return error.exit_code
     return 0
 
 
-def demonstrate(model: Path, service: Service, folder: Path, console: Console) -> None:
+def demonstrate(
+    model: Path,
+    shapes: Shapes,
+    budget_s: float,
+    service: Service,
+    folder: Path,
+    console: Console,
+) -> None:
     """Upload, tune, watch, download, compare."""
     tuned, untuned = folder / "tuned.farrier", folder / "untuned.farrier"
     with Client(service.url, service.token) as client:
-        job = client.submit(model, target="host", shapes=SHAPES, budget_s=BUDGET_S)
-        console.print(f"job {job.id}: tuning for {BUDGET_S:.0f} s")
+        job = client.submit(model, target="host", shapes=shapes, budget_s=budget_s)
+        console.print(f"job {job.id}: tuning for {budget_s:.0f} s")
         with ProgressView(console) as view:
             for update in client.watch(job.id):
                 if not isinstance(update, StateChanged):
@@ -61,7 +82,7 @@ def demonstrate(model: Path, service: Service, folder: Path, console: Console) -
         job.raise_for_state()
         client.fetch(job.id, tuned)
     console.print(f"downloaded {tuned.stat().st_size / 1e6:.1f} MB")
-    farrier.compile(model, shapes=SHAPES).save(untuned)
+    farrier.compile(model, shapes=shapes).save(untuned)
     artifact = farrier.load(tuned)
     figures = race(
         [
