@@ -78,7 +78,7 @@ class Role:
             log.seek(self._said_before)
             lines = log.read().decode(errors="replace").strip().splitlines()
         errors = [line for line in lines if line.startswith(("error: ", "farrier-device: "))]
-        return (errors or lines or ["it said nothing"])[-1]
+        return (errors or lines or ["it said nothing"])[-1].removeprefix("error: ")
 
     def signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:

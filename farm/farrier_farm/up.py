@@ -58,6 +58,8 @@ def run(settings: Settings, *, announce: Announce) -> int:
             valkey = embedded.start(settings)
             stack.callback(valkey.stop)
             settings = dataclasses.replace(settings, redis_url=valkey.url)
+        else:
+            connect(settings.redis_url).close()  # told here, not by the first role that fails
         token = load_token(settings, TokenRole.USER, create=True)
         load_token(settings, TokenRole.DEVICE, create=True)
         crew = _Crew(settings, stop)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -85,9 +87,6 @@ def test_with_tls(make_up, model, tmp_path, tls):
 
 def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
     """As on machines of their own, but for the home."""
-    import subprocess
-    import sys
-
     up = make_up()
     ports = {}
     for name in ("FARRIER_API_PORT", "FARRIER_BROKER_PORT"):
@@ -121,4 +120,19 @@ def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
         for role in reversed(roles):
             role.send_signal(signal.SIGINT)
             assert role.wait(30) == 0
+    assert up.pids("") == []
+
+
+def test_a_redis_that_does_not_answer_is_named(make_up):
+    up = make_up(REDIS_URL="redis://127.0.0.1:1")
+    done = up.command("up", "--port", "0", "--broker-port", "0")
+    assert (done.returncode, "Redis at 127.0.0.1:1 does not answer" in done.stderr) == (10, True)
+    assert up.pids("") == []
+
+
+def test_a_role_that_does_not_start_is_quoted(make_up):
+    up = make_up(FARRIER_API_HOST="0.0.0.0")
+    done = up.command("up", "--port", "0", "--broker-port", "0")
+    assert done.returncode == 10
+    assert "serve ended at its start: refusing to listen on 0.0.0.0 without TLS" in done.stderr
     assert up.pids("") == []
