@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 from pathlib import Path
 from typing import Any
 
+from farrier.errors import StorageError
 from farrier_farm.settings import Settings
 
 _TIMEOUT_S = 2.0
@@ -23,7 +25,7 @@ class Probe:
         self.certified_name = ""
 
     def answers(self) -> bool:
-        """Whether the API, Redis and the disk behind it are ready."""
+        """Whether the API and Redis are ready. Raises StorageError where the disk is not."""
         if self._trust is None:
             connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
         else:
@@ -34,7 +36,11 @@ class Probe:
             connection.request("GET", "/readyz")
             if isinstance(connection.sock, ssl.SSLSocket):
                 self.certified_name = _name(connection.sock.getpeercert() or {})
-            return connection.getresponse().status == http.client.OK
+            response = connection.getresponse()
+            if response.status == http.client.INSUFFICIENT_STORAGE:
+                problem = json.loads(response.read())
+                raise StorageError(problem["detail"], hint=problem["hint"])
+            return response.status == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
         finally:

@@ -136,3 +136,10 @@ def test_a_role_that_does_not_start_is_quoted(make_up):
     assert done.returncode == 10
     assert "serve ended at its start: refusing to listen on 0.0.0.0 without TLS" in done.stderr
     assert up.pids("") == []
+
+
+def test_a_full_disk_is_named(make_up):
+    up = make_up(FARRIER_MIN_FREE_BYTES=str(1 << 60))
+    done = up.command("up", "--port", "0", "--broker-port", "0")
+    assert (done.returncode, "bytes are free in" in done.stderr) == (9, True)
+    assert up.pids("") == []
