@@ -28,8 +28,8 @@ check: $(READY)  ## Style, types, layering.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## Latency beside what a user would pick instead.
-	$(BIN)/python -m bench
+bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
+	$(BIN)/python -m bench $(ARGS)
 
 chaos: $(READY)  ## Processes killed, stopped and cut off at every step.
 	$(BIN)/python -m pytest -m chaos

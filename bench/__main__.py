@@ -1,83 +1,148 @@
-"""`make bench`: Farrier beside ONNX Runtime and OpenVINO, one table a model.
+"""`make bench`: Farrier beside what a user would pick instead, one table a model.
 
-    python -m bench [--models resnet18,bert_base] [--threads 2] [--trials N | --budget 5m]
-                    [--json FILE]
+    python -m bench [--models resnet18,bert_base | --quick] [--threads 1,2] [--rounds 15]
+                    [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
+                    [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
 
-Each engine runs in its own process, in turn with the others; outputs are compared first. The ratio
-is Farrier's latency over the engine's, round by round, and the median of those.
+Each engine runs in its own process, in turn with the others, and is stopped in between; outputs are
+compared first. A ratio is Farrier's latency over the engine's, round by round, and the median of
+those. docs/performance.md says how to read the rest.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
-import tempfile
-import time
+import platform
+import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-import farrier
-from bench import models
-from farrier.bench.race import Entrant, race
-from farrier.cli.local import figures_table
+from bench import plot, report
+from bench.measure import Peer, Result, Settings, measure
+from bench.workloads import NAMES, QUICK, workload
+from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
+from farrier.errors import FarrierError, UsageError
 from farrier.options import parse_budget
-from farrier.verify import random_inputs
+from farrier.records import FileRecords
+from farrier_device import describe
 
-MODELS = ("resnet18", "resnet50", "mobilenet_v2", "bert_base", "vit_b16")
-PEERS = ("onnxruntime", "openvino")
+_PIPED_COLUMNS = 160
+_QUICK_ROUNDS = 7
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="by comma")
-    parser.add_argument("--peers", default=",".join(PEERS), help="by comma")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--trials", type=int)
-    parser.add_argument("--budget", type=parse_budget)
+def main() -> int:
+    arguments = _parser().parse_args()
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    try:
+        return _main(arguments, console)
+    except FarrierError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return error.exit_code
+
+
+def _main(arguments: argparse.Namespace, console: Console) -> int:
+    settings = Settings(
+        peers=_peers(arguments, console),
+        rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else 15),
+        round_s=arguments.round_s,
+        trials=arguments.trials,
+        budget_s=arguments.budget,
+        records=None if arguments.records is None else FileRecords(arguments.records),
+    )
+    names = QUICK if arguments.quick else arguments.models.split(",")
+    workloads = [workload(name) for name in names]  # a wrong name is told at once
+    results: list[Result] = []
+    for one in workloads:
+        for threads in map(int, arguments.threads.split(",")):
+            with ProgressView(console) as view:
+                result = measure(one, threads, settings, view, _teller(console))
+            results.append(result)
+            console.print(report.headline(result))
+            console.print(report.engines_table(result))
+            # Written after every model: a run of an hour that is cut short has left something.
+            _write(arguments, results, settings)
+    console.print(report.summary_table(results))
+    differing = sorted({result.model for result in results if not result.agree})
+    if differing:
+        console.print(f"outputs differ: {', '.join(differing)}", style="red")
+    return 1 if differing else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)}; fewer rounds")
+    peers = [engine for engine in ENGINES if engine != "farrier"]
+    parser.add_argument("--peers", default=",".join(peers), help="by comma")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="ENGINE=PATH",
+        help="the Python of another environment that has this engine; repeatable",
+    )
+    parser.add_argument("--threads", default="1,2", help="by comma; one race each")
+    parser.add_argument("--rounds", type=int, help="of each engine, in turn")
+    parser.add_argument("--round-s", type=float, default=0.2, help="seconds of a round")
+    parser.add_argument("--trials", type=int, help="tune, measuring so many candidates")
+    parser.add_argument("--budget", type=parse_budget, help="tune, for so long: 60s, 5m")
+    parser.add_argument("--records", type=Path, help="tuning records to use and extend")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
-    arguments = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True)
-    report = {}
-    for name in arguments.models.split(","):
-        report[name] = measure(name, arguments, console)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1))
+    parser.add_argument("--svg", type=Path, help="write a bar chart to this file")
+    return parser
 
 
-def measure(name: str, arguments: argparse.Namespace, console: Console) -> list[dict[str, object]]:
-    """Compiles one model and races it; prints the table and returns its rows."""
-    with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
-        onnx, path = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.farrier"
-        onnx.write_bytes(models.build(name))
-        start = time.perf_counter()
-        with ProgressView(console) as view:
-            artifact = farrier.compile(
-                onnx,
-                trials=arguments.trials,
-                budget_s=arguments.budget,
-                threads=arguments.threads,
-                verify=False,
-                listener=view,
-            )
-        seconds = time.perf_counter() - start
-        artifact.save(path)
-        entrants = [Entrant("farrier", path)]
-        entrants += [Entrant(peer, onnx) for peer in arguments.peers.split(",") if peer]
-        figures = race(
-            entrants,
-            random_inputs(artifact.manifest.inputs),
-            threads=arguments.threads,
-            rounds=arguments.rounds,
-        )
-        size = path.stat().st_size / onnx.stat().st_size
-        console.print(f"{name}: compiled in {seconds:.2f} s; artifact {size:.2f} of the ONNX file")
-        console.print(figures_table(figures))
-    return [{**dataclasses.asdict(one), "compile_s": seconds} for one in figures]
+def _peers(arguments: argparse.Namespace, console: Console) -> list[Peer]:
+    """The engines that are there; those that are not are told."""
+    pythons = dict(text.split("=", 1) for text in arguments.python if "=" in text)
+    if len(pythons) != len(arguments.python):
+        raise UsageError("--python needs ENGINE=PATH", hint="--python tvm=/opt/tvm/bin/python")
+    peers = []
+    for engine in filter(None, arguments.peers.split(",")):
+        if engine not in ENGINES:
+            raise UsageError(f"unknown engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
+        missing = [] if engine in pythons else missing_packages(engine)
+        if missing:
+            console.print(f"without {engine}: not installed ({', '.join(missing)})")
+        else:
+            peers.append(Peer(engine, pythons.get(engine, sys.executable)))
+    return peers
+
+
+def _teller(console: Console) -> Any:
+    def failed(_: Entrant, error: FarrierError) -> None:
+        console.print(error.message, markup=False)
+
+    return failed
+
+
+def _write(arguments: argparse.Namespace, results: list[Result], settings: Settings) -> None:
+    if arguments.svg is not None:
+        arguments.svg.write_text(plot.chart(results))
+    if arguments.json is None:
+        return
+    facts = {
+        "command": " ".join(["python -m bench", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": dataclasses.asdict(describe.describe()),
+        "rounds": settings.rounds,
+        "round_s": settings.round_s,
+        "results": [result.to_json() for result in results],
+    }
+    arguments.json.write_text(json.dumps(facts, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

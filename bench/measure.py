@@ -1,0 +1,157 @@
+"""One model measured: compiled without tuning and with, and raced against the peers."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.workloads import Workload
+from farrier.artifact.artifact import Artifact, load
+from farrier.bench.race import Entrant, Failed, Figures, race
+from farrier.bench.roofline import Roofline, measure_roofline
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.progress import Listener
+from farrier.records import RecordStore
+from farrier.verify import random_inputs
+
+TOLERANCE = 1e-3  # of the range of an output, between any two engines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Peer:
+    """An engine to race against, and the Python that has it."""
+
+    engine: str
+    python: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """`trials` or `budget_s` adds a tuned artifact to the race; with neither there is none."""
+
+    peers: Sequence[Peer]
+    rounds: int
+    round_s: float
+    trials: int | None
+    budget_s: float | None
+    records: RecordStore | None
+
+    @property
+    def tunes(self) -> bool:
+        return self.trials is not None or self.budget_s is not None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """One model at one number of threads."""
+
+    model: str
+    threads: int
+    onnx_bytes: int
+    compile_s: dict[str, float]  # by the label of Farrier's entrant; the tuning's time included
+    operations: int  # that the compiled model does; a multiply-add counts two
+    params_bytes: int
+    roofline: Roofline  # of the minute before the race
+    figures: tuple[Figures, ...]
+
+    @property
+    def ours(self) -> list[Figures]:
+        return [one for one in self.figures if one.label in self.compile_s]
+
+    @property
+    def peers(self) -> list[Figures]:
+        return [one for one in self.figures if one.label not in self.compile_s]
+
+    @property
+    def best_peer(self) -> Figures | None:
+        return min(self.peers, key=lambda one: one.median_ms, default=None)
+
+    @property
+    def agree(self) -> bool:
+        """Whether all outputs are the same within the tolerance."""
+        return all(one.max_error <= TOLERANCE for one in self.figures)
+
+    def floors_ms(self) -> tuple[float, float]:
+        """What arithmetic alone takes, and what reading the parameters once takes."""
+        arithmetic = self.operations / self.roofline.operations
+        return arithmetic * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON types, ratios included: each of Farrier's entrants over each peer."""
+        best = self.best_peer
+        return dataclasses.asdict(self) | {
+            "floors_ms": dict(zip(("arithmetic", "parameters"), self.floors_ms(), strict=True)),
+            "best_peer": None if best is None else best.label,
+            "agree": self.agree,
+            "ratios": {
+                one.label: {peer.label: ratio(one, peer) for peer in self.peers}
+                for one in self.ours
+            },
+        }
+
+
+def ratio(ours: Figures, theirs: Figures) -> float:
+    """Our latency over theirs, round by round, and the median of those: below 1 we are faster."""
+    pairs = zip(ours.rounds_ms, theirs.rounds_ms, strict=True)
+    return statistics.median(a / b for a, b in pairs)
+
+
+def measure(
+    workload: Workload, threads: int, settings: Settings, listener: Listener, failed: Failed
+) -> Result:
+    """Compiles and races one model. Peers that cannot run it are told to `failed`."""
+    data = workload.build()
+    with tempfile.TemporaryDirectory(prefix="farrier-bench-") as name:
+        folder = Path(name)
+        onnx = folder / f"{workload.name}.onnx"
+        onnx.write_bytes(data)
+        plain = CompileOptions(shapes=workload.shapes, threads=threads, verify=False)
+        wanted = {"farrier": plain}
+        if settings.tunes:
+            wanted["farrier:tuned"] = dataclasses.replace(
+                plain, trials=settings.trials, budget_s=settings.budget_s
+            )
+        entrants: list[Entrant] = []
+        seconds: dict[str, float] = {}
+        for label, options in wanted.items():
+            start = time.perf_counter()
+            artifact = compile_model(
+                data,
+                options,
+                name=workload.name,
+                records=settings.records if options.tunes else None,
+                listener=listener,
+            )
+            seconds[label] = time.perf_counter() - start
+            entrants.append(Entrant(label, artifact.save(folder / f"{len(entrants)}.farrier")))
+        entrants += [Entrant(peer.engine, onnx, peer.python) for peer in settings.peers]
+        roofline = measure_roofline(threads)
+        figures = race(
+            entrants,
+            random_inputs(artifact.manifest.inputs),
+            threads=threads,
+            rounds=settings.rounds,
+            round_s=settings.round_s,
+            failed=failed,
+        )
+        first = load(entrants[0].model)
+    return Result(
+        model=workload.name,
+        threads=threads,
+        onnx_bytes=len(data),
+        compile_s=seconds,
+        operations=_operations(first),
+        params_bytes=first.manifest.params_bytes,
+        roofline=roofline,
+        figures=tuple(figures),
+    )
+
+
+def _operations(artifact: Artifact) -> int:
+    return sum(kernel.operations * kernel.calls for kernel in artifact.manifest.kernels)

@@ -1,0 +1,73 @@
+"""What was measured, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from bench.measure import Result, ratio
+
+
+def headline(result: Result) -> str:
+    """Sizes, times to compile, and what no engine can be faster than with these algorithms."""
+    ours = result.ours[0]
+    arithmetic, parameters = result.floors_ms()
+    compiled = ", ".join(f"{label} {s:.1f} s" for label, s in result.compile_s.items())
+    return (
+        f"{result.model}, {result.threads} thread{'s' if result.threads > 1 else ''}: compiled "
+        f"({compiled}); artifact {ours.model_bytes / result.onnx_bytes:.2f} of the ONNX file; "
+        f"floors {arithmetic:.2f} ms of {result.operations / 1e9:.2f} G operations at "
+        f"{result.roofline.operations / 1e9:.0f} GFLOP/s, {parameters:.2f} ms of "
+        f"{result.params_bytes / 1e6:.0f} MB parameters at "
+        f"{result.roofline.bandwidth / 1e9:.0f} GB/s"
+    )
+
+
+def engines_table(result: Result) -> Table:
+    """One row an engine; a column of ratios for each of Farrier's artifacts."""
+    table = Table(box=None)
+    table.add_column("engine", no_wrap=True)
+    table.add_column("version", no_wrap=True)
+    columns = ["median ms", "p10-p90", "best"]
+    columns += [f"{one.label} / it" for one in result.ours]
+    for name in (*columns, "error", "load s", "peak MB", "others"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in result.figures:
+        table.add_row(
+            one.label,
+            one.version,
+            f"{one.median_ms:.3f}",
+            f"{one.p10_ms:.3f}-{one.p90_ms:.3f}",
+            f"{one.best_ms:.3f}",
+            *(f"{ratio(ours, one):.3f}" for ours in result.ours),
+            f"{one.max_error:.1e}",
+            f"{one.load_s:.2f}",
+            f"{one.peak_bytes / 1e6:.0f}",
+            f"{one.other_cores:.2f}",
+        )
+    return table
+
+
+def summary_table(results: Sequence[Result]) -> Table:
+    """One row a model: ratios to every peer, and to the best of them."""
+    labels = list(dict.fromkeys(peer.label for result in results for peer in result.peers))
+    table = Table(box=None)
+    table.add_column("model", no_wrap=True)
+    for name in ("threads", "artifact", "median ms", *labels, "best peer", "others"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        peers = {peer.label: peer for peer in result.peers}
+        best = result.best_peer
+        for ours in result.ours:
+            ratios = [f"{ratio(ours, peers[one]):.3f}" if one in peers else "-" for one in labels]
+            table.add_row(
+                result.model,
+                str(result.threads),
+                ours.label,
+                f"{ours.median_ms:.3f}",
+                *ratios,
+                "-" if best is None else f"{ratio(ours, best):.3f}",
+                f"{max(one.other_cores for one in result.figures):.2f}",
+            )
+    return table

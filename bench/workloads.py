@@ -1,0 +1,54 @@
+"""The models that `python -m bench` measures, by name, each with the shapes it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from bench import models
+from farrier.errors import UsageError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workload:
+    """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open."""
+
+    name: str
+    build: Callable[[], bytes]
+    shapes: Shapes = dataclasses.field(default_factory=dict)
+
+
+def workload(name: str) -> Workload:
+    """Raises UsageError for a name that is none of NAMES."""
+    if name not in _WORKLOADS:
+        raise UsageError(f"unknown model {name!r}", hint=f"models: {', '.join(NAMES)}")
+    return _WORKLOADS[name]
+
+
+def _generated(name: str) -> Workload:
+    return Workload(name, lambda: models.build(name))
+
+
+def _light(name: str) -> Workload:
+    return Workload(name, lambda: models.light(name))
+
+
+def _trained(part: str, shape: tuple[int, ...]) -> Workload:
+    return Workload(f"rapidocr_{part}", lambda: models.rapidocr(part).read_bytes(), {"x": shape})
+
+
+_WORKLOADS = {
+    one.name: one
+    for one in (
+        *map(_generated, models.NAMES),
+        _trained("cls", (1, 3, 48, 192)),
+        _trained("det", (1, 3, 320, 320)),
+        _trained("rec", (1, 3, 48, 320)),
+        _light("squeezenet"),
+        _light("densenet121"),
+    )
+}
+NAMES = tuple(_WORKLOADS)
+QUICK = ("resnet18", "mobilenet_v2", "rapidocr_cls")

@@ -1,0 +1,130 @@
+"""`python -m bench`: a small run end to end, the figures that follow from figures, bad words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import plot
+from bench.measure import Result, ratio
+from bench.report import headline
+from bench.workloads import NAMES, QUICK, workload
+from farrier.bench.race import Figures
+from farrier.bench.roofline import Roofline
+from farrier.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _figures(label: str, *rounds_ms: float, max_error: float = 1e-6) -> Figures:
+    return Figures(
+        label=label,
+        version="1.0",
+        load_s=0.5,
+        median_ms=statistics.median(rounds_ms),
+        best_ms=min(rounds_ms),
+        p10_ms=min(rounds_ms),
+        p90_ms=max(rounds_ms),
+        ratio=1.0,
+        max_error=max_error,
+        samples=len(rounds_ms),
+        rounds_ms=rounds_ms,
+        peak_bytes=50 << 20,
+        model_bytes=3_000_000,
+        other_cores=0.1,
+    )
+
+
+RESULT = Result(
+    model="net<1>",
+    threads=2,
+    onnx_bytes=2_000_000,
+    compile_s={"farrier": 1.5, "farrier:tuned": 60.0},
+    operations=4_000_000_000,
+    params_bytes=20_000_000,
+    roofline=Roofline(operations=500e9, bandwidth=40e9),
+    figures=(
+        _figures("farrier", 2.0, 4.0, 3.0),
+        _figures("farrier:tuned", 1.0, 2.0, 3.0),
+        _figures("slow", 40.0, 40.0, 40.0),
+        _figures("fast", 4.0, 4.0, 4.0),
+    ),
+)
+
+
+def test_ratios_are_of_rounds_that_ran_together():
+    ours, tuned, _, fast = RESULT.figures
+    assert ratio(ours, fast) == pytest.approx(0.75)
+    assert ratio(tuned, ours) == pytest.approx(0.5)  # 0.5, 0.5, 1.0; the medians would give 2/3
+    assert RESULT.best_peer is fast
+    told = RESULT.to_json()
+    assert told["best_peer"] == "fast"
+    assert told["ratios"]["farrier:tuned"] == pytest.approx({"slow": 0.05, "fast": 0.5})
+
+
+def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
+    assert RESULT.floors_ms() == pytest.approx((8.0, 0.5))
+    assert "floors 8.00 ms" in headline(RESULT)
+    assert "artifact 1.50 of the ONNX file" in headline(RESULT)
+
+
+def test_outputs_that_differ_are_no_result():
+    wrong = dataclasses.replace(RESULT, figures=(*RESULT.figures, _figures("x", 1, max_error=0.1)))
+    assert RESULT.agree
+    assert not wrong.agree
+
+
+def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
+    tree = ElementTree.fromstring(plot.chart([RESULT]))
+    bars = [e for e in tree.iter("{http://www.w3.org/2000/svg}rect") if e.get("x")]
+    widths = [float(bar.get("width")) for bar in bars]
+    assert widths == pytest.approx([260 * 3 / 4, 260 * 2 / 4, 260 * 2.5, 260])
+    words = [e.text for e in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert "net<1>, 2 threads" in words
+    assert "10.00  (40.00 ms)" in words
+
+
+def test_a_small_run_end_to_end(tmp_path):
+    told = _run(
+        *("--models", "mobilenet_v2", "--threads", "1", "--peers", "onnxruntime"),
+        *("--rounds", "2", "--round-s", "0.02", "--trials", "3", "--records", tmp_path / "r.jsonl"),
+        *("--json", tmp_path / "bench.json", "--svg", tmp_path / "bench.svg"),
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    (result,) = json.loads((tmp_path / "bench.json").read_text())["results"]
+    assert [one["label"] for one in result["figures"]] == [
+        "farrier",
+        "farrier:tuned",
+        "onnxruntime",
+    ]
+    assert all(len(one["rounds_ms"]) == 2 for one in result["figures"])
+    assert result["agree"]
+    assert 0.5e9 < result["operations"] < 0.8e9  # 300 million multiply-adds, and the rest
+    assert (tmp_path / "r.jsonl").read_text().count("\n") >= 3
+    ElementTree.parse(tmp_path / "bench.svg")
+
+
+def test_words_that_make_no_sense_end_in_a_line(tmp_path):
+    told = _run("--models", "abacus")
+    assert told.returncode == UsageError.exit_code
+    assert "unknown model 'abacus'" in told.stdout
+    told = _run("--models", "resnet18", "--peers", "slide_rule")
+    assert "unknown engine 'slide_rule'" in told.stdout
+
+
+def test_every_name_is_a_workload():
+    assert set(QUICK) <= set(NAMES)
+    assert {workload(name).name for name in NAMES} == set(NAMES)
+    assert workload("rapidocr_cls").shapes == {"x": (1, 3, 48, 192)}
