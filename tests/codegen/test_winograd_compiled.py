@@ -85,7 +85,8 @@ def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pic
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "tile"), [(64, 56, 4), (128, 28, 4), (128, 14, 2), (64, 7, 2), (32, 13, 4)]
+    ("channels", "size", "tile"),
+    [(64, 56, 4), (128, 28, 4), (128, 14, 2), (64, 7, 2), (32, 13, 4), (64, 32, 4)],
 )
 def test_errors_of_a_layer(channels, size, tile):
     pads = (1, 1, 1, 1)

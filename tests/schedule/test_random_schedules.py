@@ -38,7 +38,7 @@ PROGRAMS = {
 KINDS = (
     *("split", "split", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "inline"),
     *("compute_at", "compute_at", "set_scope", "transform_layout", "merge_axes", "cache_write"),
-    *("cache_read", "rfactor", "prefetch"),
+    *("cache_read", "rfactor", "prefetch", "pad_axis"),
 )
 NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
 
@@ -112,6 +112,8 @@ def _random_step(data, schedule, step):
             schedule.transform_layout(buffer, dice.layout(buffer))
         case "merge_axes":
             schedule.merge_axes(dice.buffer(), dice.number(0, 3))
+        case "pad_axis":
+            schedule.pad_axis(dice.buffer(), dice.number(0, 3), dice.number(1, 9))
         case "cache_write":
             schedule.cache_write(dice.any_buffer(), dice.new("sums"))
         case "cache_read":

@@ -108,6 +108,12 @@ REFUSALS = {
         lambda s: s.merge_axes("conv", 0),
         "do not lie together",
     ),
+    "pad to less": (
+        conv_bias_relu(3, 8, 6, block=4),
+        None,
+        lambda s: s.pad_axis("conv", 2, 5),
+        "axis 2 of conv has 6 elements, not 5",
+    ),
     "cache scheduled": (
         MATMUL,
         lambda s: s.split("y_m", 2, "tile", "row"),

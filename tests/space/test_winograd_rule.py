@@ -60,6 +60,7 @@ CASES = {
     "no padding": winograd_conv(4, 4, 6, 6, 4, pads=(0, 0, 0, 0), halo=0),
     "padding on two sides": winograd_conv(4, 4, 5, 5, 2, pads=(0, 1, 1, 0)),
     "padding without a halo": winograd_conv(4, 4, 4, 4, 4, halo=0),
+    "points a power of two apart": winograd_conv(8, 8, 16, 32, 4).then("Relu"),
     "partial blocks": winograd_conv(6, 10, 4, 4, 2).then("Relu", layout=nchwc(1)),
 }
 
@@ -80,6 +81,17 @@ def test_both_forms_are_candidates():
     space = winograd.space(CASES["tile 4"].program, TARGET, 2)
     assert space is not None
     assert set(space.columns(space.candidates())["fused"]) == {0, 1}
+
+
+def test_points_a_power_of_two_apart_are_spread():
+    space = winograd.space(CASES["points a power of two apart"].program, TARGET, 2)
+    assert space is not None
+    decisions = {**space.default(), "lines": 4, "fused": 0}
+    assert space.contains(decisions)
+    assert "pad_axis" in str(space.schedule(decisions).trace)
+    small = winograd.space(CASES["tile 2"].program, TARGET, 2)
+    assert small is not None
+    assert "pad_axis" not in str(small.schedule(small.default()).trace)
 
 
 def test_other_programs_are_declined():

@@ -7,7 +7,12 @@ from typing import TypeAlias
 
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function
-from farrier.schedule.buffer_primitives import merge_axes, set_scope, transform_layout
+from farrier.schedule.buffer_primitives import (
+    merge_axes,
+    pad_axis,
+    set_scope,
+    transform_layout,
+)
 from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
@@ -34,6 +39,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,
+    "pad_axis": pad_axis,
     "prefetch": prefetch,
     "rfactor": rfactor,
     "tensorize": tensorize,

@@ -73,6 +73,9 @@ class Schedule:
     def merge_axes(self, buffer: str, axis: int) -> None:
         self.apply("merge_axes", buffer, axis)
 
+    def pad_axis(self, buffer: str, axis: int, extent: int) -> None:
+        self.apply("pad_axis", buffer, axis, extent)
+
     def prefetch(self, buffer: str, panel: str, at: str, level: int = 2) -> None:
         self.apply("prefetch", buffer, panel, at, level)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,9 @@ _PANELS = (1, 2, 4, 8, 16)
 _SUM = "winograd_sum"
 _TILES = ("ty", "tx")
 _ROOM = 0.9  # of the second-level cache, for one chunk's products and what they are made of
+_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
+_WAYS = 6  # that elements of one tile may take
+_SPREAD = 8  # tiles more to try
 _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
 
 
@@ -226,6 +230,7 @@ class _Kernel:
             ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
             schedule.prefetch(self.products.lane_load.buffer.name, ahead, "column")
         schedule.parallel(join(schedule, shared[: shared.index("lines") + 1]))
+        self._lay_out_tiles(schedule, decisions)
         return schedule
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
@@ -269,7 +274,6 @@ class _Kernel:
         name, width = self.products.stage.buffer.name, self.machine.lanes
         schedule.cache_write(name, _SUM)
         schedule.compute_at(name, chunk)
-        schedule.transform_layout(name, _by_points(width))
         schedule.split(f"{name}_oc", decisions["vectors"] * width, "panel", "in_panel")
         schedule.split("in_panel", width, "panel_vector", "panel_lane")
         schedule.split(f"{name}_ty", decisions["rows"], "row", "in_row")
@@ -284,12 +288,34 @@ class _Kernel:
         schedule.set_scope(_SUM, Scope.REGISTER)
         self._sum.order(schedule, decisions["unroll"])
 
+    def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
+        """Lays the transformed inputs and the products [n, c, ty, tx, i, j] out point by point."""
+        width, lines = self.machine.lanes, decisions["lines"]
+        chunk = decisions["vectors"] * decisions["panels"]
+        batch = 1 if decisions["fused"] else self.extent("n")
+        blocks = batch * -(-self.extent("ic") // width)
+        rows = lines if decisions["fused"] else self.extent("ty")
+        for buffer, count, height in (
+            (self.products.stage.buffer, chunk, lines),
+            (self.columns.buffer, blocks, rows),
+        ):
+            tiles = height * self.extent("tx")
+            spread = _spread(tiles, 4 * width * count, self.points**2)
+            middle = (2, 3) if spread == tiles else (2,)
+            if spread > tiles:
+                schedule.merge_axes(buffer.name, 2)
+                schedule.pad_axis(buffer.name, 2, spread)
+            i, j = middle[-1] + 1, middle[-1] + 2
+            order = (PhysicalDim(i), PhysicalDim(j), PhysicalDim(0), PhysicalDim(1, width))
+            rest = (*(PhysicalDim(axis) for axis in middle), PhysicalDim(1, 1, width))
+            schedule.transform_layout(buffer.name, Layout((*order, *rest)))
+
     def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
-        """The input transform, at the start of `loop`'s iterations, or before all in parallel."""
+        """The input transform, where each iteration of `loop` begins; or, with no loop given,
+        before all else and in parallel."""
         name, width = self.columns.buffer.name, self.machine.lanes
         if loop:
             schedule.compute_at(name, loop)
-        schedule.transform_layout(name, _by_points(width))
         schedule.split(f"{name}_ic", width, "input_vector", "input_lane")
         around = [f"{name}_n", "input_vector", f"{name}_ty"]
         points = [f"{name}_i", f"{name}_j"]
@@ -302,9 +328,12 @@ class _Kernel:
             schedule.parallel(join(schedule, around))
 
 
-def _by_points(lanes: int) -> Layout:
-    """Tiles [n, c, ty, tx, i, j] one point after the other, each in blocks of channels."""
-    order = (4, 5, 0)
-    outer = tuple(PhysicalDim(axis) for axis in order)
-    inner = (PhysicalDim(1, lanes), PhysicalDim(2), PhysicalDim(3), PhysicalDim(1, 1, lanes))
-    return Layout((*outer, *inner))
+def _spread(tiles: int, block_bytes: int, points: int) -> int:
+    """How many tiles to lay out for `tiles`, so that one tile's elements at all points, which are
+    tiles times `block_bytes` apart, do not compete for the same lines of a cache."""
+
+    def competing(count: int) -> float:
+        return points / (_CACHE_WAY / math.gcd(count * block_bytes, _CACHE_WAY))
+
+    enough = (count for count in range(tiles, tiles + _SPREAD) if competing(count) <= _WAYS)
+    return next(enough, min(range(tiles, tiles + _SPREAD), key=competing))
