@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, type_of
+from farrier.codegen.transpose import column
 from farrier.errors import CompilerError
 from farrier.ir.types import DType
+
+_FEWEST = 4  # rows and lanes of a square worth transposing
 
 Tiles = dict[str, dict[int, "Piece"]]
 
@@ -66,6 +69,9 @@ class Registers:
             return piece.value
         if width == 1:
             return self._element(tile, first)
+        rows = _rows(tile, first, width, stride)
+        if rows is not None:
+            return column(self.b, *rows, lanes)
         total, dtype = "poison", DType.F32
         for lane in range(width):
             element = self._element(tile, first + lane * stride)
@@ -107,6 +113,26 @@ class Registers:
             kept = {n: self._element(tile, n) for n in elements if n not in wanted}
             del tile[start]
             tile.update({n: Piece(v, 1) for n, v in kept.items() if v is not None})
+
+
+def _rows(
+    tile: dict[int, Piece], first: int, width: int, stride: int
+) -> tuple[list[Value], int] | None:
+    """The vectors that elements first, first + stride, … are each the lane `number` of, and number;
+    None where they are not such a column."""
+    if width < _FEWEST:
+        return None
+    for start, piece in tile.items():
+        elements = piece.elements(start)
+        if first in elements:
+            break
+    else:
+        return None
+    if piece.width < _FEWEST or piece.stride == stride:
+        return None
+    pieces = [tile.get(start + n * stride) for n in range(width)]
+    values = [p.value for p in pieces if p is not None and p[1:] == piece[1:]]
+    return (values, elements.index(first)) if len(values) == width else None
 
 
 def _disjoint(a: range, b: range) -> bool:

@@ -6,6 +6,13 @@ tensor whose last axis is short still fills its vectors.
 
     for outer in parallel:
         for chunk, vector:  y[outer, chunk, vector, lane] = f(x[…])
+
+Where neighbours in an input lie along another axis than the output's, both are walked in squares:
+the input's rows are loaded as vectors and turned in registers.
+
+    for outer in parallel:
+        rows[i] = x[…, i, lanes]
+        for column:  y[outer, column, lanes] = f(rows[lanes][column])
 """
 
 from __future__ import annotations
@@ -17,11 +24,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from farrier.ir.expr import Axis, Load, Reduce, Var
-from farrier.ir.loop import Function
+from farrier.intrinsics import vector_axis
+from farrier.ir.expr import Axis, Expr, Load, Reduce, Scope, Var
+from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import Layout
+from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space.contraction import innermost_axis
@@ -34,6 +43,8 @@ from farrier.target import Target
 
 NAME = "elementwise"
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
+
+_SQUARE = 4  # the least extents that are turned as squares of vectors
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -52,6 +63,14 @@ def _is_tangled(program: Program) -> bool:
     outputs = {buffer.name for buffer in program.outputs}
     counts = {s.buffer.name: reads_of(s.buffer.name, program.stages) for s in program.stages}
     return any(count > (name not in outputs) for name, count in counts.items())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Across:
+    """Inputs whose neighbours in memory lie along another loop than the output's."""
+
+    loop: str
+    buffers: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +142,10 @@ class _Kernel:
         """Schedules the nest of one output."""
         name, lane = stage.buffer.name, innermost_axis(stage)
         outer = [f"{name}_{axis.name}" for axis in stage.axes]
+        across = None if kept else self._read_across(schedule, stage)
+        if across is not None:
+            self._turn(schedule, stage, across, decisions)
+            return
         inner = outer.pop(lane)
         for _ in range(0 if kept else self._joined(stage)):
             before = outer.pop()
@@ -142,6 +165,59 @@ class _Kernel:
         if decisions["parallel"]:
             share(schedule, outer, self.machine.threads)
 
+    def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
+        """Where vectors of the output are columns of what is read: the inputs that run along one
+        other axis of it. None where there are none, or they run along several."""
+        name, lane = (
+            stage.buffer.name,
+            f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",
+        )
+        stores = [s for s in walk(schedule.function.body) if isinstance(s, Store)]
+        value = next(s.value for s in stores if s.buffer.name == name)
+        read: dict[str, set[tuple[Expr, ...]]] = {}
+        along: dict[str, Expr] = {}
+        for load in loads(value):
+            used = set().union(*map(variables, load.indices), set())
+            if lane in used and load.indices[vector_axis(load.buffer)] != Var(lane):
+                along[load.buffer.name] = load.indices[vector_axis(load.buffer)]
+            read.setdefault(load.buffer.name, set()).add(load.indices)
+        axes = set(along.values())
+        if len(axes) != 1 or any(len(read[buffer]) > 1 for buffer in along):
+            return None
+        axis, extents = axes.pop(), loop_extents(schedule.function)
+        if not isinstance(axis, Var) or min(extents[axis.name], extents[lane]) < _SQUARE:
+            return None
+        return _Across(axis.name, tuple(along))
+
+    def _turn(
+        self, schedule: Schedule, stage: Stage, across: _Across, decisions: Decisions
+    ) -> None:
+        """Squares of the output and of what is read across, the latter as rows in registers."""
+        name, width = stage.buffer.name, self.machine.lanes
+        lane = _lane_loop(stage)
+        outer = [f"{name}_{axis.name}" for axis in stage.axes]
+        inner = []
+        for loop, part in ((across.loop, "column"), (lane, "lane")):
+            chunk, rest = schedule.split(loop, width, f"{name}_{part}s", f"{name}_{part}")
+            outer[outer.index(loop)] = chunk
+            inner.append(rest)
+        schedule.reorder(*outer, *inner)
+        for number, buffer in enumerate(across.buffers):
+            rows = f"{name}_rows{number or ''}"
+            schedule.cache_read(buffer, outer[-1], rows)
+            schedule.set_scope(rows, Scope.REGISTER)
+            copied = next(s for s in self.program.inputs if s.name == buffer)
+            loops = [f"{rows}_{axis}" for axis in range(len(copied.shape))]
+            along = loops.pop(vector_axis(copied))
+            schedule.reorder(*loops, along)
+            schedule.vectorize(along)
+            for loop in loops:
+                schedule.unroll(loop)
+        schedule.unroll(inner[0])
+        schedule.vectorize(inner[1])
+        if decisions["parallel"]:
+            share(schedule, outer, self.machine.threads)
+
     def _joined(self, stage: Stage) -> int:
         """How many axes before the last can be walked as one with it: in every buffer either all
         of them lie together, plain and read in order, or none is used."""
@@ -155,6 +231,11 @@ class _Kernel:
             ):
                 return count
         return 0
+
+
+def _lane_loop(stage: Stage) -> str:
+    """The loop along which a stage's result is contiguous."""
+    return f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}"
 
 
 def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:
