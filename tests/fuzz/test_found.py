@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import onnx
 import pytest
@@ -65,3 +67,67 @@ def test_a_value_read_twice_in_a_vector():
         helper.make_node("Greater", ["e", "n"], ["y"]),
     ]
     assert_right(small_model(nodes, {"x": (11,)}), {"x": normal(11)})
+
+
+def test_a_window_in_registers_that_is_extended_under_a_condition():
+    node = helper.make_node(
+        "MaxPool", ["x"], ["y"], kernel_shape=[4, 2], strides=[1, 2], pads=[1, 0, 2, 1]
+    )
+    x = normal(3, 1, 7, 9)
+    assert_right(small_model([node], {"x": x.shape}), {"x": x})
+
+
+def test_lanes_that_read_the_values_of_other_lanes():
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node("Shrink", ["a"], ["s"], lambd=0.5),
+        helper.make_node("Pad", ["s", "pads"], ["y"], mode="edge"),
+    ]
+    x = normal(4, 4, 2, 4)
+    pads = np.array([0, 2, 1, 1, 2, 0, 2, 2])
+    assert_right(small_model(nodes, {"x": x.shape}, constants={"pads": pads}), {"x": x})
+
+
+def test_equal_constants_that_are_outputs():
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["c"], ["a"])]
+    nodes += [
+        helper.make_node("Identity", ["d"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["s"]),
+    ]
+    c = np.abs(normal(3, 7))
+    x = normal(5)
+    model = small_model(nodes, {"x": x.shape}, ["y", "a", "b", "s"], {"c": c, "d": c})
+    assert_right(model, {"x": x})
+
+
+@pytest.mark.parametrize("op", ["Asinh", "Acosh", "Acos", "Asin", "Atan"])
+def test_inverse_functions_everywhere(op):
+    x = np.array([-1e30, -3, -1, -0.5, 0, 0.5, 1, 1.5, 3, 1e5, 1e12, 1e30, np.inf, np.nan], "f")
+    node = helper.make_node(op, ["x"], ["y"])
+    assert_right(small_model([node], {"x": x.shape}), {"x": x}, special=True)
+
+
+def test_inverse_functions_of_broadcast_operands_compile_fast():
+    nodes = [
+        helper.make_node("Max", ["a", "b", "c"], ["m"]),
+        helper.make_node("Acos", ["m"], ["y"]),
+    ]
+    shapes = {"a": (4, 1, 4, 4, 3), "b": (2, 4, 1, 3), "c": (1, 4, 3)}
+    feeds = {name: normal(*shape) / 3 for name, shape in shapes.items()}
+    start = time.perf_counter()
+    assert_right(small_model(nodes, shapes), feeds)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_row_with_nan_normalizes_to_nan():
+    x = normal(3, 7)
+    x[1, 2] = np.nan
+    x[2] = 0
+    node = helper.make_node("LpNormalization", ["x"], ["y"], axis=1)
+    assert_right(small_model([node], {"x": x.shape}), {"x": x}, special=True)
+
+
+def test_remainder_of_an_infinite_divisor():
+    feeds = {"a": np.array([3, -3, 0, 5.5], "f"), "b": np.array([np.inf, -np.inf, np.inf, 2], "f")}
+    node = helper.make_node("Mod", ["a", "b"], ["y"], fmod=1)
+    assert_right(small_model([node], {"a": (4,), "b": (4,)}), feeds, special=True)

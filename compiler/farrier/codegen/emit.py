@@ -350,6 +350,7 @@ class _Emitter:
             self.memory.forget()
             if body is not None:
                 self.emit(body)
+                registers.divide_like(before)
             ends.append((b.block, registers.snapshot(names)))
             b.put(f"br label %{after}")
         b.start_block(after)

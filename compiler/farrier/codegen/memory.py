@@ -7,6 +7,8 @@ of a harmless address (the buffer's first element) for a scalar one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from farrier.codegen.arithmetic import from_memory, to_memory
 from farrier.codegen.builder import Builder
 from farrier.codegen.indices import Bindings, Indices, Offset, flatten
@@ -65,17 +67,24 @@ class Memory:
         """The value of a Load from memory, a scalar where it is the same in every lane."""
         buffer = node.buffer
         offset = self.indices.resolve(self._form(node))
-        if offset.irregular:
-            return self._gather(node)
-        pointer = self.indices.pointer(self.base(buffer), offset)
         guard = self.guard
+        key: tuple[object, ...]
+        if offset.irregular:
+            unrolled = tuple(self.bindings.constants.items())
+            key = (buffer.name, node.indices, unrolled, guard and guard.text)
+            return self._remembered(key, lambda: self._gather(node))
+        pointer = self.indices.pointer(self.base(buffer), offset)
         # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
         key = (buffer.name, pointer, offset.const, offset.stride, width, guard and guard.text)
+        return self._remembered(key, lambda: self._load(buffer, pointer, offset))
+
+    def _remembered(self, key: tuple[object, ...], load: Callable[[], Value]) -> Value:
+        """The value of an earlier load that `key` says is the same, or of `load`."""
         value = self._recent.pop(key, None)
         if value is None:
             self._make_room(key)
-            value = self._load(buffer, pointer, offset)
+            value = load()
         self._recent[key] = value
         return value
 

@@ -92,6 +92,17 @@ class Registers:
             self._clear(tile, first, piece)
         tile[first] = piece
 
+    def divide_like(self, pieces: Tiles) -> None:
+        """Divides what is held now as `pieces` are, so that both can meet piece by piece."""
+        for name, tile in pieces.items():
+            for first, (old, width, stride) in tile.items():
+                held = self.tiles[name].get(first)
+                if width == 0 or (held is not None and held.is_like(width, stride, old.lanes)):
+                    continue
+                value = self.find(name, first, width, stride, old.lanes)
+                if value is not None:
+                    self.write(name, first, Piece(value, width, stride))
+
     def _element(self, tile: dict[int, Piece], number: int) -> Value | None:
         for start, piece in tile.items():
             elements = piece.elements(start)

@@ -65,7 +65,8 @@ def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
     if x.dtype.is_float:
         quotient = x / y
-        return x - y * (truncate(quotient) if attrs.get("fmod", 0) else floor(quotient))
+        whole = truncate(quotient) if attrs.get("fmod", 0) else floor(quotient)
+        return where(equal(whole, 0), x, x - y * whole)  # an infinite divisor is not multiplied
     divisor, zero, minus_one = _safe_divisor(x, y)
     result = remainder(x, divisor)
     if attrs.get("fmod", 0) and x.dtype.is_signed:

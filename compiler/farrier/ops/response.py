@@ -26,7 +26,7 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, both, power, scalar, sqrt, where
+from farrier.ops.scalar import Scalar, both, number, power, scalar, sqrt, where
 
 
 def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -60,7 +60,7 @@ def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
 
     def body(*at: Expr) -> Scalar:
         norm = sums(*(0 if a in axes else i for a, i in enumerate(at)))
-        return where(norm > 0, x(*at) / (norm if p == 1 else sqrt(norm)), 0)
+        return where(norm <= 0, number(0, x.dtype), x(*at) / (norm if p == 1 else sqrt(norm)))
 
     return (builder.output(node, body),)
 

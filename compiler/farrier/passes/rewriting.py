@@ -98,13 +98,14 @@ class Rewriter:
         outputs: list[Value] = []
         computed = set(self._producers)
         returned = {value.name for value in self._graph.outputs}
+        made: dict[str, Value] = {}  # an output may be returned twice
         for old in self._graph.outputs:
             new = self.resolve(old)
-            if new.name == old.name:
-                outputs.append(new)
+            if new.name == old.name or old.name in made:
+                outputs.append(made.get(old.name, new))
                 continue
             # The value that replaced an output takes its name, unless it has one to keep.
-            kept = Value(old.name, new.type)
+            kept = made[old.name] = Value(old.name, new.type)
             if new.name in computed and new.name not in returned and new.name not in renamed:
                 renamed[new.name] = kept
             else:
@@ -112,7 +113,7 @@ class Rewriter:
             outputs.append(kept)
         if renamed:
             nodes = [rename(node, renamed) for node in nodes]
-        constants = tuple(self._constants.values())
+        constants = tuple(c for name, c in self._constants.items() if name not in made)
         return Graph(self._graph.name, self._graph.inputs, constants, tuple(nodes), tuple(outputs))
 
 

@@ -33,7 +33,7 @@ from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
-from farrier.space.contraction import innermost_axis
+from farrier.space.contraction import innermost_axis, is_elementwise
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.nests import loop_extents, share
@@ -159,7 +159,11 @@ class _Kernel:
         else:
             outer.append(chunk)
         schedule.reorder(*outer, vector, lanes)
-        keep_values(schedule, kept, vector, lane)
+        if all(is_elementwise(s, self.program) for s in self.program.stages):
+            keep_values(schedule, kept, vector, lane)
+        else:  # lanes read elements of other lanes: those have to lie in memory
+            for other in reversed(kept):
+                schedule.compute_at(other.buffer.name, vector)
         schedule.vectorize(lanes)
         schedule.unroll(vector)
         if decisions["parallel"]:
