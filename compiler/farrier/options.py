@@ -8,6 +8,8 @@ from typing import Any
 
 from farrier.errors import UsageError
 
+MAX_THREADS = 1024
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompileOptions:
@@ -30,8 +32,11 @@ class CompileOptions:
             raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
         if self.budget_s is not None and self.budget_s < 0:
             raise UsageError(f"budget is {self.budget_s} s", hint="--budget 60s")
-        if self.threads < 0:
-            raise UsageError(f"threads is {self.threads}", hint="--threads 0 takes every core")
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise UsageError(
+                f"threads is {self.threads}, of at most {MAX_THREADS}",
+                hint="--threads 0 takes every core",
+            )
 
     @property
     def tunes(self) -> bool:

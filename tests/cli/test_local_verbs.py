@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import onnxruntime
@@ -148,3 +153,36 @@ def test_a_full_disk(farrier, compiled, mlp, tmp_path, bytes_):
 def test_a_directory_that_cannot_be_written(farrier, mlp):
     done = farrier("compile", mlp, "--shape", "x=4,37", "-o", "/proc/no/model.farrier")
     assert (done.returncode, "cannot write /proc/no/model.farrier" in done.stderr) == (9, True)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "term"]
+)
+def test_a_signal_while_it_tunes_leaves_nothing_behind(mlp, tmp_path, number, code):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    words = ["compile", mlp, "--shape", "x=4,37", "--budget", "60s", "-o", tmp_path / "o.farrier"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "farrier.cli", *words],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not list(temporary.glob("farrier-measure-*/*")):
+        assert time.monotonic() < deadline, "it measures nothing"
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert list(temporary.iterdir()) == []
+    assert not (tmp_path / "o.farrier").exists()
+
+
+def test_options_out_of_range(farrier, compiled, mlp):
+    assert farrier("bench", compiled, "--rounds", "0").returncode == 2
+    done = farrier("compile", mlp, "--shape", "x=4,37", "--threads", "5000")
+    assert (done.returncode, "threads is 5000, of at most 1024" in done.stderr) == (2, True)
+    done = farrier("run", compiled, "--threads", "-1")
+    assert (done.returncode, "threads" in done.stderr) == (2, True)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,8 @@ _TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
 
 
 class Attempt:
-    """Starts the process at once. Its standard error goes on to ours, and its end is remembered."""
+    """Starts the process at once. Its standard error goes on to ours, its end is remembered, and
+    its temporary files go with it, however it ends."""
 
     def __init__(
         self, lease: Lease, command: Sequence[str], environment: Mapping[str, str]
@@ -28,11 +30,14 @@ class Attempt:
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._tail = b""
+        self._scratch = tempfile.TemporaryDirectory(
+            prefix="farrier-job-", ignore_cleanup_errors=True
+        )
         self._process = subprocess.Popen(
             [*command, lease.item, str(lease.fence), str(lease.attempt), lease.owner],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=dict(environment),
+            env={**environment, "TMPDIR": self._scratch.name},
             start_new_session=True,  # a group of its own, which no Ctrl-C in our terminal reaches
         )
         assert self._process.stderr is not None
@@ -82,6 +87,7 @@ class Attempt:
             self._process.wait()
             self._read()
             self._stderr.close()
+            self._scratch.cleanup()
 
     def _read(self) -> None:
         while data := self._stderr.read(65536):

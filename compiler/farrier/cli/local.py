@@ -132,7 +132,7 @@ def bench(
     shape: ShapeOption = None,
     target: TargetOption = "host",
     threads: ThreadsOption = 0,
-    rounds: Annotated[int, typer.Option(help="Rounds of 0.2 s for each engine.")] = 15,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time an artifact, or a model compiled now without tuning, beside other engines."""

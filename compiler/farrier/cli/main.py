@@ -6,12 +6,13 @@ Nothing heavy is imported here, so that whatever is missing or goes wrong is tol
 from __future__ import annotations
 
 import errno
+import signal
 import sys
+from types import FrameType
 
 from farrier.errors import FarrierError, StorageError, UsageError
 
-INTERRUPTED = 130  # as shells say it: 128 + SIGINT
-BROKEN_PIPE = 141
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as shells say it: 128 + the signal
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Of which extra of the distribution each package is a part that a verb may miss.
@@ -24,6 +25,7 @@ _EXTRAS = {
 
 def main() -> None:
     """Runs the command and exits: 0, an error's own code, 130 after Ctrl-C."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         from farrier.cli.app import build
 
@@ -41,6 +43,11 @@ def main() -> None:
         if error.errno not in _DISK_FULL:
             raise
         _tell(_disk_full(error))
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    """Ends as Ctrl-C does: children and temporary files go, too. Roles have ways of their own."""
+    raise SystemExit(TERMINATED)
 
 
 def _tell(error: FarrierError) -> None:

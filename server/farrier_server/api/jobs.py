@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
-from farrier.options import CompileOptions
+from farrier.options import MAX_THREADS, CompileOptions
 from farrier.target import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm
@@ -46,7 +46,7 @@ class Options(BaseModel):
         default=None, description="seconds to tune; null for no bound of this kind"
     )
     threads: int = Field(
-        default=0, ge=0, le=4096, strict=True, description="0: one per core of the target"
+        default=0, ge=0, le=MAX_THREADS, strict=True, description="0: one per core of the target"
     )
     seed: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of the search")
     verify: bool = Field(
