@@ -56,8 +56,9 @@ class TiledSum:
         layout = Layout((*dims, *inner, PhysicalDim(lane, 1, panel)))
         schedule.transform_layout(load.buffer.name, layout)
 
-    def order(self, schedule: Schedule, unroll: int) -> None:
-        """The order of one tile's sum: the reduction outside, accumulators and lanes inside."""
+    def order(self, schedule: Schedule, unroll: int) -> str:
+        """The order of one tile's sum: the reduction outside, accumulators and lanes inside. Gives
+        the innermost loop that is left, "" where all are unrolled."""
         found, name = self.contraction, self.contraction.stage.buffer.name
         points = [axis for axis in self.tiled if axis]
         single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
@@ -85,6 +86,7 @@ class TiledSum:
         schedule.vectorize("sum_lane")
         for loop in (*start, "init_vector", *unrolled):
             schedule.unroll(loop)
+        return next((step for step in reversed(steps) if step not in unrolled), "")
 
 
 def reduced_block(found: Contraction) -> tuple[str, int]:

@@ -57,6 +57,7 @@ NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
+_PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 
 
@@ -243,7 +244,7 @@ class _Kernel:
         name = self.contraction.stage.buffer.name
         schedule.compute_at(name, outer[-1])
         schedule.set_scope(name, Scope.REGISTER)
-        self._sum.order(schedule, decisions["unroll"])
+        step = self._sum.order(schedule, decisions["unroll"])
         # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
         last = "row" if "row" in outer else "panel"
         if self.hoisted:
@@ -258,10 +259,17 @@ class _Kernel:
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
-            schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", outer[-1])
+            at = step if step and self._hints_a_line(decisions) <= _PACED else outer[-1]
+            schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", at)
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule
+
+    def _hints_a_line(self, decisions: Decisions) -> float:
+        """How often a panel's cache lines would be fetched, were one fetched at each step."""
+        rows, columns = (self.extent(axis) for axis in self.tiled)
+        tiles = -(-rows // decisions["rows"]) * -(-columns // decisions["columns"])
+        return tiles / (decisions["unroll"] * decisions["vectors"])
 
     def _walk_along_source(self, schedule: Schedule) -> None:
         """Packs a vector of lanes at a time, so that the cache lines which it takes its elements
