@@ -52,6 +52,7 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
         peers=_peers(arguments, console),
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else 15),
         round_s=arguments.round_s,
+        calm=arguments.calm,
         trials=arguments.trials,
         budget_s=arguments.budget,
         records=None if arguments.records is None else FileRecords(arguments.records),
@@ -95,6 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", default="1,2", help="by comma; one race each")
     parser.add_argument("--rounds", type=int, help="of each engine, in turn")
     parser.add_argument("--round-s", type=float, default=0.2, help="seconds of a round")
+    parser.add_argument(
+        "--calm",
+        type=float,
+        metavar="CORES",
+        help="run turns again in which other processes took more than this of the machine",
+    )
     parser.add_argument("--trials", type=int, help="tune, measuring so many candidates")
     parser.add_argument("--budget", type=parse_budget, help="tune, for so long: 60s, 5m")
     parser.add_argument("--records", type=Path, help="tuning records to use and extend")

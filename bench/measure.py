@@ -38,6 +38,7 @@ class Settings:
     peers: Sequence[Peer]
     rounds: int
     round_s: float
+    calm: float | None  # cores that others may take; see `race`
     trials: int | None
     budget_s: float | None
     records: RecordStore | None
@@ -138,6 +139,7 @@ def measure(
             threads=threads,
             rounds=settings.rounds,
             round_s=settings.round_s,
+            calm=settings.calm,
             failed=failed,
         )
         first = load(entrants[0].model)

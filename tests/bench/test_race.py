@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import statistics
@@ -14,8 +15,8 @@ import numpy as np
 import pytest
 
 import farrier
-from farrier.bench.lane import Lane
-from farrier.bench.race import ENGINES, Entrant, missing_packages, race
+from farrier.bench.lane import Lane, Round
+from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, race
 from farrier.errors import FarrierError, UsageError
 from farrier.verify import random_inputs
 
@@ -125,6 +126,33 @@ def test_an_engine_that_dies_says_how(small_model, inputs, tmp_path):
         os.kill(lane._process.pid, signal.SIGKILL)
         with pytest.raises(FarrierError, match="SIGKILL"):
             lane.run(1)
+
+
+class _FakeLane:
+    """Tells its rounds by their number; others take what `others` says, turn by turn."""
+
+    def __init__(self, others: list[float]) -> None:
+        self.rounds: list[Round] = []
+        self._others = iter(others)
+        self._number = itertools.count()
+
+    def time_one(self) -> float:
+        return 0.01
+
+    def run(self, count: int) -> Round:
+        assert count == 20
+        return Round((float(next(self._number)),), next(self._others))
+
+
+@pytest.mark.parametrize(
+    ("calm", "kept"), [(None, [0, 1]), (0.1, [1, 3]), (0.55, [1, 2]), (0.01, [6, 3])]
+)
+def test_disturbed_turns_are_run_again_and_the_calmest_are_kept(calm, kept):
+    first = _FakeLane([0.0, 0.05, 0.5, 0.04, 0.9, 0.9, 0.03, 0.9])
+    second = _FakeLane([1.0, 0.0, 0.1, 0.02, 0.9, 0.9, 0.02, 0.9])
+    _run([first, second], rounds=2, round_s=0.2, calm=calm)
+    for lane in (first, second):
+        assert {one.median_ms for one in lane.rounds} == set(kept)
 
 
 def test_what_an_entrant_may_be(small_model):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.bench import engines
-from farrier.bench.lane import Lane
+from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -26,6 +26,7 @@ Failed = Callable[["Entrant", FarrierError], None]
 ENGINES = tuple(
     sorted(p.stem for p in Path(engines.__path__[0]).glob("*.py") if p.stem != "__init__")
 )
+_MOST_TURNS = 4  # times the rounds, where the machine does not become calm
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,9 +92,13 @@ def race(
     threads: int,
     rounds: int = 15,
     round_s: float = 0.2,
+    calm: float | None = None,
     failed: Failed | None = None,
 ) -> list[Figures]:
     """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
+
+    With `calm`, turns in which other processes took more than so many cores from an entrant are run
+    again, up to four times as many in all, and the calmest are kept.
 
     An entrant that cannot run the model ends the race with FarrierError; with `failed` it is told
     there and left out, unless it is the first.
@@ -120,7 +125,7 @@ def race(
                 if failed is None or number == 0:
                     raise
                 failed(entrant, error)
-        _run([lane for _, lane, _ in lanes], rounds, round_s)
+        _run([lane for _, lane, _ in lanes], rounds, round_s, calm)
         first, reference = lanes[0][1], lanes[0][2]
         return [
             _figures(entrant, lane, first, _max_error(reference, outputs))
@@ -128,13 +133,33 @@ def race(
         ]
 
 
-def _run(lanes: Sequence[Lane], rounds: int, round_s: float) -> None:
+def _run(lanes: Sequence[Lane], rounds: int, round_s: float, calm: float | None) -> None:
     counts = [max(1, int(round_s / lane.time_one())) for lane in lanes]
-    for number in range(rounds):
-        # Every other round backwards: whoever follows the heaviest engine is not always the same.
-        turn = list(zip(lanes, counts, strict=True))
-        for lane, count in turn if number % 2 == 0 else reversed(turn):
-            lane.rounds.append(lane.run(count))
+    turns: list[list[Round]] = []
+    quiet = 0
+    most = rounds if calm is None else _MOST_TURNS * rounds
+    while quiet < rounds and len(turns) < most:
+        turn = _turn(lanes, counts, backwards=len(turns) % 2 == 1)
+        turns.append(turn)
+        quiet += calm is None or _disturbance(turn) <= calm
+    if calm is not None:
+        turns.sort(key=_disturbance)
+    for number, lane in enumerate(lanes):
+        lane.rounds = [turn[number] for turn in turns[:rounds]]
+
+
+def _turn(lanes: Sequence[Lane], counts: Sequence[int], backwards: bool) -> list[Round]:
+    """A round of each, in their order. Every other turn runs backwards: whoever follows the
+    heaviest engine is not always the same."""
+    made: dict[int, Round] = {}
+    order = range(len(lanes))
+    for number in reversed(order) if backwards else order:
+        made[number] = lanes[number].run(counts[number])
+    return [made[number] for number in order]
+
+
+def _disturbance(turn: Sequence[Round]) -> float:
+    return max(one.other_cores for one in turn)
 
 
 def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Figures:
