@@ -127,7 +127,7 @@ def test_exact_functions(run_function, op, exact, dtype):
     np.testing.assert_array_equal(found, exact(x))
 
 
-POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -math.inf, math.nan]
+POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -math.inf, math.nan]
 
 
 @pytest.mark.parametrize("exponent", POWERS)

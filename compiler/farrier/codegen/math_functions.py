@@ -325,6 +325,15 @@ _EXPANSIONS: dict[str, Callable[[_Code, str], str]] = {
     "sin": _sine(0),
     "cos": _sine(1),
 }
+
+
+def _three_quarters(c: _Code, x: str) -> str:
+    """x ** 0.75, of local response normalization."""
+    root = c.intrinsic("sqrt", x)
+    product = c.mul(root, c.intrinsic("sqrt", root))
+    return c.select(c.equal(x, -math.inf), math.inf, product)
+
+
 _SIMPLE_POWERS: dict[Any, Callable[[_Code, str], str]] = {
     0: lambda c, x: c.const(1.0),
     1: lambda c, x: x,
@@ -332,4 +341,5 @@ _SIMPLE_POWERS: dict[Any, Callable[[_Code, str], str]] = {
     3: lambda c, x: c.mul(c.mul(x, x), x),
     -1: lambda c, x: c.div(1.0, x),
     0.5: lambda c, x: c.select(c.equal(x, -math.inf), math.inf, c.intrinsic("sqrt", x)),
+    0.75: _three_quarters,
 }
