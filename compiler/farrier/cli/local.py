@@ -105,7 +105,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the outputs to this .npz file.")
     ] = None,
-    threads: ThreadsOption = 0,
+    threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
 ) -> None:
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
@@ -127,7 +127,7 @@ def bench(
     model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX file.")],
     against: Annotated[str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")] = "",
     onnx: Annotated[
-        Path | None, typer.Option("--model", help="The ONNX file, where an artifact is raced.")
+        Path | None, typer.Option("--model", help="An artifact's ONNX file, if not beside it.")
     ] = None,
     shape: ShapeOption = None,
     target: TargetOption = "host",
@@ -141,28 +141,24 @@ def bench(
     from farrier.bench.race import Entrant, race
     from farrier.verify import random_inputs
 
-    peers = [name for name in against.split(",") if name]
+    names = [name for name in against.split(",") if name]
+    compiled = model.suffix == ".farrier"
+    if names and onnx is None:
+        onnx = _source(model, load(model).manifest.name) if compiled else model
+    peers = [Entrant(name, onnx) for name in names if onnx is not None]
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
         path = model
-        if model.suffix != ".farrier":
+        if not compiled:
             options = CompileOptions(
                 target=target, shapes=parse_shapes(shape or []), threads=threads, verify=False
             )
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
-            onnx = model
-        if peers and onnx is None:
-            raise UsageError(
-                f"{', '.join(peers)} cannot load {model}",
-                hint="--model MODEL.onnx names its source",
-            )
-        entrants = [Entrant("farrier", path)]
-        entrants += [Entrant(peer, onnx) for peer in peers if onnx is not None]
-        artifact = load(path)
+        manifest = load(path).manifest
         figures = race(
-            entrants,
-            random_inputs(artifact.manifest.inputs),
-            threads=threads or artifact.manifest.threads,
+            [Entrant("farrier", path), *peers],
+            random_inputs(manifest.inputs),
+            threads=threads or manifest.threads,
             rounds=rounds,
         )
     if as_json:
@@ -221,6 +217,17 @@ def figures_table(figures: list[Figures]) -> Table:
             f"{one.max_error:.1e}",
         )
     return table
+
+
+def _source(artifact: Path, name: str) -> Path:
+    """The ONNX file that the artifact was made from, if it lies where `farrier compile` found it."""
+    for path in (artifact.with_suffix(".onnx"), artifact.parent / f"{name}.onnx"):
+        if path.is_file():
+            return path
+    raise UsageError(
+        f"other engines cannot load {artifact}, and no {name}.onnx lies beside it",
+        hint="--model MODEL.onnx names its source",
+    )
 
 
 def _existing(path: Path) -> Path:
