@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
 
-.PHONY: demo test check bench chaos format clean
+.PHONY: demo test check bench chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,6 +33,9 @@ bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick
 
 chaos: $(READY)  ## Processes killed, stopped and cut off at every step.
 	$(BIN)/python -m pytest -m chaos
+
+explore: $(READY)  ## Property tests and random models on examples not seen before.
+	$(BIN)/python -m pytest -n 2 -m "not slow" --explore tests/fuzz tests/ir tests/lower tests/schedule
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -16,17 +16,29 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A busy machine is no fault of the code: neither a slow example nor slow generation fails a test.
-hypothesis.settings.register_profile(
-    "farrier", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("farrier")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write what passes give into tests/golden"
     )
+    parser.addoption(
+        "--explore", action="store_true", help="draw new random examples, and ten times as many"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Property tests draw the same examples in every run, so that a change is judged by what it
+    changes; `--explore` looks for new ones. A busy machine is no fault of the code: neither a slow
+    example nor slow generation fails a test."""
+    explore = config.getoption("--explore")
+    hypothesis.settings.register_profile(
+        "farrier",
+        derandomize=not explore,
+        max_examples=1000 if explore else 100,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("farrier")
 
 
 class Installation:
