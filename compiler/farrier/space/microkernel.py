@@ -19,9 +19,11 @@ from farrier.space.space import Estimate, Floats
 
 # Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer.
 _EXPOSED = 0.35
-_EXPOSED_AHEAD = 0.25  # where the next panel is fetched ahead, and has room beside this one
-_EXPOSED_CROWDED = 0.6  # where it has none
-_HINTS = 0.02  # of the arithmetic: what prefetch instructions take
+_EXPOSED_AHEAD = 0.2  # where the next panel is fetched ahead, and has room beside this one
+_EXPOSED_CROWDED = 0.3  # where it has none
+PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
+_HINTS = 0.01  # of the arithmetic: what hints take that are paced so
+_BURST = 0.08  # what they take where they come all at once, before each tile
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
 _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
@@ -81,7 +83,9 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
     exposed = np.where(tiles.prefetch > 0, ahead, _EXPOSED)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
-    seconds += machine.fork_join + _HINTS * tiles.prefetch * busy
+    paced = hints_a_line(problem.points, tiles) <= PACED
+    hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
+    seconds += machine.fork_join + hints * tiles.prefetch * busy
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
     covered = panels * panel * row_tiles * tiles.rows
     covered *= np.ceil(problem.points[1] / tiles.columns) * tiles.columns
@@ -99,6 +103,12 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
         "code": tiles.unroll * registers,
     }
     return Estimate(seconds, terms)
+
+
+def hints_a_line(points: tuple[int, int], tiles: Tiles) -> Floats:
+    """How often a panel's cache lines would be fetched, were one fetched at each step."""
+    count: Floats = np.ceil(points[0] / tiles.rows) * np.ceil(points[1] / tiles.columns)
+    return count / (tiles.unroll * tiles.vectors)
 
 
 def _tile_cycles(

@@ -57,7 +57,6 @@ NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
-_PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 
 
@@ -179,13 +178,7 @@ class _Kernel:
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        tiles = microkernel.Tiles(
-            *(
-                columns[name].astype(np.float64)
-                for name in ("vectors", "rows", "columns", "unroll", "rows_outer", "prefetch")
-            )
-        )
-        return microkernel.estimate(self._problem, tiles, self.machine)
+        return microkernel.estimate(self._problem, _tiles(columns), self.machine)
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
@@ -259,17 +252,17 @@ class _Kernel:
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
-            at = step if step and self._hints_a_line(decisions) <= _PACED else outer[-1]
+            at = step if step and self._is_paced(decisions) else outer[-1]
             schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", at)
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule
 
-    def _hints_a_line(self, decisions: Decisions) -> float:
-        """How often a panel's cache lines would be fetched, were one fetched at each step."""
-        rows, columns = (self.extent(axis) for axis in self.tiled)
-        tiles = -(-rows // decisions["rows"]) * -(-columns // decisions["columns"])
-        return tiles / (decisions["unroll"] * decisions["vectors"])
+    def _is_paced(self, decisions: Decisions) -> bool:
+        """Whether every step of a sum may fetch one cache line of the next panel."""
+        columns = {name: np.array([value]) for name, value in decisions.items()}
+        hints = microkernel.hints_a_line(self._problem.points, _tiles(columns))
+        return bool(hints[0] <= microkernel.PACED)
 
     def _walk_along_source(self, schedule: Schedule) -> None:
         """Packs a vector of lanes at a time, so that the cache lines which it takes its elements
@@ -323,6 +316,11 @@ def _lane_extent(found: Contraction) -> int:
     """The extent of the lane axis, blocks of the layout counted as whole."""
     axis = innermost_axis(found.stage)
     return coverage(found.stage.buffer, axis)
+
+
+def _tiles(columns: Columns) -> microkernel.Tiles:
+    names = (field.name for field in dataclasses.fields(microkernel.Tiles))
+    return microkernel.Tiles(*(columns[name].astype(np.float64) for name in names))
 
 
 def _is_constant(load: Load) -> bool:
