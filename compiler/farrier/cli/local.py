@@ -220,7 +220,7 @@ def figures_table(figures: list[Figures]) -> Table:
 
 
 def _source(artifact: Path, name: str) -> Path:
-    """The ONNX file that the artifact was made from, if it lies where `farrier compile` found it."""
+    """The ONNX file that the artifact was made from, where it lies beside it."""
     for path in (artifact.with_suffix(".onnx"), artifact.parent / f"{name}.onnx"):
         if path.is_file():
             return path
