@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.client import Client
 
-BEAT_S = 3.0  # leases and devices expire so soon here
+BEAT_S = 5.0  # leases and devices expire so soon here
 
 
 class Up:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import httpx
 import numpy as np
 import onnxruntime
@@ -108,8 +106,6 @@ def test_an_unknown_job(up):
 
 def test_a_model_that_is_too_large_is_not_even_read(up, tmp_path):
     with (tmp_path / "huge.onnx").open("wb") as file:
-        file.truncate(3 << 30)  # sparse
-    begun = time.monotonic()
+        file.truncate(1 << 40)  # sparse; to hash it would take longer than the test may
     done = up.command("submit", tmp_path / "huge.onnx")
     assert (done.returncode, "more than 2 GiB" in done.stderr) == (3, True)
-    assert time.monotonic() - begun < 3, "hashing it would take longer"
