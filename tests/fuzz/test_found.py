@@ -131,3 +131,13 @@ def test_remainder_of_an_infinite_divisor():
     feeds = {"a": np.array([3, -3, 0, 5.5], "f"), "b": np.array([np.inf, -np.inf, np.inf, 2], "f")}
     node = helper.make_node("Mod", ["a", "b"], ["y"], fmod=1)
     assert_right(small_model([node], {"a": (4,), "b": (4,)}), feeds, special=True)
+
+
+def test_rows_turned_into_lanes_of_a_partial_block():
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Add", ["c", "r"], ["y"]),
+    ]
+    feeds = {"x": normal(1, 16, 12, 6), "r": normal(1, 33, 12, 6)}
+    shapes = {name: array.shape for name, array in feeds.items()}
+    assert_right(small_model(nodes, shapes, constants={"w": normal(33, 16, 3, 3)}), feeds)

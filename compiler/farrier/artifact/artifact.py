@@ -71,7 +71,8 @@ class Artifact:
         """The loaded model; made at the first call. `threads` 0: the number it was tuned for."""
         from farrier.runtime.session import Session
 
-        if self._session is None or threads not in (0, self._session.threads):
+        known = self._session
+        if known is None or known.closed or threads not in (0, known.threads):
             threads = threads or self.manifest.threads
             self._session = Session(self.manifest, self.library, self._load_params(), threads)
         return self._session

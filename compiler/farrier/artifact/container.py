@@ -20,6 +20,16 @@ from farrier.errors import ArtifactError, StorageError
 ALIGNMENT = 64
 _LOCAL_HEADER_BYTES = 30
 _EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
+# What zipfile raises, one way or another, for bytes that are no zip archive.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+)
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # equal contents make equal files
 
 
@@ -45,7 +55,7 @@ def read(path: Path) -> dict[str, bytes]:
             return {n: archive.read(n) for n in archive.namelist() if n != "params.bin"}
     except FileNotFoundError:
         raise ArtifactError(f"no such artifact: {path}") from None
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise ArtifactError(
             f"{path} is not a Farrier artifact: {error}", hint="compile or download it again"
         ) from error
@@ -63,7 +73,7 @@ def span(path: Path, name: str) -> tuple[int, int]:
             if offset + entry.file_size > path.stat().st_size:
                 raise ArtifactError(f"{path} is truncated inside {name}")
             return offset, entry.file_size
-    except (OSError, KeyError, struct.error, zipfile.BadZipFile) as error:
+    except (KeyError, *_UNREADABLE) as error:
         raise ArtifactError(f"{path} is damaged: {error}") from error
 
 

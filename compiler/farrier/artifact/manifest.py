@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from farrier.errors import ArtifactError
+from farrier.ir.types import DType
 
 FORMAT = 1
 
@@ -71,15 +72,34 @@ class Manifest:
                     f"the artifact has format {raw.get('format')}, this Farrier reads {FORMAT}",
                     hint="compile the model again, or install the Farrier that made the artifact",
                 )
-            return cls(
+            manifest = cls(
                 inputs=_specs(raw.pop("inputs")),
                 outputs=_specs(raw.pop("outputs")),
                 kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
                 features=tuple(raw.pop("features")),
                 **raw,
             )
+            manifest._check()
+            return manifest
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ArtifactError(f"the artifact's manifest is damaged: {error}") from error
+
+    def _check(self) -> None:
+        """Raises ValueError for a field that code would trip over. Whoever can change the hash of
+        the code can change all of it; this is about files that are damaged."""
+        specs = (*self.inputs, *self.outputs)
+        texts = (self.name, self.entry, self.triple, self.cpu, *self.features)
+        texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
+        sizes = (self.threads, self.max_threads, self.params_bytes, self.workspace_bytes)
+        sizes += tuple(extent for spec in specs for extent in spec.shape)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a name is no text")
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
+            raise ValueError("a size is no natural number")
+        if not isinstance(self.hashes, dict):
+            raise ValueError("the hashes are no table")
+        for spec in specs:
+            DType(spec.dtype)
 
 
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:

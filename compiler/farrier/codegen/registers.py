@@ -13,7 +13,6 @@ from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, type_of
 from farrier.codegen.transpose import column
 from farrier.errors import CompilerError
-from farrier.ir.types import DType
 
 _FEWEST = 4  # rows and lanes of a square worth transposing
 
@@ -62,7 +61,8 @@ class Registers:
         return value
 
     def find(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value | None:
-        """As `read`, but None where an element was not written."""
+        """As `read`, but None where nothing of it was written. Single elements may be missing: the
+        lanes of a partial block that its padding fills, whose results nobody reads."""
         tile = self.tiles[name]
         piece = tile.get(first)
         if piece is not None and piece.is_like(width, stride, lanes):
@@ -72,17 +72,17 @@ class Registers:
         rows = _rows(tile, first, width, stride)
         if rows is not None:
             return column(self.b, *rows, lanes)
-        total, dtype = "poison", DType.F32
+        total, dtype = "poison", None
         for lane in range(width):
             element = self._element(tile, first + lane * stride)
             if element is None:
-                return None
+                continue
             dtype = element.dtype
             total = self.b.pure(
                 f"insertelement {type_of(dtype, lanes)} {total}, "
                 f"{element.type} {element.text}, i64 {lane}"
             )
-        return Value(total, dtype, lanes)
+        return None if dtype is None else Value(total, dtype, lanes)
 
     def write(self, name: str, first: int, piece: Piece) -> None:
         """Sets the elements of `piece`; older pieces that reach beyond it are split."""

@@ -40,7 +40,7 @@ class Session:
         if not 1 <= threads <= manifest.max_threads:
             raise UsageError(
                 f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
-                hint=f"compile it with --threads {threads}",
+                hint=f"compile it with --threads {threads}" if threads > 0 else "",
             )
         self.manifest = manifest
         self.threads = threads
@@ -68,16 +68,27 @@ class Session:
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The outputs by name, each a new array. Raises InputMismatchError."""
+        if not isinstance(inputs, Mapping):
+            raise InputMismatchError(
+                f"inputs are arrays by name, not a {type(inputs).__name__}",
+                hint=f"{self.manifest.name} takes {', '.join(sorted(self._names))}",
+            )
         if inputs.keys() != self._names:
             raise self._names_mismatch(inputs)
         with self._lock:
-            for position, slot in enumerate(self._inputs):
-                self._args[position] = slot.address_of(inputs[slot.spec.name])
+            arrays = [slot.placed(inputs[slot.spec.name]) for slot in self._inputs]
+            for position, array in enumerate(arrays):  # which live until the call is over
+                self._args[position] = _address(array)
             self.call()
             return {slot.spec.name: slot.array.copy() for slot in self._outputs}
 
     def call(self) -> None:
-        """Runs the model on whatever the input buffers hold: what `bench` times."""
+        """Runs the model on whatever the input buffers hold: what `bench` times.
+
+        Raises UsageError after `close`.
+        """
+        if self.closed:
+            raise UsageError(f"this session of {self.manifest.name} is closed")
         code = self._entry(self._args, self.pool.address)
         if code:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
@@ -86,6 +97,10 @@ class Session:
     def addresses(self) -> tuple[int, ...]:
         """Where the entry's arguments lie: inputs, outputs, parameters, workspace."""
         return tuple(int(address or 0) for address in self._args)
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
 
     def close(self) -> None:
         """Ends the threads and unloads the code; a second call does nothing."""
@@ -111,20 +126,27 @@ class _Slot:
         self.buffer: Buffer = aligned_buffer(size * self.dtype.itemsize)
         self.array: Array = np.frombuffer(self.buffer.view, self.dtype).reshape(spec.shape)
 
-    def address_of(self, value: npt.ArrayLike) -> int:
-        """Where the call may read `value`: in place where it is aligned, else in the slot."""
-        array = np.asarray(value)
+    def placed(self, value: npt.ArrayLike) -> Array:
+        """`value` where the call may read it: as it is where it is aligned, else in the slot."""
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # nested lists of unequal lengths
+            raise InputMismatchError(f"input {self.spec.name} is no array: {error}") from error
         if array.dtype != self.dtype or array.shape != self.spec.shape:
             raise InputMismatchError(
                 f"input {self.spec.name} is {array.dtype}{list(array.shape)}, the model takes "
                 f"{self.dtype}{list(self.spec.shape)}",
                 hint="convert it with .astype(), or compile the model with another --shape",
             )
-        address: int = array.__array_interface__["data"][0]
-        if array.flags.c_contiguous and address % container.ALIGNMENT == 0:
-            return address
+        if array.flags.c_contiguous and _address(array) % container.ALIGNMENT == 0:
+            return array
         np.copyto(self.array, array)
-        return self.buffer.address
+        return self.array
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _unload(pool: native.Pool, library: native.Library) -> None:
