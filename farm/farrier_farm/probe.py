@@ -15,14 +15,23 @@ _TIMEOUT_S = 2.0
 
 
 class Probe:
-    """`url` is how programs on this machine reach the API. `certified_name` is a name that its
-    certificate vouches for, known after the first answer; "" without TLS."""
+    """`certified_name` is a name that the API's certificate vouches for, known after its first
+    answer; "" without TLS."""
 
     def __init__(self, settings: Settings) -> None:
         self._address = local_address(settings.api_host, settings.api_port)
         self._trust = None if settings.tls_cert is None else _pinned(settings.tls_cert)
-        self.url = f"{'http' if self._trust is None else 'https'}://{self._address}"
+        self._port = settings.api_port
         self.certified_name = ""
+
+    @property
+    def url(self) -> str:
+        """How users reach the API: by the name that the certificate is for, where there is one."""
+        if self._trust is None:
+            return f"http://{self._address}"
+        if self.certified_name:
+            return f"https://{local_address(self.certified_name, self._port)}"
+        return f"https://{self._address}"
 
     def answers(self) -> bool:
         """Whether the API and Redis are ready. Raises StorageError where the disk is not."""

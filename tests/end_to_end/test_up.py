@@ -79,7 +79,7 @@ def test_with_tls(make_up, model, tmp_path, tls):
         FARRIER_API_HOST="0.0.0.0",
         FARRIER_BROKER_HOST="0.0.0.0",
     ).start()
-    assert up.url.startswith("https://127.0.0.1:")
+    assert up.url.startswith("https://localhost:")
     with up.client() as client:
         client.wait(client.submit(model, shapes={"x": SHAPE}, trials=4).id)
     assert up.end()[0] == 0
