@@ -16,6 +16,7 @@ from farrier.errors import ServiceError
 
 RESTARTS = 5
 STEADY_S = 30.0  # a role that lived this long starts counting its restarts anew
+LOG_BYTES = 16 << 20  # a longer log is set aside at the role's next start
 STOP_S = 20.0  # for the roles that stop together, before they are killed
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -47,6 +48,8 @@ class Role:
         return None if self._process is None else self._process.returncode
 
     def start(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
         with self.log.open("ab") as log:
             self._said_before = log.tell()
             self._process = subprocess.Popen(
