@@ -160,15 +160,7 @@ class _Kernel:
         of what does not fit the second-level cache."""
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         lines, fused, machine = decided["lines"], decided["fused"] > 0, self.machine
-        tiles = microkernel.Tiles(
-            vectors=decided["vectors"],
-            rows=decided["rows"],
-            columns=decided["columns"],
-            unroll=decided["unroll"],
-            rows_outer=np.zeros(len(lines)),
-            prefetch=decided["prefetch"],
-        )
-        products = microkernel.estimate(self._problem, tiles, machine)
+        products = microkernel.estimate(self._problem, _tiles(columns), machine)
         squared, batch = self.points**2, self.extent("n")
         all_tiles = batch * self.extent("ty") * self.extent("tx")
         ic, oc = self.extent("ic"), self.extent("oc")
@@ -223,15 +215,22 @@ class _Kernel:
         panel = decisions["vectors"] * self.machine.lanes
         self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
         shared = self._tile_outputs(schedule, decisions)
-        self._tile_products(schedule, decisions, shared[-1])
+        step = self._tile_products(schedule, decisions, shared[-1])
         self._tile_inputs(schedule, "lines" if decisions["fused"] else "")
         if decisions["prefetch"]:
             several = decisions["panels"] > 1
             ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
-            schedule.prefetch(self.products.lane_load.buffer.name, ahead, "column")
+            at = step if step and self._is_paced(decisions) else "column"
+            schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
         schedule.parallel(join(schedule, shared[: shared.index("lines") + 1]))
         self._lay_out_tiles(schedule, decisions)
         return schedule
+
+    def _is_paced(self, decisions: Decisions) -> bool:
+        """Whether every step of a sum may fetch one cache line of the next panel."""
+        tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
+        hints = microkernel.hints_a_line((decisions["lines"], self.extent("tx")), tiles)
+        return bool(hints[0] <= microkernel.PACED)
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Chunks of lines and channels, in them tiles of one vector; gives the loops of the chunks,
@@ -269,8 +268,9 @@ class _Kernel:
         for unrolled in loops:
             schedule.unroll(unrolled)
 
-    def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> None:
-        """The products of one chunk, point by point, through tiles in registers into scratch."""
+    def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> str:
+        """The products of one chunk, point by point, through tiles in registers into scratch. Gives
+        the innermost loop of the sum, "" where all are unrolled."""
         name, width = self.products.stage.buffer.name, self.machine.lanes
         schedule.cache_write(name, _SUM)
         schedule.compute_at(name, chunk)
@@ -286,7 +286,7 @@ class _Kernel:
             schedule.unroll(loop)
         schedule.compute_at(_SUM, "column")
         schedule.set_scope(_SUM, Scope.REGISTER)
-        self._sum.order(schedule, decisions["unroll"])
+        return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
         """Lays the transformed inputs and the products [n, c, ty, tx, i, j] out point by point."""
@@ -326,6 +326,14 @@ class _Kernel:
         self._keep_tile(schedule, self.rows, f"{name}_tx", ("c", "i"))
         if not loop:
             schedule.parallel(join(schedule, around))
+
+
+def _tiles(columns: Columns) -> microkernel.Tiles:
+    """The register tiles of the products: panels around all tiles of a chunk."""
+    given = {name: column.astype(np.float64) for name, column in columns.items()}
+    names = ("vectors", "rows", "columns", "unroll", "prefetch")
+    chosen = {name: given[name] for name in names}
+    return microkernel.Tiles(**chosen, rows_outer=np.zeros(len(given["vectors"])))
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
