@@ -74,8 +74,9 @@ class Artifact:
         known = self._session
         if known is None or known.closed or threads not in (0, known.threads):
             threads = threads or self.manifest.threads
-            self._session = Session(self.manifest, self.library, self._load_params(), threads)
-        return self._session
+            known = Session(self.manifest, self.library, self._load_params(), threads)
+            self._session = known
+        return known
 
     def _load_params(self) -> Buffer:
         """The parameters in aligned memory; those of a file are held to their hash."""

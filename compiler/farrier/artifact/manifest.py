@@ -90,8 +90,8 @@ class Manifest:
         specs = (*self.inputs, *self.outputs)
         texts = (self.name, self.entry, self.triple, self.cpu, *self.features)
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
-        sizes = (self.threads, self.max_threads, self.params_bytes, self.workspace_bytes)
-        sizes += tuple(extent for spec in specs for extent in spec.shape)
+        sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
+        sizes += [extent for spec in specs for extent in spec.shape]
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a name is no text")
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
