@@ -13,6 +13,7 @@ import numpy as np
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
+from farrier.ops.slicing import slice_ranges
 from farrier.passes.rewriting import Rewriter, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
 
@@ -182,7 +183,29 @@ class _Search:
             if index is not None and index.size == 1:
                 at = int(index.reshape(-1)[0]) % extent
                 return [_Taken(node, node.outputs[0], 1, at * unit, unit)]
+        if node.op == "Slice":
+            taken = self._sliced(node, value, axis)
+            if taken is not None:
+                y = node.outputs[0]
+                return [_Taken(node, y, len(taken), taken.start * unit, len(taken) * unit)]
         return []
+
+    def _sliced(self, node: Node, value: Value, axis: int) -> range | None:
+        """The points that a Slice takes along `axis`, where it takes all along the others and
+        neighbours along this."""
+        given = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
+        starts, ends, axes, steps = (
+            None if data is None else tuple(int(i) for i in data.reshape(-1))
+            for data in (*given, None, None)[:4]
+        )
+        if starts is None or ends is None or axes is None:
+            return None
+        shape = value.type.static_shape
+        ranges = slice_ranges(shape, starts, ends, axes, steps)
+        taken = ranges.pop(axis)
+        rest = [extent for at, extent in enumerate(shape) if at != axis]
+        whole = ranges == [range(extent) for extent in rest]
+        return taken if whole and taken.step == 1 and len(taken) else None
 
 
 def _has_constant_columns(node: Node, data: Mapping[str, npt.NDArray[Any]]) -> bool:
