@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from space_programs import Region, nchwc, tensor
 
+from farrier.space.epilogue import operations
 from farrier.space.rules import for_program
 from farrier.target import Target
 
@@ -116,3 +117,21 @@ def test_tails_cost_time():
 def test_cold_weights_bound_a_matrix_times_a_vector():
     space = matmul_space(1, 4096, 4096)
     assert space.cost(space.candidates()).min() >= 4096 * 4096 * 4 / 60e9
+
+
+def pool_stages(pad):
+    x = tensor("x", 1, 16, 9, 9, layout=nchwc(lanes=16))
+    out = 7 + 2 * pad
+    pool = Region(x).then(
+        "MaxPool",
+        shape=(1, 16, out, out),
+        kernel_shape=(3, 3),
+        strides=(1, 1),
+        dilations=(1, 1),
+        pads=(pad,) * 4,
+    )
+    return pool.program.stages
+
+
+def test_tests_for_padding_and_addresses_are_no_operations():
+    assert operations(pool_stages(0)) == operations(pool_stages(1)) == 1

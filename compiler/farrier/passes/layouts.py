@@ -59,7 +59,7 @@ def form_of(
     if node.op == "Concat":
         return Form.BLOCKED if _concat(node, is_blocked, lanes) else Form.PLAIN
     if not is_blocked(x):
-        return Form.PLAIN
+        return Form.BLOCKED if _is_wide_pool(node, x, lanes) else Form.PLAIN
     if node.op in _CHANNELWISE:
         return Form.BLOCKED
     if node.op.startswith("Global"):
@@ -74,6 +74,13 @@ def form_of(
             return Form.PLAIN
         return Form.BLOCKED if node.attr("keepdims", 1) and not whole else Form.BLOCKED_INPUT
     return Form.BLOCKED if _moves_whole_blocks(node, x, ints, lanes) else Form.PLAIN
+
+
+def _is_wide_pool(node: Node, x: Value, lanes: int) -> bool:
+    """Whether vectors of channels pool so much faster than rows that blocks are worth making."""
+    window = math.prod(node.attr("kernel_shape", (1,)))
+    wide = is_image(x) and is_image(node.outputs[0]) and len(node.outputs) == 1
+    return node.op == "MaxPool" and wide and window > 1 and x.type.static_shape[1] >= lanes
 
 
 def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:

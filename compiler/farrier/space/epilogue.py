@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farrier.ir.expr import Binary, Load, Scope, Select, Unary, UnaryOp
+from farrier.ir.expr import Binary, Expr, Load, Scope, Select, Unary, UnaryOp
 from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage
-from farrier.ir.walk import walk
+from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
 
 _SERIES = frozenset((UnaryOp.EXP, UnaryOp.LOG, UnaryOp.ERF, UnaryOp.TANH, UnaryOp.SIN, UnaryOp.COS))
@@ -46,15 +46,23 @@ def reads_of(buffer: str, stages: Iterable[Stage]) -> int:
 
 
 def operations(stages: Iterable[Stage]) -> int:
-    """Arithmetic operations an element, a function of libm counted as its series."""
-    count = 0
-    for stage in stages:
-        for node in walk(stage.body):
-            match node:
-                case Unary(op, _):
-                    count += _SERIES_COST if op in _SERIES else 1
-                case Binary(op, _, _):
-                    count += _DIVISION_COST if op.value in ("div", "pow") else 1
-                case Select() | Load():
-                    count += 1
-    return count
+    """Arithmetic operations an element, a function of libm counted as its series. Addresses and
+    tests for padding are left out: they are computed once a vector, or leave the loop."""
+    return sum(_operations(stage.body) for stage in stages)
+
+
+def _operations(expr: Expr) -> int:
+    inner = children(expr)
+    match expr:
+        case Load():
+            return 1
+        case Unary(op, _):
+            own = _SERIES_COST if op in _SERIES else 1
+        case Binary(op, _, _):
+            own = _DIVISION_COST if op.value in ("div", "pow") else 1
+        case Select(condition, then, otherwise):
+            own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
+            inner = iter((condition, then, otherwise) if own else (then, otherwise))
+        case _:
+            own = 0
+    return own + sum(_operations(child) for child in inner)

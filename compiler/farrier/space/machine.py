@@ -33,3 +33,9 @@ class Machine:
     def of(cls, target: Target, threads: int) -> Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         return cls(target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes)
+
+    def bandwidth(self, nbytes: int) -> float:
+        """Bytes a cycle at which each core streams through its share of `nbytes`, from the
+        second-level cache where that holds it."""
+        near = nbytes / self.threads <= 0.7 * self.l2_bytes
+        return self.l2_bandwidth if near else self.l3_bandwidth

@@ -44,6 +44,8 @@ from farrier.target import Target
 NAME = "elementwise"
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
 
+_EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
+_TURNING = 6.0  # cycles a vector of what is read across
 _SQUARE = 4  # the least extents that are turned as squares of vectors
 
 
@@ -104,11 +106,12 @@ class _Kernel:
         steps = elements / machine.lanes
         work = operations(self.program.stages) / machine.fma_ports + 2.0 / vectors
         scattered = not all(self._is_contiguous(stage) for stage in self.outputs)
-        work += machine.lanes * scattered
-        cycles = steps * work + self.bytes_moved / machine.l3_bandwidth
+        work += _TURNING * scattered
+        traffic = self.bytes_moved / machine.bandwidth(self.bytes_moved)
+        cycles = np.maximum(steps * work, traffic) + _EXPOSED * np.minimum(steps * work, traffic)
         workers = np.where(columns["parallel"] > 0, machine.threads, 1)
         seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
-        memory = np.full(len(vectors), self.bytes_moved / machine.l3_bandwidth / machine.hertz)
+        memory = np.full(len(vectors), traffic / machine.hertz)
         return Estimate(seconds, {"memory": memory, "code": vectors * operations(self.outputs)})
 
     def _is_contiguous(self, stage: Stage) -> bool:

@@ -172,7 +172,7 @@ class _Kernel:
                 row = steps * machine.fma_latency + _STALL * partials + _WAIT
                 cycles += count * row / np.minimum(block, _OVERLAP)
         moved = sum(b.nbytes for b in (*self.program.inputs, *self.program.outputs))
-        cycles += moved / machine.l3_bandwidth
+        cycles = np.maximum(cycles, moved / machine.bandwidth(moved))
         workers = np.where(columns["parallel"] > 0, machine.threads, 1)
         seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
         peak = machine.lanes * machine.fma_ports * machine.hertz
