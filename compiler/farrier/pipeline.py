@@ -67,10 +67,11 @@ def compile_model(
             choices = steps("schedule", choose_known, defaults, records, target, threads)
         functions = steps("lower", _functions, choices)
         objects = steps("codegen", compile_functions, list(functions.values()), target)
+        if options.verify:  # before the parameters are packed: the reference holds them once more
+            verifier = steps("reference", Verifier, model, imported, *specs(imported), local.blobs)
         linked = steps("link", assemble, graph, calls, functions, objects, target, threads)
         verified = untuned = None
         if options.verify:
-            verifier = steps("reference", Verifier, model, imported, *specs(imported), local.blobs)
             verified = steps("verify", verifier.verify, linked, device, threads)
             if choices != defaults:
                 functions = _functions(defaults)

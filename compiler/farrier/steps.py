@@ -27,8 +27,8 @@ STAGES = (
     "schedule",
     "lower",
     "codegen",
-    "link",
     "reference",
+    "link",
     "verify",
 )
 

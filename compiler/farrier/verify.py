@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -29,7 +30,8 @@ from farrier_device.measurement import (
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
-Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]]]
+# Who computed the outputs, and these; None where it cannot.
+Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | None]
 
 TOLERANCE = 1e-4  # of the output's range
 _MIN_TIME_S = 0.3
@@ -73,15 +75,19 @@ class Verifier:
         self._blobs = blobs
         self._arrays = random_inputs(inputs)
         self._inputs = [self._argument(Role.INPUT, array) for array in self._arrays.values()]
-        self._judges = [*_onnxruntime(model), _exact]
+        self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
         self._expected: list[tuple[str, list[Argument]]] = []
+        self._judged(0)  # now, while there is memory for it
 
     def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
         no device could measure."""
         verdicts = []
-        for judge in range(len(self._judges)):
-            reference, expected = self._judged(judge)
+        for judge in itertools.count():
+            judged = self._judged(judge)
+            if judged is None:
+                break
+            reference, expected = judged
             result = self._measure(linked, runner, threads, expected)
             (one,) = result.results
             if one.status is not Status.WRONG:
@@ -98,13 +104,16 @@ class Verifier:
         samples = tuple(ns / 1e6 for ns in one.samples_ns)
         return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
 
-    def _judged(self, judge: int) -> tuple[str, list[Argument]]:
-        """Who judges, and the outputs as arguments with what they should be."""
-        while len(self._expected) <= judge:
-            name, outputs = self._judges[len(self._expected)](self._imported, self._arrays)
-            arguments = [self._argument(Role.OUTPUT, array) for array in outputs]
-            self._expected.append((name, arguments))
-        return self._expected[judge]
+    def _judged(self, number: int) -> tuple[str, list[Argument]] | None:
+        """Who judges, and the outputs as arguments with what they should be; None where no judge
+        is left. Each is asked once, the exact one last."""
+        while len(self._expected) <= number and self._judges:
+            judged = self._judges.pop()(self._imported, self._arrays)
+            if judged is not None:
+                reference, outputs = judged
+                arguments = [self._argument(Role.OUTPUT, array) for array in outputs]
+                self._expected.append((reference, arguments))
+        return self._expected[number] if number < len(self._expected) else None
 
     def _measure(
         self, linked: LinkedModel, runner: Runner, threads: int, expected: Sequence[Argument]
@@ -132,7 +141,7 @@ class Verifier:
         )
 
     def _argument(self, role: Role, array: Array) -> Argument:
-        data = np.ascontiguousarray(array).tobytes()
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         digest = self._blobs.put(data)
         dtype = DType.from_numpy(array.dtype).value
         if role is Role.OUTPUT:
@@ -154,24 +163,30 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
     return arrays
 
 
-def _onnxruntime(model: bytes) -> list[Judge]:
-    """ONNX Runtime as a judge; none where it is not installed or cannot load this model."""
+def _onnxruntime(model: bytes) -> Judge | None:
+    """ONNX Runtime as a judge; None where it is not installed.
+
+    Its session, which holds the weights once more, lives for one call.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
-        return []
+        return None
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception:  # its errors have no common base, and none of them is about Farrier
-        return []
+    options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
 
-    def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
-        outputs = session.run(list(imported.output_names), inputs)
+    def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
+        try:
+            session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+            outputs = session.run(list(imported.output_names), inputs)
+        except Exception:  # its errors have no common base, and none of them is about Farrier
+            return None
         return f"ONNX Runtime {onnxruntime.__version__}", [np.asarray(array) for array in outputs]
 
-    return [judge]
+    return judge
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:

@@ -54,12 +54,12 @@ class BlobStore:
             raise BlobMissingError(f"no blob {sha256}") from None
         return path
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes | memoryview) -> str:
         """Stores the bytes and returns their sha256 hex digest. Raises NoSpaceError."""
         sha256 = hashlib.sha256(data).hexdigest()
         if not self.has(sha256):
             self._part(sha256).unlink(missing_ok=True)
-            self.receive(sha256, lambda offset: [data[offset:]])
+            self._take(sha256, lambda offset: [data[offset:]], arrives=False)
         return sha256
 
     def receive(self, sha256: str, chunks_from: Callable[[int], Iterable[bytes]]) -> None:
@@ -68,13 +68,23 @@ class BlobStore:
         What it raises passes through, and a later call goes on where this one stopped. Raises
         BlobMismatchError and NoSpaceError, after either of which the next call starts anew.
         """
+        self._take(sha256, chunks_from, arrives=True)
+
+    def _take(
+        self,
+        sha256: str,
+        chunks_from: Callable[[int], Iterable[bytes | memoryview]],
+        *,
+        arrives: bool,
+    ) -> None:
+        """As `receive`; bytes that do not arrive from elsewhere are those that were hashed."""
         with self._lock:
             if self.has(sha256):
                 return
             part = self._part(sha256)
             try:
                 self._append(part, chunks_from)
-                if _digest(part) != sha256:
+                if arrives and _digest(part) != sha256:
                     raise BlobMismatchError(f"blob {sha256} arrived with other bytes than it names")
                 part.rename(self._root / sha256)
             except OSError as error:
@@ -101,7 +111,9 @@ class BlobStore:
     def _part(self, sha256: str) -> Path:
         return self._root / f"{_checked(sha256)}.part"
 
-    def _append(self, part: Path, chunks_from: Callable[[int], Iterable[bytes]]) -> None:
+    def _append(
+        self, part: Path, chunks_from: Callable[[int], Iterable[bytes | memoryview]]
+    ) -> None:
         with part.open("ab") as file:
             for chunk in chunks_from(file.tell()):
                 if file.tell() + len(chunk) > self._max_bytes:

@@ -24,7 +24,7 @@ def local_runner() -> Runner:
 class _LocalBlobs(BlobStore):
     """A full disk is the user's business."""
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes | memoryview) -> str:
         try:
             return super().put(data)
         except NoSpaceError as error:

@@ -11,7 +11,7 @@ from farrier_device.measurement import MeasureRequest, MeasureResult
 class Blobs(Protocol):
     """Immutable bytes by sha256: what a batch refers to is put here first."""
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes | memoryview) -> str:
         """Stores the bytes, unless they are there, and returns their sha256 hex digest."""
         ...
 
