@@ -45,6 +45,8 @@ def main() -> int:
     except FarrierError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
 
 
 def _main(arguments: argparse.Namespace, console: Console) -> int:
@@ -67,6 +69,8 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             results.append(result)
             console.print(report.headline(result))
             console.print(report.engines_table(result))
+            for label in result.differing:
+                console.print(f"the outputs of {label} differ", style="yellow")
             # Written after every model: a run of an hour that is cut short has left something.
             _write(arguments, results, settings)
     console.print(report.summary_table(results))

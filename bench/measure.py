@@ -74,9 +74,17 @@ class Result:
         return min(self.peers, key=lambda one: one.median_ms, default=None)
 
     @property
+    def differing(self) -> list[str]:
+        """Whose outputs are not those of Farrier's untuned artifact, within the tolerance."""
+        return [one.label for one in self.figures if not one.max_error <= TOLERANCE]
+
+    @property
     def agree(self) -> bool:
-        """Whether all outputs are the same within the tolerance."""
-        return all(one.max_error <= TOLERANCE for one in self.figures)
+        """Whether Farrier's outputs are one, and those of a peer: a peer alone may be the one that
+        rounds badly."""
+        wrong = set(self.differing)
+        peers = {one.label for one in self.peers}
+        return wrong <= peers and (not peers or wrong != peers)
 
     def floors_ms(self) -> tuple[float, float]:
         """What arithmetic alone takes, and what reading the parameters once takes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def _figures(label: str, *rounds_ms: float, max_error: float = 1e-6) -> Figures:
+def _figures(label: str, *rounds_ms: float) -> Figures:
     return Figures(
         label=label,
         version="1.0",
@@ -38,7 +39,7 @@ def _figures(label: str, *rounds_ms: float, max_error: float = 1e-6) -> Figures:
         p10_ms=min(rounds_ms),
         p90_ms=max(rounds_ms),
         ratio=1.0,
-        max_error=max_error,
+        max_error=1e-6,
         samples=len(rounds_ms),
         rounds_ms=rounds_ms,
         peak_bytes=50 << 20,
@@ -80,10 +81,23 @@ def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
     assert "artifact 1.50 of the ONNX file" in headline(RESULT)
 
 
-def test_outputs_that_differ_are_no_result():
-    wrong = dataclasses.replace(RESULT, figures=(*RESULT.figures, _figures("x", 1, max_error=0.1)))
-    assert RESULT.agree
-    assert not wrong.agree
+@pytest.mark.parametrize(
+    ("wrong", "agree"),
+    [
+        ((), True),
+        (("fast",), True),  # one peer of two: it is the one that is off
+        (("fast", "slow"), False),
+        (("farrier:tuned",), False),
+    ],
+)
+def test_outputs_that_differ_are_no_result(wrong, agree):
+    figures = tuple(
+        dataclasses.replace(one, max_error=math.nan if one.label in wrong else 1e-6)
+        for one in RESULT.figures
+    )
+    result = dataclasses.replace(RESULT, figures=figures)
+    assert sorted(result.differing) == sorted(wrong)
+    assert result.agree == agree
 
 
 def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
