@@ -155,7 +155,12 @@ class _Kernel:
         return next(a.extent for a in self.output.axes if a.name == self.rows[-1])
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        return np.ones(len(columns["partials"]), bool)
+        """Rows that are worked on together stay in the first-level cache from stage to stage."""
+        axes = (axis for axis in self.output.axes if axis.name not in self.rows)
+        line = math.prod(axis.extent for axis in axes) * self.output.buffer.dtype.nbytes
+        block = columns["block"]
+        allowed: npt.NDArray[np.bool_] = (block == 1) | (block * line <= self.machine.l1_bytes / 2)
+        return allowed
 
     def estimate(self, columns: Columns) -> Estimate:
         """Arithmetic on whole vectors, and for each row the chain of partial results and their
