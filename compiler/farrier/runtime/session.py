@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ class Session:
         try:
             self.library = native.Library.from_bytes(library)
             self._entry = self.library.entry(manifest.entry)
-            self.pool = native.Pool(self.library, threads)
+            self.pool = native.Pool(self.library, threads, _cpu_a_thread(threads))
         except native.NativeError as error:
             raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
@@ -112,6 +113,18 @@ class Session:
         return InputMismatchError(
             f"{self.manifest.name} takes the inputs {expected}; given: {given}"
         )
+
+
+def _cpu_a_thread(threads: int) -> tuple[int, ...]:
+    """The CPUs to bind the threads to: all, where there is one for each, else none.
+
+    Left free, a helper on a busy machine may stay on the CPU of the caller that wakes it, where it
+    runs only once the caller has stopped spinning.
+    """
+    if threads == 1 or not hasattr(os, "sched_getaffinity"):
+        return ()
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    return cpus if len(cpus) == threads else ()
 
 
 class _Slot:
