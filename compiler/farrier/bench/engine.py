@@ -1,9 +1,9 @@
 """One engine in one process: `python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS`.
 
 Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
-and answers with a line of JSON, `{"version": …, "load_s": …}`. Then for each line `run N` on
-standard input it runs the model once to warm up and N times by the clock, and answers with the list
-of the nanoseconds. Ends with standard input, and dies with the process that started it.
+and answers with a line of JSON, `{"version": …, "load_s": …}`. Then for each line `M N` on standard
+input it runs the model M times to warm up and N times by the clock, and answers with the list of
+the nanoseconds. Ends with standard input, and dies with the process that started it.
 
 Run as a file and not as a module, so that the Python of another environment can do it too.
 """
@@ -46,9 +46,11 @@ def main(arguments: list[str]) -> None:
     version = importlib.metadata.version(engine["DISTRIBUTION"])
     print(json.dumps({"version": version, "load_s": seconds}), file=answers, flush=True)
     for line in sys.stdin:
-        run()
+        warmup, count = map(int, line.split())
+        for _ in range(warmup):
+            run()
         samples = []
-        for _ in range(int(line.removeprefix("run "))):
+        for _ in range(count):
             begin = time.perf_counter_ns()
             run()
             samples.append(time.perf_counter_ns() - begin)

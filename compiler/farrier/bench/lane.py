@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import select
 import signal
 import statistics
@@ -25,7 +26,9 @@ from farrier.errors import FarrierError
 
 _LOAD_TIMEOUT_S = 900.0  # some engines compile for minutes
 _ROUND_TIMEOUT_S = 120.0
+_SLOW_S = 0.5  # of one run: no more of it than needed
 _TICKS = os.sysconf("SC_CLK_TCK")
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _ENGINE = Path(__file__).with_name("engine.py")
 
 
@@ -82,12 +85,13 @@ class Lane:
         self._errors.close()
 
     def run(self, count: int) -> Round:
-        """One round of `count` runs, after one that is not counted."""
+        """One round of `count` runs, after one that is not counted if there are several."""
+        warmup = int(count > 1)
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         own, busy, start = self._cpu_s(), _busy_s(), time.perf_counter()
         with contextlib.suppress(BrokenPipeError):  # it has died: `_answer` says how
-            self._process.stdin.write(f"run {count}\n")
+            self._process.stdin.write(f"{warmup} {count}\n")
             self._process.stdin.flush()
         samples = self._answer(_ROUND_TIMEOUT_S)
         seconds = time.perf_counter() - start
@@ -97,8 +101,8 @@ class Lane:
 
     def time_one(self) -> float:
         """Seconds of one run, for a guess of how many make a round."""
-        self.run(2)
-        return self.run(3).median_ms / 1e3
+        first = self.run(1).median_ms / 1e3
+        return first if first > _SLOW_S else self.run(3).median_ms / 1e3
 
     def peak_bytes(self) -> int:
         """The most memory that the process ever had, its interpreter and packages included."""
@@ -141,8 +145,10 @@ class Lane:
         self._errors.seek(0)
         said = self._errors.read().strip().splitlines()
         if self._process.returncode < 0:
-            said.append(f"killed by {signal.Signals(-self._process.returncode).name}")
-        return said[-1] if said else f"exited with {self._process.returncode}"
+            return f"killed by {signal.Signals(-self._process.returncode).name}"
+        # Some follow their error with advice.
+        errors = [line for line in said if _ERROR.match(line)]
+        return (errors or said or [f"exited with {self._process.returncode}"])[-1]
 
 
 def _busy_s() -> float:
