@@ -109,9 +109,7 @@ class _Grouping:
     def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
         """Home and anchor of a group that `node` is the exit of, and whether it is a kernel."""
         kind = self._kind(node)
-        if kind is Kind.VIEW or (node.regions and node.op != "Fused"):
-            return None, node, False
-        if node.op == "Fused":
+        if kind is Kind.VIEW or node.regions:
             return None, node, False
         if kind is Kind.ELEMENTWISE:
             return self._homes[id(node)], None, True
