@@ -11,7 +11,7 @@ import grpc.aio
 from farrier_farm import tokens
 
 
-class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Answers UNAUTHENTICATED to every call without `authorization: Bearer <device token>`."""
 
     def __init__(self, token: str) -> None:
