@@ -120,11 +120,13 @@ def test_sessions_leave_neither_files_nor_threads(artifact, tmp_path, x, y):
 
     load(1)
     gc.collect()
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for number in range(30):
         load(number)
     gc.collect()
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    # Fewer is no leak: a session of an earlier test may have ended meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert threading.active_count() <= threads
 
 
 def test_a_closed_session_is_not_called_and_a_new_one_is_made(artifact, x, y):
