@@ -141,3 +141,9 @@ def test_rows_turned_into_lanes_of_a_partial_block():
     feeds = {"x": normal(1, 16, 12, 6), "r": normal(1, 33, 12, 6)}
     shapes = {name: array.shape for name, array in feeds.items()}
     assert_right(small_model(nodes, shapes, constants={"w": normal(33, 16, 3, 3)}), feeds)
+
+
+def test_a_point_convolution_that_reads_padding_alone():
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[2, 1, 0, 0], strides=[3, 3])
+    x = normal(2, 3, 1, 1)
+    assert_right(small_model([node], {"x": x.shape}, constants={"w": normal(5, 3, 1, 1)}), {"x": x})

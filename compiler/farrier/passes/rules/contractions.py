@@ -108,7 +108,8 @@ def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement |
     if x is None or w is None or weights is None:
         return None
     points = (*x.type.static_shape[2:], *weights.shape[2:], *y.type.static_shape[2:])
-    if any(extent != 1 for extent in points):
+    before = tuple(node.attr("pads", ()))[: x.type.rank - 2]
+    if any(extent != 1 for extent in points) or any(before):  # padded, the point is a zero
         return None
     batch, channels = x.type.static_shape[:2]
     dtype = y.type.dtype
