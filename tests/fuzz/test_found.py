@@ -147,3 +147,18 @@ def test_a_point_convolution_that_reads_padding_alone():
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[2, 1, 0, 0], strides=[3, 3])
     x = normal(2, 3, 1, 1)
     assert_right(small_model([node], {"x": x.shape}, constants={"w": normal(5, 3, 1, 1)}), {"x": x})
+
+
+@pytest.mark.parametrize("channels", [8, 16, 33])
+def test_transposed_convolution_without_overlap_or_bias(channels):
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    x = normal(1, 16, 5, 7)
+    model = small_model([node], {"x": x.shape}, constants={"w": normal(16, channels, 2, 2)})
+    assert_right(model, {"x": x})
+
+
+def test_transposed_convolution_of_a_plain_image_whose_lanes_take_turns():
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[1, 2], group=3)
+    x = normal(1, 3, 4, 17)
+    model = small_model([node], {"x": x.shape}, constants={"w": normal(3, 1, 1, 2)})
+    assert_right(model, {"x": x})

@@ -79,8 +79,11 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         return None
     turns = () if found.depthwise else find_turns(found.stage)
     if turns:
-        program = take_apart(accumulate(program), found.stage, turns)
-        found = _again(program)
+        program = accumulate(program)
+        program = take_apart(program, _again(program).stage, turns)
+        found = find_contraction(program)
+        if found is None:  # the lanes themselves took turns: those of a plain image
+            return None
     packs = not _is_direct(found)
     if packs and not _is_permuted(found.lane_load):
         return None
