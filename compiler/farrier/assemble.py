@@ -22,6 +22,7 @@ from farrier.codegen.entry import (
     Workspace,
     position_of,
 )
+from farrier.codegen.support import SYMBOLS
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.loop import Function
 from farrier.partition import Call
@@ -30,18 +31,7 @@ from farrier.passes.plan_memory import Place
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
-__all__ = ["ENTRY", "SUPPORT_SYMBOLS", "LinkedModel", "assemble"]
-
-# What the runtime and the device layer bind from a library, besides its entry points.
-SUPPORT_SYMBOLS = (
-    "farrier_pool_size",
-    "farrier_pool_init",
-    "farrier_pool_work",
-    "farrier_pool_shutdown",
-    "farrier_time",
-    "farrier_ticks",
-    "farrier_max_error",
-)
+__all__ = ["ENTRY", "LinkedModel", "assemble"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +68,7 @@ def assemble(
     made = [_kernel_call(c, functions[c.task], plan, arena, constants) for c in calls]
     entry = compile_text(emit_entry(made, len(graph.inputs), len(graph.outputs)), target)
     # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = (ENTRY, *SUPPORT_SYMBOLS, *sorted({call.function for call in made}))
+    exports = (ENTRY, *SYMBOLS, *sorted({call.function for call in made}))
     library = link([entry, *objects, support_object(target)], exports)
     table = tuple(
         _record(call, kernel, functions[call.task], len(graph.inputs), len(graph.outputs))

@@ -13,7 +13,7 @@ from farrier.lower.program import to_program
 from farrier.options import CompileOptions
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
-from farrier.records import RecordStore, best
+from farrier.records import RecordStore, best, usable
 from farrier.search import Measurer, TuningTask, tune
 from farrier.space import Space
 from farrier.space.rules import for_program
@@ -119,8 +119,8 @@ def choose_tuned(
     for key, default in defaults.items():
         seconds = [
             record.seconds
-            for record in records.find(key, target.fingerprint)
-            if record.threads == threads and record.knobs == found[key] and record.samples_ns
+            for record in usable(records, key, target.fingerprint, threads, default.space.rule_name)
+            if record.knobs == found[key] and record.samples_ns
         ]
         chosen[key] = dataclasses.replace(
             default,

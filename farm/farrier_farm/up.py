@@ -89,9 +89,6 @@ class _Stop:
     def wait(self, timeout_s: float) -> bool:
         return self._first.wait(timeout_s)
 
-    def asked(self) -> bool:
-        return self._asked > 0
-
     def asked_twice(self) -> bool:
         return self._asked > 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,11 +141,3 @@ def join_origins(nodes: Iterable[Node]) -> str:
 def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
     """Whether every element of a constant is `number`."""
     return data is not None and data.size > 0 and bool((data == number).all())
-
-
-def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> Graph:
-    """`graph` with other nodes; the same object where they are the same."""
-    same = len(nodes) == len(graph.nodes) and all(
-        a is b for a, b in zip(nodes, graph.nodes, strict=True)
-    )
-    return graph if same else dataclasses.replace(graph, nodes=tuple(nodes))

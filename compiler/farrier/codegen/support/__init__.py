@@ -27,6 +27,7 @@ from farrier.target import Target
 # A quiet NaN with a payload that no computation gives.
 PADDING_BITS = 0x7FC0DEAD
 
+# What the runtime and the device layer bind from a library, besides its entry points.
 SYMBOLS = (
     "farrier_pool_size",
     "farrier_pool_init",
