@@ -13,11 +13,11 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import queue
 import shlex
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,18 +76,25 @@ def run(settings: Settings, *, announce: Announce) -> int:
 
 
 class _Stop:
-    """How often the user asked for the end."""
+    """How often the user asked for the end.
+
+    A handler runs between any two steps of the thread that waits, also while that holds the lock
+    of what it waits on: of the standard library's queues and locks only SimpleQueue allows that."""
 
     def __init__(self) -> None:
-        self._first = threading.Event()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asked = 0
 
     def ask(self, _number: int, _frame: FrameType | None) -> None:
         self._asked += 1
-        self._first.set()
+        self._bell.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        return self._first.wait(timeout_s)
+        """Whether it was asked for, at once if so."""
+        if self._asked == 0:
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=timeout_s)
+        return self._asked > 0
 
     def asked_twice(self) -> bool:
         return self._asked > 1

@@ -13,6 +13,7 @@ import fcntl
 import importlib.metadata
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
@@ -102,9 +103,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _until_done(agent: Agent) -> int:
-    """The agent works in a thread of its own, so that a signal interrupts nothing but this wait."""
+    """The agent works in a thread of its own, so that a signal interrupts nothing but this wait.
+
+    What handlers and the thread say comes through a SimpleQueue, which a handler may fill even
+    while the main thread is within `get`."""
     failures: list[BaseException] = []
-    done = threading.Event()
+    said: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # a signal's number, None at the end
 
     def work() -> None:
         try:
@@ -112,22 +116,28 @@ def _until_done(agent: Agent) -> int:
         except BaseException as error:  # raised again below, in the main thread
             failures.append(error)
         finally:
-            done.set()
+            said.put(None)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if agent.draining:
-            log.info("ended at once")
-            os._exit(_TERMINATED)  # the child dies with this process
-        log.info("draining: the batch in hand is measured and reported first")
-        agent.drain()
+        said.put(number)
 
     previous = {
         number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
     }
     worker = threading.Thread(target=work, name="farrier-agent")
     worker.start()
-    while not done.wait(_GLANCE_S):
-        pass  # a signal that comes just before the wait is handled after it
+    while True:
+        try:
+            heard = said.get(timeout=_GLANCE_S)
+        except queue.Empty:
+            continue  # a signal that comes just before the wait is handled after it
+        if heard is None:
+            break
+        if agent.draining:
+            log.info("ended at once")
+            os._exit(_TERMINATED)  # the child dies with this process
+        log.info("draining: the batch in hand is measured and reported first")
+        agent.drain()
     worker.join()
     for number, handler in previous.items():
         signal.signal(number, handler)
