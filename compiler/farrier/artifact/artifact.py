@@ -69,10 +69,10 @@ class Artifact:
 
     def session(self, threads: int = 0) -> Session:
         """The loaded model; made at the first call. `threads` 0: the number it was tuned for."""
-        from farrier.runtime.session import Session
-
         known = self._session
         if known is None or known.closed or threads not in (0, known.threads):
+            from farrier.runtime.session import Session
+
             threads = threads or self.manifest.threads
             known = Session(self.manifest, self.library, self._load_params(), threads)
             self._session = known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -77,11 +78,12 @@ class Session:
         if inputs.keys() != self._names:
             raise self._names_mismatch(inputs)
         with self._lock:
-            arrays = [slot.placed(inputs[slot.spec.name]) for slot in self._inputs]
-            for position, array in enumerate(arrays):  # which live until the call is over
-                self._args[position] = _address(array)
+            arrays = []  # which live until the call is over
+            for position, slot in enumerate(self._inputs):
+                array, self._args[position] = slot.placed(inputs[slot.name])
+                arrays.append(array)
             self.call()
-            return {slot.spec.name: slot.array.copy() for slot in self._outputs}
+            return {slot.name: slot.array.copy() for slot in self._outputs}
 
     def call(self) -> None:
         """Runs the model on whatever the input buffers hold: what `bench` times.
@@ -130,34 +132,42 @@ def _cpu_a_thread(threads: int) -> tuple[int, ...]:
 class _Slot:
     """The aligned memory of one input or output."""
 
-    __slots__ = ("array", "buffer", "dtype", "spec")
+    __slots__ = ("array", "buffer", "dtype", "name", "shape")
 
     def __init__(self, spec: TensorSpec) -> None:
-        self.spec = spec
+        self.name = spec.name
+        self.shape = spec.shape
         self.dtype = DType(spec.dtype).numpy
         size = int(np.prod(spec.shape, dtype=np.int64))
         self.buffer: Buffer = aligned_buffer(size * self.dtype.itemsize)
         self.array: Array = np.frombuffer(self.buffer.view, self.dtype).reshape(spec.shape)
 
-    def placed(self, value: npt.ArrayLike) -> Array:
-        """`value` where the call may read it: as it is where it is aligned, else in the slot."""
+    def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
+        """`value` where the call may read it, and its address: as it is where it is aligned, else
+        in the slot."""
         try:
             array = np.asarray(value)
         except ValueError as error:  # nested lists of unequal lengths
-            raise InputMismatchError(f"input {self.spec.name} is no array: {error}") from error
-        if array.dtype != self.dtype or array.shape != self.spec.shape:
+            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+        if array.dtype != self.dtype or array.shape != self.shape:
             raise InputMismatchError(
-                f"input {self.spec.name} is {array.dtype}{list(array.shape)}, the model takes "
-                f"{self.dtype}{list(self.spec.shape)}",
+                f"input {self.name} is {array.dtype}{list(array.shape)}, the model takes "
+                f"{self.dtype}{list(self.shape)}",
                 hint="convert it with .astype(), or compile the model with another --shape",
             )
-        if array.flags.c_contiguous and _address(array) % container.ALIGNMENT == 0:
-            return array
+        if array.flags.c_contiguous:
+            address = _address(array)
+            if address % container.ALIGNMENT == 0:
+                return array, address
         np.copyto(self.array, array)
-        return self.array
+        return self.array, self.buffer.address
 
 
 def _address(array: Array) -> int:
+    """Where the elements of a C-contiguous array start."""
+    if array.flags.writeable and array.size:
+        # A sixth of the time of what follows, which is the one way for other arrays.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     address: int = array.__array_interface__["data"][0]
     return address
 
