@@ -152,3 +152,20 @@ def test_facts_bound_an_atom_within_a_branch():
     tight = Simplifier({"a": 20}, {digit: (4, 4)})
     assert tight.simplify(_e(_e(digit, "*", 8), "+", B)) == _e(B, "+", 32)
     assert Simplifier({"a": 20}, {digit: (0, 3)}).truth(_e(digit, "<", 4)) is True
+
+
+def test_a_known_sum_bounds_its_multiples_and_what_they_stand_in():
+    total = _e(_e(A, "*", 3), "+", B)
+    known = Simplifier({"a": 2, "b": 3, "c": 3})
+    for low, high in ((0, 3), (2, 2), (4, 5)):
+        inside = known.knowing(known.linear(_e(total, "*", -2)).terms, -2 * high, -2 * low)
+        assert inside.bounds(total) == (low, high)
+        assert inside.bounds(_e(_e(total, "*", 3), "+", _e(C, "+", 7))) == (
+            3 * low + 7,
+            3 * high + 9,
+        )
+        assert inside.bounds(_e(C, "-", total)) == (-high, 2 - low)
+        assert inside.bounds(_e(A, "-", B)) == (-2, 1)  # no multiple of the sum
+        again = inside.knowing(known.linear(_e(total, "*", 5)).terms, 5 * low, 5 * low + 4)
+        assert again.bounds(total) == (low, low)
+        assert again.simplify(_e(_e(total, "*", 2), "+", C)) == again.simplify(_e(C, "+", 2 * low))

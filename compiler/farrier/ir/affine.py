@@ -89,7 +89,8 @@ class Simplifier:
     """Simplifies under one set of ranges; results are remembered, so keep one per loop body.
 
     For a branch that knows more than the ranges say, `facts` bounds atoms, and `sums` bounds sums
-    of several terms, given as the set of (atom, coefficient).
+    of several terms and all their multiples, given as the set of (atom, coefficient), longer ones
+    first: a sum may be part of another.
     """
 
     __slots__ = ("_bounds", "_forms", "facts", "ranges", "sums")
@@ -111,9 +112,19 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         known = self._forms.get(id(expr))
         if known is None:
-            known = (expr, self.join(self._form(expr)))
+            known = (expr, self._settle(self.join(self._form(expr))))
             self._forms[id(expr)] = known
         return known[1]
+
+    def _settle(self, form: Linear) -> Linear:
+        """The form with the value of each sum that can have but one."""
+        for known, (low, high) in self.sums.items():
+            factor = _multiple(form.terms, known) if low == high else 0
+            if factor:
+                within = {atom for atom, _ in known}
+                rest = {atom: k for atom, k in form.terms.items() if atom not in within}
+                form = Linear(rest, form.const + factor * low)
+        return form
 
     def bounds(self, expr: Expr) -> tuple[int, int]:
         """Least and greatest value of an index expression, both inclusive."""
@@ -121,12 +132,17 @@ class Simplifier:
 
     def bounds_of(self, form: Linear) -> tuple[int, int]:
         """Least and greatest value of a linear form, both inclusive."""
-        if self.sums and len(form.terms) > 1:
-            known = self._sum_bounds(form.terms)
-            if known is not None:
-                return known[0] + form.const, known[1] + form.const
         low = high = form.const
-        for atom, factor in form.terms.items():
+        terms = form.terms
+        if self.sums and len(terms) > 1:
+            for known, (least, most) in self.sums.items():
+                factor = _multiple(terms, known)
+                if factor:
+                    low += factor * (least if factor > 0 else most)
+                    high += factor * (most if factor > 0 else least)
+                    within = {atom for atom, _ in known}
+                    terms = {atom: k for atom, k in terms.items() if atom not in within}
+        for atom, factor in terms.items():
             least, most = self._atom_bounds(atom)
             if factor > 0:
                 low += factor * least
@@ -136,13 +152,23 @@ class Simplifier:
                 high += factor * least
         return max(low, -UNBOUNDED), min(high, UNBOUNDED)
 
-    def _sum_bounds(self, terms: dict[Expr, int]) -> tuple[int, int] | None:
-        """What `sums` says of these terms, or of their negation."""
-        known = self.sums.get(frozenset(terms.items()))
-        if known is not None:
-            return known
-        known = self.sums.get(frozenset((atom, -k) for atom, k in terms.items()))
-        return None if known is None else (-known[1], -known[0])
+    def knowing(self, terms: Mapping[Expr, int], low: int, high: int) -> Simplifier:
+        """For a branch in which the sum of `terms` lies in [low, high]."""
+        divisor = gcd(*terms.values())
+        low, high = -(-low // divisor), high // divisor
+        if len(terms) == 1:
+            ((atom, factor),) = terms.items()
+            ends = (low, high) if factor > 0 else (-high, -low)
+            return Simplifier(self.ranges, {**self.facts, atom: ends}, self.sums)
+        primitive = {atom: factor // divisor for atom, factor in terms.items()}
+        sums = {
+            known: ends
+            for known, ends in self.sums.items()
+            if len(known) != len(terms) or not _multiple(primitive, known)
+        }
+        sums[frozenset(primitive.items())] = (low, high)
+        longest_first = dict(sorted(sums.items(), key=lambda item: -len(item[0])))
+        return Simplifier(self.ranges, self.facts, longest_first)
 
     def simplify(self, expr: Expr) -> Expr:
         """`expr` with every index and condition below it in canonical form."""
@@ -491,6 +517,17 @@ def combine(left: Linear, right: Linear, factor: int) -> Linear:
         else:
             del terms[atom]
     return Linear(terms, left.const + factor * right.const)
+
+
+def _multiple(terms: Mapping[Expr, int], known: Terms) -> int:
+    """The factor by which the sum `known` stands in `terms`; 0 where it does not."""
+    factor = 0
+    for atom, k in known:
+        found = terms.get(atom, 0)
+        if found == 0 or found % k or factor not in (0, found // k):
+            return 0
+        factor = found // k
+    return factor
 
 
 def _scale(form: Linear, factor: int) -> Linear:

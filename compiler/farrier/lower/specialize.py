@@ -151,8 +151,8 @@ class _Specializer:
             if not self._may_copy(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
-            cold = _knowing(context, guard.outer, low, border - 1)
-            hot = _knowing(context, guard.outer, border, high)
+            cold = context.knowing(guard.outer, low, border - 1)
+            hot = context.knowing(guard.outer, border, high)
             copy = self._copy(body)
             otherwise = self._branch(var, copy, cold, list(guards(copy, var, cold)))
             then = self._branch(var, body, hot, list(guards(body, var, hot)))
@@ -179,20 +179,6 @@ class _Specializer:
             self._taken.add(made)
             new.append(made)
         return new
-
-
-def _knowing(known: Simplifier, terms: dict[Expr, int], low: int, high: int) -> Simplifier:
-    """What is known in a branch where the sum of `terms` lies in [low, high]."""
-    if len(terms) > 1:
-        negated = frozenset((atom, -factor) for atom, factor in terms.items())
-        sums = {key: ends for key, ends in known.sums.items() if key != negated}
-        sums[frozenset(terms.items())] = (low, high)
-        return Simplifier(known.ranges, known.facts, sums)
-    ((atom, factor),) = terms.items()
-    ends = (
-        (-(-low // factor), high // factor) if factor > 0 else (-(-high // factor), low // factor)
-    )
-    return Simplifier(known.ranges, {**known.facts, atom: ends}, known.sums)
 
 
 def _statements(stmt: Stmt) -> Iterator[Stmt]:
