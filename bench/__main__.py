@@ -1,6 +1,7 @@
 """`make bench`: Farrier beside what a user would pick instead, one table a model.
 
     python -m bench [--models resnet18,bert_base | --quick] [--threads 1,2] [--rounds 15]
+                    [--target x86-64-v3]
                     [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
 
@@ -51,6 +52,7 @@ def main() -> int:
 
 def _main(arguments: argparse.Namespace, console: Console) -> int:
     settings = Settings(
+        target=arguments.target,
         peers=_peers(arguments, console),
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else 15),
         round_s=arguments.round_s,
@@ -69,6 +71,9 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             results.append(result)
             console.print(report.headline(result))
             console.print(report.engines_table(result))
+            for one in result.peers:
+                if one.limited:
+                    console.print(f"{one.label} is kept to {settings.target}: {one.limited}")
             for label in result.differing:
                 console.print(f"the outputs of {label} differ", style="yellow")
             # Written after every model: a run of an hour that is cut short has left something.
@@ -96,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="ENGINE=PATH",
         help="the Python of another environment that has this engine; repeatable",
+    )
+    parser.add_argument(
+        "--target",
+        default="host",
+        help="x86-64-v3: Farrier compiles for AVX2, and the peers are kept to it",
     )
     parser.add_argument("--threads", default="1,2", help="by comma; one race each")
     parser.add_argument("--rounds", type=int, help="of each engine, in turn")
@@ -148,6 +158,7 @@ def _write(arguments: argparse.Namespace, results: list[Result], settings: Setti
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": dataclasses.asdict(describe.describe()),
+        "target": settings.target,
         "rounds": settings.rounds,
         "round_s": settings.round_s,
         "results": [result.to_json() for result in results],

@@ -18,6 +18,7 @@ from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
+from farrier.target import parse_target
 from farrier.verify import random_inputs
 
 TOLERANCE = 1e-3  # of the range of an output, between any two engines
@@ -35,6 +36,7 @@ class Peer:
 class Settings:
     """`trials` or `budget_s` adds a tuned artifact to the race; with neither there is none."""
 
+    target: str  # host, or an x86-64 level that Farrier compiles for and the peers are kept to
     peers: Sequence[Peer]
     rounds: int
     round_s: float
@@ -120,7 +122,9 @@ def measure(
         folder = Path(name)
         onnx = folder / f"{workload.name}.onnx"
         onnx.write_bytes(data)
-        plain = CompileOptions(shapes=workload.shapes, threads=threads, verify=False)
+        plain = CompileOptions(
+            target=settings.target, shapes=workload.shapes, threads=threads, verify=False
+        )
         wanted = {"farrier": plain}
         if settings.tunes:
             wanted["farrier:tuned"] = dataclasses.replace(
@@ -140,11 +144,12 @@ def measure(
             seconds[label] = time.perf_counter() - start
             entrants.append(Entrant(label, artifact.save(folder / f"{len(entrants)}.farrier")))
         entrants += [Entrant(peer.engine, onnx, peer.python) for peer in settings.peers]
-        roofline = measure_roofline(threads)
+        roofline = measure_roofline(parse_target(settings.target), threads)
         figures = race(
             entrants,
             random_inputs(artifact.manifest.inputs),
             threads=threads,
+            target=settings.target,
             rounds=settings.rounds,
             round_s=settings.round_s,
             calm=settings.calm,

@@ -11,6 +11,7 @@ import farrier
 from farrier.bench.profile import profile
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.cli.app import build
+from farrier.target import host
 
 
 def test_the_floor_is_the_slower_of_arithmetic_and_memory():
@@ -20,7 +21,7 @@ def test_the_floor_is_the_slower_of_arithmetic_and_memory():
 
 
 def test_the_roofline_of_this_machine_is_that_of_a_computer():
-    found = measure_roofline(1)
+    found = measure_roofline(host(), 1)
     assert 2e9 < found.operations < 1e12
     assert 1e9 < found.bandwidth < 1e12
 

@@ -35,7 +35,7 @@ def _state(pid: int) -> str:
 def _lane(small_model, inputs, folder: Path) -> Lane:
     np.savez(folder / "in.npz", **inputs)
     paths = [small_model.onnx, folder / "in.npz", folder / "out.npz"]
-    arguments = ["onnxruntime", *map(str, paths), "2"]
+    arguments = ["onnxruntime", *map(str, paths), "2", "host"]
     return Lane("onnxruntime", sys.executable, arguments, folder / "errors.txt")
 
 
@@ -60,6 +60,20 @@ def test_the_outputs_agree_and_the_figures_are_of_all_rounds(small_model, inputs
     assert peer.model_bytes == small_model.onnx.stat().st_size
 
 
+def test_engines_are_kept_to_a_target(small_model, inputs):
+    entrants = [Entrant("farrier", small_model.artifact), Entrant("onnxruntime", small_model.onnx)]
+    if not missing_packages("openvino"):
+        entrants.append(Entrant("openvino", small_model.onnx))
+    figures = race(entrants, inputs, threads=1, target="x86-64-v3", rounds=1, round_s=0.01)
+    told = {one.label: one.limited for one in figures}
+    assert told.pop("farrier") == ""
+    assert "XGETBV" in told["onnxruntime"]
+    assert "ONEDNN_MAX_CPU_ISA=AVX2" in told.get("openvino", "ONEDNN_MAX_CPU_ISA=AVX2")
+    assert all(one.max_error < 1e-4 for one in figures)
+    with pytest.raises(UsageError, match="onnxruntime cannot be kept to x86-64-v2"):
+        race(entrants, inputs, threads=1, target="x86-64-v2", rounds=1)
+
+
 def test_an_engine_that_waits_has_no_core(small_model, inputs, tmp_path):
     with _lane(small_model, inputs, tmp_path) as lane:
         pid = lane._process.pid
@@ -77,7 +91,7 @@ def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_pat
     )
     np.savez(tmp_path / "in.npz", **inputs)
     words = [tmp_path / "errors", "onnxruntime", small_model.onnx, tmp_path / "in.npz"]
-    words += [tmp_path / "out.npz", 1]
+    words += [tmp_path / "out.npz", 1, "host"]
     with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, text=True
     ) as parent:

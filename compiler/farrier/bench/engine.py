@@ -1,9 +1,10 @@
-"""One engine in one process: `python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS`.
+"""One engine in one process: `python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS TARGET`.
 
 Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
-and answers with a line of JSON, `{"version": …, "load_s": …}`. Then for each line `M N` on standard
-input it runs the model M times to warm up and N times by the clock, and answers with the list of
-the nanoseconds. Ends with standard input, and dies with the process that started it.
+and answers with a line of JSON, `{"version": …, "limited": …, "load_s": …}`. TARGET is `host`, or
+an x86-64 level that the engine is kept to. Then for each line `M N` on standard input it runs the
+model M times to warm up and N times by the clock, and answers with the list of the nanoseconds.
+Ends with standard input, and dies with the process that started it.
 
 Run as a file and not as a module, so that the Python of another environment can do it too.
 """
@@ -28,12 +29,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    name, model, inputs_path, outputs_path, threads = arguments
+    name, model, inputs_path, outputs_path, threads, target = arguments
     # A process that was stopped between its rounds would outlive its parent for ever.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the engine prints is no answer
-    engine = runpy.run_path(str(Path(__file__).parent / "engines" / f"{name}.py"))
+    folder = Path(__file__).parent
+    engine = runpy.run_path(str(folder / "engines" / f"{name}.py"))
+    limited = ""
+    if target != "host":
+        limit = runpy.run_path(str(folder / "limit.py"))["limit"]
+        limited = limit(engine["PACKAGES"][0], engine["LIMITS"][target])
     with np.load(inputs_path) as file:
         inputs = {key: _aligned(file[key]) for key in file.files}
     for package in engine["PACKAGES"]:
@@ -44,7 +50,8 @@ def main(arguments: list[str]) -> None:
     seconds = time.perf_counter() - start
     np.savez(outputs_path, **arrays)
     version = importlib.metadata.version(engine["DISTRIBUTION"])
-    print(json.dumps({"version": version, "load_s": seconds}), file=answers, flush=True)
+    answer = {"version": version, "limited": limited, "load_s": seconds}
+    print(json.dumps(answer), file=answers, flush=True)
     for line in sys.stdin:
         warmup, count = map(int, line.split())
         for _ in range(warmup):

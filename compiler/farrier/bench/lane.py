@@ -68,6 +68,7 @@ class Lane:
         try:
             answer = self._answer(_LOAD_TIMEOUT_S)
             self.version, self.load_s = str(answer["version"]), float(answer["load_s"])
+            self.limited = str(answer["limited"])
             self._stop()
         except BaseException:
             self.__exit__(None, None, None)

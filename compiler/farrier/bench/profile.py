@@ -18,6 +18,7 @@ from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError
 from farrier.runtime.session import Session
+from farrier.target import parse_target
 from farrier.verify import random_inputs
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
@@ -93,7 +94,7 @@ def profile(
     """
     calls = artifact.calls
     session = artifact.session(threads)
-    roofline = measure_roofline(session.threads)
+    roofline = measure_roofline(parse_target(artifact.manifest.cpu), session.threads)
     inputs = random_inputs(artifact.manifest.inputs)  # held: the session reads them in place
     session.run(inputs)
     whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)

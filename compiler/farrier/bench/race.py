@@ -65,6 +65,7 @@ class Figures:
 
     label: str
     version: str
+    limited: str  # how it was kept to the race's target, "" where it was not
     load_s: float  # from the file to the first outputs, its packages being imported
     median_ms: float
     best_ms: float
@@ -90,12 +91,16 @@ def race(
     inputs: Arrays,
     *,
     threads: int,
+    target: str = "host",
     rounds: int = 15,
     round_s: float = 0.2,
     calm: float | None = None,
     failed: Failed | None = None,
 ) -> list[Figures]:
     """Runs every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
+
+    With a `target`, an x86-64 level, the engines are kept to its instructions; Farrier's artifacts
+    are expected to be made for it.
 
     With `calm`, turns in which other processes took more than so many cores from an entrant are run
     again, up to four times as many in all, and the calmest are kept.
@@ -112,14 +117,16 @@ def race(
         lanes: list[tuple[Entrant, Lane, Path]] = []
         for number, entrant in enumerate(entrants):
             outputs = folder / f"outputs-{number}.npz"
-            arguments = (entrant.engine, entrant.model, folder / "inputs.npz", outputs, threads)
-            lane = Lane(
-                entrant.label,
-                entrant.python,
-                [str(argument) for argument in arguments],
-                folder / f"errors-{number}.txt",
-            )
+            files = (entrant.model, folder / "inputs.npz", outputs)
+            arguments = (entrant.engine, *files, threads, target)
             try:
+                _check_limit(entrant, target)
+                lane = Lane(
+                    entrant.label,
+                    entrant.python,
+                    [str(argument) for argument in arguments],
+                    folder / f"errors-{number}.txt",
+                )
                 lanes.append((entrant, stack.enter_context(lane), outputs))
             except FarrierError as error:
                 if failed is None or number == 0:
@@ -131,6 +138,12 @@ def race(
             _figures(entrant, lane, first, _max_error(reference, outputs))
             for entrant, lane, outputs in lanes
         ]
+
+
+def _check_limit(entrant: Entrant, target: str) -> None:
+    limits = getattr(importlib.import_module(f"{engines.__name__}.{entrant.engine}"), "LIMITS", {})
+    if target != "host" and target not in limits:
+        raise UsageError(f"{entrant.label} cannot be kept to {target}")
 
 
 def _run(lanes: Sequence[Lane], rounds: int, round_s: float, calm: float | None) -> None:
@@ -168,6 +181,7 @@ def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Fig
     return Figures(
         label=entrant.label,
         version=lane.version,
+        limited=lane.limited,
         load_s=lane.load_s,
         median_ms=statistics.median(samples),
         best_ms=samples[0],

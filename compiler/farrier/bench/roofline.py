@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from farrier.codegen import compile_text, link, support_object
-from farrier.target import host
+from farrier.target import Target
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
@@ -36,9 +36,8 @@ class Roofline:
         return max(operations / self.operations, nbytes / self.bandwidth)
 
 
-def measure_roofline(threads: int) -> Roofline:
-    """The best of some runs of each kernel; takes about half a second."""
-    target = host()
+def measure_roofline(target: Target, threads: int) -> Roofline:
+    """With vectors of the target, the best of some runs of each; takes about half a second."""
     vector_bytes = 4 * target.lanes
     stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
     steps = stream_bytes // _ITEMS // (_LOADS * vector_bytes)

@@ -159,6 +159,7 @@ def bench(
             [Entrant("farrier", path), *peers],
             random_inputs(manifest.inputs),
             threads=threads or manifest.threads,
+            target=target,
             rounds=rounds,
         )
     if as_json:

@@ -2,6 +2,7 @@
 
     PACKAGES      what must be importable; imported before the clock of loading starts
     DISTRIBUTION  whose version is told
+    LIMITS        by x86-64 level, how `limit.py` keeps the engine to it; not there: it cannot
     load(model, inputs, threads) -> (run, named)
 
 `model` is the path of the file, `inputs` C-contiguous arrays by name. `run()` is one inference as a

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 PACKAGES = ("farrier.artifact.artifact", "farrier.runtime.session")
 DISTRIBUTION = "farrier"
+# An artifact is made for its target.
+LIMITS: dict[str, Any] = {level: {} for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
 
 Arrays = dict[str, npt.NDArray[Any]]
 

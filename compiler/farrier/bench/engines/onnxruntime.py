@@ -9,6 +9,10 @@ import numpy.typing as npt
 
 PACKAGES = ("onnxruntime",)
 DISTRIBUTION = "onnxruntime"
+LIMITS = {
+    "x86-64-v3": {"LIBRARIES": ("capi/onnxruntime_pybind11_state*.so",)},
+    "x86-64-v4": {},  # f32 code has no use for more
+}
 
 Arrays = dict[str, npt.NDArray[Any]]
 

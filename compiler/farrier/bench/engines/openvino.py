@@ -10,6 +10,13 @@ import numpy.typing as npt
 
 PACKAGES = ("openvino",)
 DISTRIBUTION = "openvino"
+LIMITS = {
+    "x86-64-v3": {
+        "ENVIRONMENT": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        "LIBRARIES": ("libs/libopenvino_intel_cpu_plugin.so",),  # matrix products of its own
+    },
+    "x86-64-v4": {},  # f32 code has no use for more
+}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
