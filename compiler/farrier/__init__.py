@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from farrier.artifact.artifact import Artifact, load
 from farrier.errors import FarrierError
+from farrier.options import MAX_LAYER_ERROR, CompileOptions
 
 if TYPE_CHECKING:
     import onnx
@@ -35,19 +36,20 @@ def compile(
     budget_s: float | None = None,
     threads: int = 0,
     seed: int = 0,
+    max_layer_error: float = MAX_LAYER_ERROR,
     verify: bool = True,
     listener: Listener | None = None,
 ) -> Artifact:
     """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
 
     `shapes` fixes dimensions by input name. With `trials` or `budget_s` the kernels are tuned by
-    measuring here; with neither, the analytic ranking decides. Raises FarrierError.
+    measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
+    algorithm of a layer may be off by, as share of the layer's range. Raises FarrierError.
     """
     from pathlib import Path
 
     from farrier import pipeline, progress
     from farrier.model_file import read_model
-    from farrier.options import CompileOptions
 
     if isinstance(model, bytes):
         data, name = model, "model"
@@ -62,6 +64,7 @@ def compile(
         budget_s=budget_s,
         threads=threads,
         seed=seed,
+        max_layer_error=max_layer_error,
         verify=verify,
     )
     return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)

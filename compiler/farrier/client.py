@@ -45,7 +45,7 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.model_file import check_size
-from farrier.options import CompileOptions
+from farrier.options import MAX_LAYER_ERROR, CompileOptions
 
 if TYPE_CHECKING:
     import httpx
@@ -173,6 +173,7 @@ class Client:
         budget_s: float | None = None,
         threads: int = 0,
         seed: int = 0,
+        max_layer_error: float = MAX_LAYER_ERROR,
         verify: bool = True,
         name: str | None = None,
         idempotency_key: str | None = None,
@@ -192,6 +193,7 @@ class Client:
             budget_s=budget_s,
             threads=threads,
             seed=seed,
+            max_layer_error=max_layer_error,
             verify=verify,
         )
         body = {

@@ -9,6 +9,7 @@ from typing import Any
 from farrier.errors import UsageError
 
 MAX_THREADS = 1024
+MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class CompileOptions:
 
     `shapes` fixes dimensions by input name. `trials` bounds the measured candidates, `budget_s` the
     seconds spent tuning; with neither, nothing is measured and the analytic ranking decides.
+    `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
+    max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed.
     """
 
     target: str = "host"
@@ -25,6 +28,7 @@ class CompileOptions:
     budget_s: float | None = None
     threads: int = 0  # 0: one per core of the target
     seed: int = 0  # of the search
+    max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
 
     def __post_init__(self) -> None:
@@ -32,6 +36,11 @@ class CompileOptions:
             raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
         if self.budget_s is not None and self.budget_s < 0:
             raise UsageError(f"budget is {self.budget_s} s", hint="--budget 60s")
+        if not 0 <= self.max_layer_error < float("inf"):
+            raise UsageError(
+                f"the largest error of a layer is {self.max_layer_error}",
+                hint=f"--max-layer-error {MAX_LAYER_ERROR:g}; 0 leaves the plain sums",
+            )
         if not 0 <= self.threads <= MAX_THREADS:
             raise UsageError(
                 f"threads is {self.threads}, of at most {MAX_THREADS}",

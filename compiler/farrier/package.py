@@ -19,6 +19,8 @@ from farrier.choose import Choice
 from farrier.importer import ImportedModel
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
+from farrier.passes import Settings
+from farrier.passes.choose_algorithms import chosen, layers
 from farrier.records import RecordStore, usable
 from farrier.target import Target
 from farrier.verify import Verification
@@ -44,6 +46,7 @@ def package(
     *,
     verified: Verification | None,
     untuned: Verification | None,
+    algorithms: Mapping[str, Any],
     seconds: Mapping[str, float],
     records: RecordStore,
     target: Target,
@@ -75,6 +78,7 @@ def package(
     report = {
         "verification": _figures(verified),
         "untuned": _figures(untuned),
+        "algorithms": dict(algorithms),
         "seconds": dict(seconds),
         "memory": {
             "workspace_bytes": linked.memory.workspace_bytes,
@@ -91,6 +95,19 @@ def package(
         members.REPORT: json.dumps(report, indent=1).encode(),
     }
     return Artifact(manifest, contents, params)
+
+
+def algorithms_report(prepared: Graph, settings: Settings) -> dict[str, Any]:
+    """The error that a layer's algorithm may have, and how each convolution with a choice is
+    computed. `error` is what a layer stays below, as max |error| over max |result|."""
+    return {
+        "max_layer_error": settings.max_layer_error,
+        "layers": [
+            {"nodes": layer.origin, "algorithm": way.value, "error": way.error}
+            for layer in layers(prepared, settings)
+            for way in (chosen(layer, settings),)
+        ],
+    }
 
 
 def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:

@@ -12,9 +12,9 @@ from farrier.importer import import_model
 from farrier.ir.loop import Function
 from farrier.measure import LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
-from farrier.package import package, specs
+from farrier.package import algorithms_report, package, specs
 from farrier.partition import extract_tasks
-from farrier.passes import optimize
+from farrier.passes import Settings, finish, prepare
 from farrier.progress import Listener, TasksFound, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
@@ -49,7 +49,9 @@ def compile_model(
     records = MemoryRecords() if records is None else records
 
     imported = steps("import", import_model, model, options.shapes)
-    graph = steps("optimize", optimize, imported.graph, target)
+    settings = Settings(target, threads, options.max_layer_error)
+    prepared = steps("prepare", prepare, imported.graph, settings)
+    graph = steps("optimize", finish, prepared, settings)
     tasks, calls = steps("partition", extract_tasks, graph)
     listener(TasksFound(len(tasks), len(calls)))
     choices = defaults = steps("space", choose_defaults, tasks, calls, target, threads, listener)
@@ -90,6 +92,7 @@ def compile_model(
         linked,
         verified=verified,
         untuned=untuned,
+        algorithms=algorithms_report(prepared, settings),
         seconds=steps.seconds,
         records=records,
         target=target,

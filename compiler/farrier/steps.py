@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 STAGES = (
     "import",
+    "prepare",
     "optimize",
     "partition",
     "space",

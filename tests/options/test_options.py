@@ -20,6 +20,7 @@ shapes = st.dictionaries(
         trials=st.none() | st.integers(0, 10**6),
         budget_s=st.none() | st.floats(0, 1e6),
         threads=st.integers(0, 512),
+        max_layer_error=st.floats(0, 1),
         verify=st.booleans(),
     )
 )
@@ -62,7 +63,10 @@ def test_an_unknown_option_is_named_and_the_known_ones_are_listed():
     assert "trials" in caught.value.hint
 
 
-@pytest.mark.parametrize("bad", [{"trials": -1}, {"budget_s": -0.1}, {"threads": -2}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"trials": -1}, {"budget_s": -0.1}, {"threads": -2}, {"max_layer_error": -1e-6}],
+)
 def test_negative_numbers_are_refused(bad):
     with pytest.raises(UsageError):
         CompileOptions(**bad)

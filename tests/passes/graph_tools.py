@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup, run_graph, run_node
+from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
 from farrier.target import Target
 
-AVX512 = Target(
+_AVX512 = Target(
     triple="x86_64-unknown-linux-gnu",
     cpu="x86-64-v4",
     features=(),
@@ -24,6 +25,7 @@ AVX512 = Target(
     l2_bytes=1 << 20,
     l3_bytes=8 << 20,
 )
+SETTINGS = Settings(_AVX512, threads=2)
 
 
 def random_inputs(graph, seed=0):

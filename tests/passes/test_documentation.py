@@ -8,7 +8,7 @@ import re
 import textwrap
 
 import pytest
-from graph_tools import AVX512, assert_same_results
+from graph_tools import SETTINGS, assert_same_results
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
@@ -24,7 +24,7 @@ def test_the_docstring_is_true(name):
     before, after = (textwrap.dedent(part).strip() + "\n" for part in found.groups())
     graph = parse_ir(before)
     verify(graph)
-    result = PASSES[name](graph, AVX512)
+    result = PASSES[name](graph, SETTINGS)
     verify(result)
     assert print_ir(result) == after
     assert_same_results(graph, result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from graph_tools import AVX512, assert_same_results
+from graph_tools import SETTINGS, assert_same_results
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
@@ -25,7 +25,7 @@ def test_golden(path, update_golden):
     before, _, after = path.read_text().partition(_MARK)
     graph = parse_ir(before)
     verify(graph)
-    result = PASSES[path.parent.name](graph, AVX512)
+    result = PASSES[path.parent.name](graph, SETTINGS)
     verify(result)
     assert_same_results(graph, result)
     if update_golden:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from graph_tools import (
-    AVX512,
+    SETTINGS,
     NetworkBuilder,
     assert_same_results,
     computing_nodes,
@@ -28,7 +28,7 @@ _PATIENT = settings(
 @given(image_networks)
 def test_optimization_keeps_results(graph):
     verify(graph)
-    result = optimize(graph, AVX512)
+    result = optimize(graph, SETTINGS)
     assert_same_results(graph, result, tolerance=1e-4)
     assert [v.name for v in result.outputs] == [v.name for v in graph.outputs]
     for node in result.nodes:
@@ -38,7 +38,7 @@ def test_optimization_keeps_results(graph):
 @_PATIENT
 @given(image_networks)
 def test_layouts_never_change_results(graph):
-    result = PASSES["assign-layouts"](graph, AVX512)
+    result = PASSES["assign-layouts"](graph, SETTINGS)
     verify(result)
     assert_same_results(graph, result, tolerance=0)
     for value in (*result.inputs, *result.outputs):
@@ -48,8 +48,8 @@ def test_layouts_never_change_results(graph):
 @_PATIENT
 @given(image_networks)
 def test_fusion_neither_drops_nor_repeats_nodes(graph):
-    graph = PASSES["eliminate-dead-code"](graph, AVX512)
-    result = PASSES["fuse"](graph, AVX512)
+    graph = PASSES["eliminate-dead-code"](graph, SETTINGS)
+    result = PASSES["fuse"](graph, SETTINGS)
     verify(result)
     copies = [v.name for v in result.outputs if v not in graph.outputs]
     found = [name for name in computing_nodes(result) if name not in copies]
@@ -62,7 +62,7 @@ def test_fusion_neither_drops_nor_repeats_nodes(graph):
 @_PATIENT
 @given(image_networks)
 def test_a_kernel_has_one_contraction_or_reduction(graph):
-    for node in PASSES["fuse"](graph, AVX512).nodes:
+    for node in PASSES["fuse"](graph, SETTINGS).nodes:
         if node.op == "Fused":
             kinds = [lookup(inner.op).kind for inner in node.regions[0].nodes]
             assert sum(kind in (Kind.CONTRACTION, Kind.REDUCTION) for kind in kinds) <= 1
@@ -72,7 +72,7 @@ def test_a_kernel_has_one_contraction_or_reduction(graph):
 @given(image_networks)
 def test_optimized_networks_run_in_their_planned_memory(graph):
     """Every value is written to and read from bytes at its place alone."""
-    result = optimize(graph, AVX512)
+    result = optimize(graph, SETTINGS)
     inputs = random_inputs(graph)
     found = run_in_memory(result, plan_memory(result), inputs)
     for name, expected in run_graph(result, inputs).items():
@@ -91,7 +91,7 @@ def test_a_residual_network():
     pooled = net.add("Flatten", net.add("GlobalAveragePool", stem), axis=1)
     y = net.add("Gemm", pooled, net.weight(10, 32), net.weight(10), transB=1)
     graph = net.graph(y)
-    result = optimize(graph, AVX512)
+    result = optimize(graph, SETTINGS)
     assert_same_results(graph, result, tolerance=1e-4)
     assert [node.regions[0].name if node.regions else node.op for node in result.nodes] == [
         "conv_relu",
@@ -122,7 +122,7 @@ def test_an_attention_layer():
     projected = net.add("Add", net.add("MatMul", flat, net.weight(32, 32)), net.weight(32))
     y = net.add("LayerNormalization", net.add("Add", projected, x), net.weight(32), net.weight(32))
     graph = net.graph(y)
-    result = optimize(graph, AVX512)
+    result = optimize(graph, SETTINGS)
     assert_same_results(graph, result, tolerance=1e-4)
     names = [node.regions[0].name for node in result.nodes if node.op == "Fused"]
     assert names.count("matmul_mul_add") == 1  # scores, scaled and masked

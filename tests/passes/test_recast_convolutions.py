@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from graph_tools import AVX512, NetworkBuilder, assert_same_results
+from graph_tools import SETTINGS, NetworkBuilder, assert_same_results
 
 from farrier.ir.verify import verify
 from farrier.passes import optimize, run_passes
@@ -16,10 +16,10 @@ def recast(graph):
 
 def recast_graph(graph):
     """The graph after the pass; results are the same, after all passes too."""
-    result = run_passes(graph, ["recast-convolutions"], AVX512)
+    result = run_passes(graph, ["recast-convolutions"], SETTINGS)
     verify(result)
     assert_same_results(graph, result)
-    assert_same_results(graph, optimize(graph, AVX512), tolerance=1e-4)
+    assert_same_results(graph, optimize(graph, SETTINGS), tolerance=1e-4)
     return result
 
 

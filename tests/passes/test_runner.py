@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_tools import AVX512, NetworkBuilder
+from graph_tools import SETTINGS, NetworkBuilder
 
 from farrier import debug
 from farrier.errors import CompilerError, UsageError
@@ -30,7 +30,7 @@ def _net():
 def test_the_listener_sees_every_pass():
     runs = []
     graph = _net()
-    result = optimize(graph, AVX512, runs.append)
+    result = optimize(graph, SETTINGS, runs.append)
     assert [run.name for run in runs] == list(order.ORDER)
     assert runs[0].before is graph
     assert runs[-1].after is result
@@ -41,7 +41,7 @@ def test_the_listener_sees_every_pass():
 
 def test_an_unknown_pass_is_refused_before_any_runs():
     with pytest.raises(UsageError, match="there is no pass fold-everything"):
-        run_passes(_net(), ["simplify", "fold-everything"], AVX512)
+        run_passes(_net(), ["simplify", "fold-everything"], SETTINGS)
 
 
 def test_a_failing_pass_is_named_and_reproducible(monkeypatch, tmp_path):
@@ -53,7 +53,7 @@ def test_a_failing_pass_is_named_and_reproducible(monkeypatch, tmp_path):
     monkeypatch.setitem(order.PASSES, "simplify", explode)
     graph = _net()
     with pytest.raises(CompilerError, match="the pass simplify failed on graph net") as caught:
-        run_passes(graph, ["fold-constants", "simplify"], AVX512)
+        run_passes(graph, ["fold-constants", "simplify"], SETTINGS)
     assert "ZeroDivisionError: no channels" in caught.value.message
     (path,) = (tmp_path / "crashes").glob("*.ir")
     assert f"farrier opt {path} -p simplify" in caught.value.hint
@@ -69,31 +69,31 @@ def test_a_pass_that_breaks_the_graph_is_caught(monkeypatch, tmp_path):
 
     monkeypatch.setitem(order.PASSES, "simplify", forget)
     with pytest.raises(CompilerError, match=r"pass simplify failed.*nothing before defines it"):
-        run_passes(_net(), ["simplify"], AVX512)
+        run_passes(_net(), ["simplify"], SETTINGS)
     monkeypatch.setenv("FARRIER_CHECK", "0")
-    assert run_passes(_net(), ["simplify"], AVX512).constants == ()
+    assert run_passes(_net(), ["simplify"], SETTINGS).constants == ()
 
 
 def test_the_highest_check_reads_every_graph_back(monkeypatch):
     monkeypatch.setenv("FARRIER_CHECK", "2")
-    assert optimize(_net(), AVX512).nodes
+    assert optimize(_net(), SETTINGS).nodes
 
 
 def test_the_debug_ladder(monkeypatch, capsys):
     graph = _net()
-    optimize(graph, AVX512)
+    optimize(graph, SETTINGS)
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("FARRIER_DEBUG", "1")
-    optimize(graph, AVX512)
+    optimize(graph, SETTINGS)
     times = capsys.readouterr().err
     assert "--- fuse: " in times
     assert "(unchanged)" in times
     monkeypatch.setenv("FARRIER_DEBUG", "2")
-    optimize(graph, AVX512)
+    optimize(graph, SETTINGS)
     changes = capsys.readouterr().err
     assert "+    def conv_relu(" in changes
     monkeypatch.setenv("FARRIER_DEBUG", "3")
-    optimize(graph, AVX512)
+    optimize(graph, SETTINGS)
     assert "@graph\ndef net(" in capsys.readouterr().err
 
 
@@ -105,14 +105,14 @@ def test_a_level_is_a_number(monkeypatch, variable):
 
 
 def test_opt_prints_the_result():
-    text = opt(_TEXT, ["fold-constants", "eliminate-dead-code"], target=AVX512)
+    text = opt(_TEXT, ["fold-constants", "eliminate-dead-code"], settings=SETTINGS)
     assert "three: f32[()] = constant(3.0)" in text
     assert "two" not in text
     assert parse_ir(text)
 
 
 def test_opt_prints_after_each_pass():
-    text = opt(_TEXT, ["fold-constants", "eliminate-dead-code"], True, target=AVX512)
+    text = opt(_TEXT, ["fold-constants", "eliminate-dead-code"], True, settings=SETTINGS)
     first, second = text.split("# after eliminate-dead-code\n")
     assert first.startswith("# after fold-constants\n")
     assert "two" in first
@@ -121,6 +121,6 @@ def test_opt_prints_after_each_pass():
 
 def test_opt_takes_graphs_alone():
     with pytest.raises(UsageError, match="the text is a kernel"):
-        opt("@function\ndef f(x: f32[1]):\n    x[0] = 1.0\n", [], target=AVX512)
+        opt("@function\ndef f(x: f32[1]):\n    x[0] = 1.0\n", [], settings=SETTINGS)
     with pytest.raises(ParseError, match="line 1"):
-        opt("no graph", [], target=AVX512)
+        opt("no graph", [], settings=SETTINGS)

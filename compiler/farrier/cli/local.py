@@ -18,7 +18,7 @@ from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import read_model
-from farrier.options import CompileOptions, parse_budget, parse_shapes
+from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget, parse_shapes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,6 +29,9 @@ _PANEL = "Local"
 
 ShapeOption = Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")]
 TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
+MaxLayerErrorOption = Annotated[
+    float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
+]
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
 
 
@@ -56,6 +59,7 @@ def compile_(
     shape: ShapeOption = None,
     threads: ThreadsOption = 0,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     records: Annotated[
         Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
     ] = None,
@@ -79,6 +83,7 @@ def compile_(
         budget_s=None if budget is None else parse_budget(budget),
         threads=threads,
         seed=seed,
+        max_layer_error=max_layer_error,
         verify=verify,
     )
     with ProgressView(verbose=verbose) as view:
@@ -183,6 +188,7 @@ def opt(
     from farrier import passes as pipeline_passes
     from farrier.target import parse_target
 
+    machine = parse_target(target)
     beside = file.with_suffix(".constants.npz")
     if constants is None and beside.is_file():
         constants = beside
@@ -192,7 +198,7 @@ def opt(
             [name for name in passes.split(",") if name],
             print_after_all=print_after_all,
             constants={} if constants is None else _read_archive(constants),
-            target=parse_target(target),
+            settings=pipeline_passes.Settings(machine, machine.cores),
         )
     )
 

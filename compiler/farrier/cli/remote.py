@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from farrier.cli.local import MaxLayerErrorOption
 from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
-from farrier.options import parse_budget, parse_shapes
+from farrier.options import MAX_LAYER_ERROR, parse_budget, parse_shapes
 
 _PANEL = "Service"
 
@@ -39,6 +40,7 @@ def submit(
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")] = None,
     threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
+    max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     wait_for_device: Annotated[bool, typer.Option("--wait-for-device")] = False,
@@ -54,6 +56,7 @@ def submit(
             trials=trials,
             budget_s=None if budget is None else parse_budget(budget),
             threads=threads,
+            max_layer_error=max_layer_error,
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,

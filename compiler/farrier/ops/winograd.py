@@ -50,6 +50,8 @@ Term = TypeVar("Term", Scalar, Array)  # the transforms are of values or of expr
 TAPS = 3
 # The squares of the points by the tile. These, and not integers, keep tile 4 as exact as above.
 _SQUARES = {2: (1.0,), 4: (0.5, 2.0)}
+# By the tile, what the error of one layer in f32 stays below, as max |error| over max |result|.
+ERRORS = {2: 1e-6, 4: 3e-6}
 
 
 def tile_of(attrs: Attrs) -> int:

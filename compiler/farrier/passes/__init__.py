@@ -2,7 +2,8 @@
 
 from farrier.passes.order import ORDER, PASSES
 from farrier.passes.plan_memory import MemoryPlan, plan_memory
-from farrier.passes.runner import Listener, PassRun, opt, optimize, run_passes
+from farrier.passes.runner import Listener, PassRun, finish, opt, optimize, prepare, run_passes
+from farrier.passes.settings import Settings
 
 __all__ = [
     "ORDER",
@@ -10,8 +11,11 @@ __all__ = [
     "Listener",
     "MemoryPlan",
     "PassRun",
+    "Settings",
+    "finish",
     "opt",
     "optimize",
     "plan_memory",
+    "prepare",
     "run_passes",
 ]

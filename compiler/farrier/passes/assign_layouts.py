@@ -8,10 +8,10 @@ from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.passes.layouts import CONVOLUTIONS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
-from farrier.target import Target
+from farrier.passes.settings import Settings
 
 
-def assign_layouts(graph: Graph, target: Target) -> Graph:
+def assign_layouts(graph: Graph, settings: Settings) -> Graph:
     """Lays the images of convolution networks out in blocks of as many channels as a vector has
     lanes, inside the zeros that their readers take for padding. Inputs and outputs of the model stay
     row-major; Relayout nodes stand between.
@@ -33,7 +33,7 @@ def assign_layouts(graph: Graph, target: Target) -> Graph:
             y: f32[1, 16, 6, 6] = Relayout(y_blocked)
             return y
     """  # noqa: E501
-    return _Assignment(graph, target.lanes).run()
+    return _Assignment(graph, settings.target.lanes).run()
 
 
 class _Assignment:

@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Collection
+import dataclasses
+import functools
+import hashlib
 
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops.window import Window, window_of
 from farrier.ops.winograd import TAPS
+from farrier.passes.algorithm import Algorithm
 from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
-from farrier.target import Target
 
-
-class Algorithm(enum.StrEnum):
-    """Ways to compute a convolution."""
-
-    DIRECT = "direct"
-    WINOGRAD2 = "winograd2"
-    WINOGRAD4 = "winograd4"
-
-
-_TILES = {Algorithm.WINOGRAD2: 2, Algorithm.WINOGRAD4: 4}
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
 _TRANSFORM_CYCLES = 4.0  # for one vector of a tile: to load it, its sums, to store it
 
 
-def choose_algorithms(
-    graph: Graph, target: Target, allowed: Collection[Algorithm] = tuple(Algorithm)
-) -> Graph:
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A convolution that several algorithms could compute."""
+
+    node: Node
+    window: Window
+    machine: Machine
+    max_error: float
+
+    @functools.cached_property
+    def key(self) -> str:
+        """64 hex digits over all that decides how fast each algorithm is, for records."""
+        shapes = [value.type.static_shape for value in self.node.inputs[:2] if value is not None]
+        text = f"algorithm of Conv {shapes} {self.window}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def origin(self) -> str:
+        """The ONNX nodes that it comes from."""
+        return self.node.origin
+
+    @property
+    def allowed(self) -> tuple[Algorithm, ...]:
+        """The direct sum, and what stays within the error that the user allows."""
+        return tuple(
+            way for way in Algorithm if way is Algorithm.DIRECT or way.error <= self.max_error
+        )
+
+    @functools.cached_property
+    def fastest(self) -> Algorithm:
+        """The best by arithmetic and weight traffic; the direct sum unless another beats it
+        clearly."""
+        best = min(self.allowed, key=self.seconds)
+        is_clear = self.seconds(best) < _MARGIN * self.seconds(Algorithm.DIRECT)
+        return best if is_clear else Algorithm.DIRECT
+
+    def seconds(self, way: Algorithm) -> float:
+        """How long it should take, all threads together."""
+        return _seconds(self.node, way.tile, self.machine)
+
+
+def layers(graph: Graph, settings: Settings) -> list[Layer]:
+    """The convolutions of a graph for which there is a choice, in the graph's order."""
+    rewriter = Rewriter(graph)
+    found = []
+    for node in graph.nodes:
+        found.append(_layer(node, rewriter, settings))
+        rewriter.emit(node)
+    return [layer for layer in found if layer is not None]
+
+
+def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Computes a convolution by Winograd's filtering where that is clearly faster.
 
     A way takes as long as its arithmetic, or as its weights take from memory if that is longer:
     for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
     tiles of 2 four ninths and 16/9. So large images of few channels get tiles of 4, smaller ones
-    tiles of 2, and the smallest the direct sum. Errors (max over max, one layer, f32) stay below
-    1e-6 with tiles of 2 and 3e-6 with tiles of 4; the direct sum's below 2e-6.
+    tiles of 2, and the smallest the direct sum. An algorithm whose error the user does not allow
+    is left out; one that was measured to be best on this machine is taken.
 
     before:
         @graph
@@ -58,33 +99,41 @@ def choose_algorithms(
             y: f32[1, 64, 56, 56] = WinogradConv(x, w_winograd, kernel_shape=(3, 3), pads=(1, 1, 1, 1), tile=4)
             return y
     """  # noqa: E501
-    machine = Machine.of(target, target.cores)
     rewriter = Rewriter(graph)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        window = _window(node, rewriter, machine)
-        best = Algorithm.DIRECT if window is None else _fastest(node, machine, allowed)
-        if window is None or best is Algorithm.DIRECT:
+        layer = _layer(node, rewriter, settings)
+        way = Algorithm.DIRECT if layer is None else chosen(layer, settings)
+        if layer is None or way is Algorithm.DIRECT:
             rewriter.emit(node)
         else:
-            _emit_winograd(rewriter, node, window, _TILES[best])
+            _emit_winograd(rewriter, node, layer.window, way.tile)
     return rewriter.finish()
 
 
-def _window(node: Node, rewriter: Rewriter, machine: Machine) -> Window | None:
-    """The window of a convolution that Winograd's filtering could compute, else None."""
+def chosen(layer: Layer, settings: Settings) -> Algorithm:
+    """What is known to be best of what is allowed, else what should be."""
+    known = settings.algorithms.get(layer.key)
+    return known if known in layer.allowed else layer.fastest
+
+
+def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
+    """The node as a convolution that Winograd's filtering could compute, else None."""
     if node.op != "Conv" or node.attr("group", 1) != 1:
         return None
     x, w = node.inputs[:2]
     if x is None or w is None or w.type.rank != 4 or w.type.dtype is not DType.F32:
         return None
     outputs, inputs, *kernel = w.type.static_shape
-    if kernel != [TAPS, TAPS] or min(inputs, outputs) < machine.lanes:
+    if kernel != [TAPS, TAPS] or min(inputs, outputs) < settings.target.lanes:
         return None
     if not _is_known(w, rewriter):
         return None
     window = window_of(dict(node.attrs), x.type.static_shape[2:], (TAPS, TAPS))
-    return window if window.strides == window.dilations == (1, 1) else None
+    if not window.strides == window.dilations == (1, 1):
+        return None
+    machine = Machine.of(settings.target, settings.threads)
+    return Layer(node, window, machine, settings.max_layer_error)
 
 
 def _is_known(value: Value, rewriter: Rewriter) -> bool:
@@ -93,16 +142,6 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
         return True
     producer = rewriter.producer(value)
     return producer is not None and is_foldable(producer, rewriter)
-
-
-def _fastest(node: Node, machine: Machine, allowed: Collection[Algorithm]) -> Algorithm:
-    """The best of the allowed ways; the direct sum unless another beats it clearly."""
-    seconds = {way: _seconds(node, _TILES[way], machine) for way in allowed if way in _TILES}
-    if not seconds:
-        return Algorithm.DIRECT
-    best = min(seconds, key=lambda way: seconds[way])
-    is_clear = seconds[best] < _MARGIN * _seconds(node, 0, machine)
-    return best if is_clear or Algorithm.DIRECT not in allowed else Algorithm.DIRECT
 
 
 def _seconds(node: Node, tile: int, machine: Machine) -> float:

@@ -15,12 +15,12 @@ from farrier.passes.fold_batch_norm import fold_batch_norm
 from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
 from farrier.passes.recast_convolutions import recast_convolutions
+from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
 from farrier.passes.split_products import split_products
 from farrier.passes.transpose_in_place import transpose_in_place
-from farrier.target import Target
 
-Pass: TypeAlias = Callable[[Graph, Target], Graph]
+Pass: TypeAlias = Callable[[Graph, Settings], Graph]
 
 ORDER: tuple[str, ...] = (
     "fold-constants",
@@ -41,21 +41,21 @@ ORDER: tuple[str, ...] = (
 )
 
 
-def _for_any_target(function: Callable[[Graph], Graph]) -> Pass:
-    return lambda graph, target: function(graph)
+def _for_any_settings(function: Callable[[Graph], Graph]) -> Pass:
+    return lambda graph, settings: function(graph)
 
 
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": assign_layouts,
     "choose-algorithms": choose_algorithms,
-    "concatenate-in-place": _for_any_target(concatenate_in_place),
-    "eliminate-common-subexpressions": _for_any_target(eliminate_common_subexpressions),
-    "eliminate-dead-code": _for_any_target(eliminate_dead_code),
-    "fold-batch-norm": _for_any_target(fold_batch_norm),
-    "fold-constants": _for_any_target(fold_constants),
-    "fuse": _for_any_target(fuse),
-    "recast-convolutions": _for_any_target(recast_convolutions),
-    "simplify": _for_any_target(simplify),
-    "split-products": _for_any_target(split_products),
-    "transpose-in-place": _for_any_target(transpose_in_place),
+    "concatenate-in-place": _for_any_settings(concatenate_in_place),
+    "eliminate-common-subexpressions": _for_any_settings(eliminate_common_subexpressions),
+    "eliminate-dead-code": _for_any_settings(eliminate_dead_code),
+    "fold-batch-norm": _for_any_settings(fold_batch_norm),
+    "fold-constants": _for_any_settings(fold_constants),
+    "fuse": _for_any_settings(fuse),
+    "recast-convolutions": _for_any_settings(recast_convolutions),
+    "simplify": _for_any_settings(simplify),
+    "split-products": _for_any_settings(split_products),
+    "transpose-in-place": _for_any_settings(transpose_in_place),
 }

@@ -17,7 +17,7 @@ from farrier.ir.printer import print_ir
 from farrier.ir.verify import verify
 from farrier.ir.walk import walk
 from farrier.passes.order import ORDER, PASSES
-from farrier.target import Target
+from farrier.passes.settings import Settings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,14 +39,26 @@ class PassRun:
 
 Listener: TypeAlias = Callable[[PassRun], None]
 
+_CHOICE = ORDER.index("choose-algorithms")
 
-def optimize(graph: Graph, target: Target, listener: Listener | None = None) -> Graph:
+
+def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
     """The model as kernels: every pass in order. What remains outside `Fused` nodes are views."""
-    return run_passes(graph, ORDER, target, listener)
+    return finish(prepare(graph, settings, listener), settings, listener)
+
+
+def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
+    """The model up to where algorithms are chosen, which is the same whatever is chosen."""
+    return run_passes(graph, ORDER[:_CHOICE], settings, listener)
+
+
+def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
+    """What `prepare` made, with algorithms chosen by `settings`, as kernels."""
+    return run_passes(graph, ORDER[_CHOICE:], settings, listener)
 
 
 def run_passes(
-    graph: Graph, names: Sequence[str], target: Target, listener: Listener | None = None
+    graph: Graph, names: Sequence[str], settings: Settings, listener: Listener | None = None
 ) -> Graph:
     """`graph` after the named passes. Raises UsageError for a name that is none, and CompilerError
     where a pass fails or breaks the IR, naming the pass and the reproducer that it left."""
@@ -58,7 +70,7 @@ def run_passes(
     for name in names:
         start = time.perf_counter()
         try:
-            after = PASSES[name](graph, target)
+            after = PASSES[name](graph, settings)
             seconds = time.perf_counter() - start
             _check(after)
         except Exception as error:
@@ -131,7 +143,7 @@ def opt(
     print_after_all: bool = False,
     constants: Mapping[str, npt.NDArray[Any]] | None = None,
     *,
-    target: Target,
+    settings: Settings,
 ) -> str:
     """What `farrier opt` prints: the IR text of a graph after `passes`, or after each of them."""
     graph = parse_ir(text, constants)
@@ -143,5 +155,5 @@ def opt(
     def keep(run: PassRun) -> None:
         shown.append(f"# after {run.name}\n{print_ir(run.after)}")
 
-    result = run_passes(graph, passes, target, keep if print_after_all else None)
+    result = run_passes(graph, passes, settings, keep if print_after_all else None)
     return "\n".join(shown) if print_after_all else print_ir(result)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
-from farrier.options import MAX_THREADS, CompileOptions
+from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, CompileOptions
 from farrier.target import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm
@@ -49,6 +49,12 @@ class Options(BaseModel):
         default=0, ge=0, le=MAX_THREADS, strict=True, description="0: one per core of the target"
     )
     seed: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of the search")
+    max_layer_error: float = Field(
+        default=MAX_LAYER_ERROR,
+        ge=0,
+        le=1,
+        description="of the algorithm that computes a layer: max |error| over max |result|",
+    )
     verify: bool = Field(
         default=True, strict=True, description="compare outputs with the reference's"
     )

@@ -1,0 +1,24 @@
+"""What passes know besides the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from farrier.options import MAX_LAYER_ERROR
+from farrier.passes.algorithm import Algorithm
+from farrier.target import Target
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """The machine and the number of threads that a graph is made for, and what its user allows.
+
+    `max_layer_error` is as in `CompileOptions`. `algorithms` are those of convolutions for which
+    the best is known from measuring, by the key of the layer (`choose_algorithms.Layer`).
+    """
+
+    target: Target
+    threads: int
+    max_layer_error: float = MAX_LAYER_ERROR
+    algorithms: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)
