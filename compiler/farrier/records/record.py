@@ -11,7 +11,7 @@ from farrier_device.measurement import CandidateResult, Status
 
 # Rises whenever an old trace would no longer replay to the same code: a primitive, a space rule or
 # the naive loop nests changed. Records of another version are kept but never used.
-SCHEDULE_VERSION = 1
+SCHEDULE_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

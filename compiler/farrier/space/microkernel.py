@@ -4,12 +4,14 @@ One step of the reduction on a tile of v vectors by p points takes v loads of th
 broadcasts of the point operand and v·p multiply-adds. It takes as long as the busiest of: the
 multiply-add ports; the load ports; the latency of one multiply-add, for each accumulator waits for
 its own last; and the caches that the operands come from. Around it: tails, where the tile is
-smaller and the latency shows; the weights that come cold from memory; the busiest thread.
+smaller and the latency shows; the weights that come cold from memory; what another core wrote or
+reads as well; the busiest thread.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 
 import numpy as np
@@ -28,6 +30,15 @@ _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
 _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
 _SPILL = 0.08  # of the time, for each value more
+
+
+class Order(enum.IntEnum):
+    """How panels of the lane operand and rows of tiles follow one another; threads divide among
+    them what comes first."""
+
+    PANELS = 0  # panels, and all rows in each: a thread takes its own lanes, and reads all points
+    ROWS = 1  # rows, and all panels in each
+    PARTS = 2  # a part of the rows for each thread, in it panels, and the part's rows in each
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Tiles:
     rows: Floats
     columns: Floats
     unroll: Floats
-    rows_outer: Floats  # 1: panels of the lane operand inside the rows of points, 0: around them
+    order: Floats  # an Order
     prefetch: Floats  # 1: the next panel is fetched while this one is in use
 
 
@@ -70,10 +81,11 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     if problem.packs:
         cycles += problem.batch * problem.lanes * problem.steps * _COPY_CYCLES
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
-    copies = row_tiles * np.where(tiles.rows_outer > 0, 1.0, panels)
+    copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, panels)
     cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
     units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
     balance = np.ceil(units / machine.threads) / (units / machine.threads)
+    balance = np.where(tiles.order == Order.PARTS, _parts_balance(row_tiles, machine), balance)
     ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
     peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
     compute = np.full(len(panel), ideal / peak)
@@ -83,7 +95,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
     exposed = np.where(tiles.prefetch > 0, ahead, _EXPOSED)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
-    paced = hints_a_line(problem.points, tiles) <= PACED
+    seconds += _shared(problem, tiles, machine)
+    paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
     seconds += machine.fork_join + hints * tiles.prefetch * busy
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
@@ -105,10 +118,30 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     return Estimate(seconds, terms)
 
 
-def hints_a_line(points: tuple[int, int], tiles: Tiles) -> Floats:
+def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
     """How often a panel's cache lines would be fetched, were one fetched at each step."""
-    count: Floats = np.ceil(points[0] / tiles.rows) * np.ceil(points[1] / tiles.columns)
+    rows = np.ceil(points[0] / tiles.rows)
+    rows = np.where(tiles.order == Order.PARTS, np.ceil(rows / threads), rows)
+    count: Floats = rows * np.ceil(points[1] / tiles.columns)
     return count / (tiles.unroll * tiles.vectors)
+
+
+def _parts_balance(row_tiles: Floats, machine: Machine) -> Floats:
+    """The longest part's share of the work over the mean's, half of which is made good by threads
+    that help others."""
+    longest = np.ceil(row_tiles / machine.threads) * machine.threads / row_tiles
+    return 1 + (longest - 1) / 2
+
+
+def _shared(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Seconds that it takes to get what lies in the caches of other cores: where threads divide the
+    lanes, the points that those wrote; where they divide the points, the lanes that those read."""
+    others = 1 - 1 / machine.threads
+    if problem.depthwise or problem.batch >= machine.threads:
+        return 0 * tiles.order
+    points = others * problem.point_bytes / machine.remote_bandwidth
+    lanes = others * problem.lane_bytes / machine.l3_bandwidth
+    return np.where(tiles.order == Order.PANELS, points, lanes) / machine.hertz
 
 
 def _tile_cycles(
@@ -173,7 +206,7 @@ def _traffic(
     """Cycles that the operands of one tile take on their way into the first-level cache."""
     if problem.depthwise:  # each panel has points of its own
         far = problem.point_bytes / machine.threads > 0.7 * machine.l2_bytes
-        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.rows_outer > 0))
+        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == Order.ROWS))
         return streamed / (machine.l3_bandwidth if far else machine.l2_bandwidth)
     share = problem.point_bytes / problem.batch / machine.threads
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
@@ -187,7 +220,7 @@ def _traffic(
         )
         return np.where(np.asarray(footprint) <= l1, 0.0, far)
 
-    outer = tiles.rows_outer > 0
+    outer = tiles.order == Order.ROWS
     lane_again = np.where(outer, whole, panel_bytes + point_bytes)
     point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
     traffic: Floats = panel_bytes * rate(lane_again) + point_bytes * rate(point_again)

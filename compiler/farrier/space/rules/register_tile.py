@@ -40,6 +40,7 @@ from farrier.space.contraction import (
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
 from farrier.space.machine import Machine
+from farrier.space.microkernel import Order
 from farrier.space.nests import join, loop_extents
 from farrier.space.operands import (
     PACKED,
@@ -153,13 +154,15 @@ class _Kernel:
         inner = self._sum.block or self.extents[self.contraction.reduction[-1]]
         unroll = [u for u in _UNROLL if inner % u == 0]
         unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
-        orders = (0,) if self.packs else (0, 1)
+        orders = [Order.PANELS]
+        if rows > 1 and not self.packs:
+            orders += [Order.ROWS, Order.PARTS] if self.machine.threads > 1 else [Order.ROWS]
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
             Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
-            Knob("rows_outer", orders),
+            Knob("order", tuple(map(int, orders))),
             Knob("prefetch", (0, 1) if _is_constant(self.contraction.lane_load) else (0,)),
         )
 
@@ -174,9 +177,12 @@ class _Kernel:
             fits &= self.group % lanes == 0
         # There is something to fetch ahead where panels follow one another, and time to do so
         # where one panel serves several tiles.
-        tiles = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
-        tiles *= np.ceil(self.extent(self.tiled[1]) / columns["columns"])
-        follows = (lanes < self.extents[self.contraction.lane]) & (columns["rows_outer"] == 0)
+        rows = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
+        parts = columns["order"] == Order.PARTS
+        fits &= ~parts | (rows >= self.machine.threads)
+        rows = np.where(parts, rows // self.machine.threads, rows)
+        tiles = rows * np.ceil(self.extent(self.tiled[1]) / columns["columns"])
+        follows = (lanes < self.extents[self.contraction.lane]) & (columns["order"] != Order.ROWS)
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
         return fits
 
@@ -264,7 +270,8 @@ class _Kernel:
     def _is_paced(self, decisions: Decisions) -> bool:
         """Whether every step of a sum may fetch one cache line of the next panel."""
         columns = {name: np.array([value]) for name, value in decisions.items()}
-        hints = microkernel.hints_a_line(self._problem.points, _tiles(columns))
+        tiles, threads = _tiles(columns), self.machine.threads
+        hints = microkernel.hints_a_line(self._problem.points, tiles, threads)
         return bool(hints[0] <= microkernel.PACED)
 
     def _walk_along_source(self, schedule: Schedule) -> None:
@@ -287,8 +294,7 @@ class _Kernel:
         inner = []
         middle = ["panel"]
         if rows:
-            schedule.split(loops[rows], decisions["rows"], "row", "in_row")
-            middle.insert(0 if decisions["rows_outer"] else 1, "row")
+            middle = self._divide_rows(schedule, loops[rows], decisions)
             inner.append("in_row")
         outer += middle
         if columns:
@@ -300,6 +306,16 @@ class _Kernel:
         for loop in ("vector", *inner):
             schedule.unroll(loop)
         return outer
+
+    def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
+        """Splits the loop over rows; gives the loops of panels and rows of tiles in their order."""
+        if decisions["order"] != Order.PARTS:
+            schedule.split(loop, decisions["rows"], "row", "in_row")
+            return ["panel", "row"] if decisions["order"] == Order.PANELS else ["row", "panel"]
+        tiles = -(-self.extent(self.tiled[0]) // decisions["rows"])
+        schedule.split(loop, decisions["rows"], "any_row", "in_row")
+        schedule.split("any_row", -(-tiles // self.machine.threads), "part", "row")
+        return ["part", "panel", "row"]
 
     def _output_loops(self, schedule: Schedule) -> dict[str, str]:
         """The loop over the output for each spatial axis of the contraction."""

@@ -40,6 +40,7 @@ from farrier.space.contraction import (
 )
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
+from farrier.space.microkernel import Order
 from farrier.space.nests import join
 from farrier.space.operands import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -229,7 +230,8 @@ class _Kernel:
     def _is_paced(self, decisions: Decisions) -> bool:
         """Whether every step of a sum may fetch one cache line of the next panel."""
         tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
-        hints = microkernel.hints_a_line((decisions["lines"], self.extent("tx")), tiles)
+        points = (decisions["lines"], self.extent("tx"))
+        hints = microkernel.hints_a_line(points, tiles, self.machine.threads)
         return bool(hints[0] <= microkernel.PACED)
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
@@ -333,7 +335,7 @@ def _tiles(columns: Columns) -> microkernel.Tiles:
     given = {name: column.astype(np.float64) for name, column in columns.items()}
     names = ("vectors", "rows", "columns", "unroll", "prefetch")
     chosen = {name: given[name] for name in names}
-    return microkernel.Tiles(**chosen, rows_outer=np.zeros(len(given["vectors"])))
+    return microkernel.Tiles(**chosen, order=np.full(len(given["vectors"]), float(Order.PANELS)))
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
