@@ -74,11 +74,14 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             for one in result.peers:
                 if one.limited:
                     console.print(f"{one.label} is kept to {settings.target}: {one.limited}")
+            for label in result.lighter:
+                console.print(f"{label} takes less memory", style="yellow")
             for label in result.differing:
                 console.print(f"the outputs of {label} differ", style="yellow")
             # Written after every model: a run of an hour that is cut short has left something.
             _write(arguments, results, settings)
     console.print(report.summary_table(results))
+    console.print(report.costs_table(results))
     differing = sorted({result.model for result in results if not result.agree})
     if differing:
         console.print(f"outputs differ: {', '.join(differing)}", style="red")

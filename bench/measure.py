@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.workloads import Workload
 from farrier.artifact.artifact import Artifact, load
+from farrier.artifact.size import Size
 from farrier.bench.race import Entrant, Failed, Figures, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
@@ -56,7 +57,7 @@ class Result:
 
     model: str
     threads: int
-    onnx_bytes: int
+    size: Size  # of the artifact without tuning
     compile_s: dict[str, float]  # by the label of Farrier's entrant; the tuning's time included
     operations: int  # that the compiled model does; a multiply-add counts two
     params_bytes: int
@@ -87,6 +88,11 @@ class Result:
         wrong = set(self.differing)
         peers = {one.label for one in self.peers}
         return wrong <= peers and (not peers or wrong != peers)
+
+    @property
+    def lighter(self) -> list[str]:
+        """The peers whose processes took less memory than that of Farrier's untuned artifact."""
+        return [one.label for one in self.peers if one.peak_bytes < self.ours[0].peak_bytes]
 
     def floors_ms(self) -> tuple[float, float]:
         """What arithmetic alone takes, and what reading the parameters once takes."""
@@ -156,10 +162,11 @@ def measure(
             failed=failed,
         )
         first = load(entrants[0].model)
+        size = Size.of(first, entrants[0].model)
     return Result(
         model=workload.name,
         threads=threads,
-        onnx_bytes=len(data),
+        size=size,
         compile_s=seconds,
         operations=_operations(first),
         params_bytes=first.manifest.params_bytes,

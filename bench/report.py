@@ -11,12 +11,11 @@ from bench.measure import Result, ratio
 
 def headline(result: Result) -> str:
     """Sizes, times to compile, and what no engine can be faster than with these algorithms."""
-    ours = result.ours[0]
     arithmetic, parameters = result.floors_ms()
     compiled = ", ".join(f"{label} {s:.1f} s" for label, s in result.compile_s.items())
     return (
         f"{result.model}, {result.threads} thread{'s' if result.threads > 1 else ''}: compiled "
-        f"({compiled}); artifact {ours.model_bytes / result.onnx_bytes:.2f} of the ONNX file; "
+        f"({compiled}); artifact {result.size}; "
         f"floors {arithmetic:.2f} ms of {result.operations / 1e9:.2f} G operations at "
         f"{result.roofline.operations / 1e9:.0f} GFLOP/s, {parameters:.2f} ms of "
         f"{result.params_bytes / 1e6:.0f} MB parameters at "
@@ -70,4 +69,31 @@ def summary_table(results: Sequence[Result]) -> Table:
                 "-" if best is None else f"{ratio(ours, best):.3f}",
                 f"{max(one.other_cores for one in result.figures):.2f}",
             )
+    return table
+
+
+def costs_table(results: Sequence[Result]) -> Table:
+    """One row a model: seconds to compile and to load, memory, size. `size` is the artifact without
+    what Winograd's weights add, over the model's weights."""
+    labels = list(dict.fromkeys(peer.label for result in results for peer in result.peers))
+    table = Table(box=None)
+    table.add_column("model", no_wrap=True)
+    for name in ("threads", "compile s", "load s", *labels, "peak MB", *labels):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("artifact MB", "Winograd MB", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        ours, peers = result.ours[0], {peer.label: peer for peer in result.peers}
+        table.add_row(
+            result.model,
+            str(result.threads),
+            f"{result.compile_s[ours.label]:.1f}",
+            f"{ours.load_s:.2f}",
+            *(f"{peers[one].load_s:.2f}" if one in peers else "-" for one in labels),
+            f"{ours.peak_bytes / 1e6:.0f}",
+            *(f"{peers[one].peak_bytes / 1e6:.0f}" if one in peers else "-" for one in labels),
+            f"{result.size.file_bytes / 1e6:.2f}",
+            f"{result.size.winograd_bytes / 1e6:.2f}",
+            f"{result.size.ratio:.2f}",
+        )
     return table

@@ -36,10 +36,12 @@ __all__ = ["ENTRY", "LinkedModel", "assemble"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces."""
+    """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces, and
+    `bytes_of` says how many of them are each constant's, by its digest."""
 
     library: bytes
     params: npt.NDArray[np.uint8]
+    bytes_of: Mapping[str, int]
     workspace_bytes: int
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
@@ -74,7 +76,9 @@ def assemble(
         _record(call, kernel, functions[call.task], len(graph.inputs), len(graph.outputs))
         for call, kernel in zip(calls, made, strict=True)
     )
-    return LinkedModel(library, arena.pack(), plan.workspace_bytes, most, plan, table)
+    return LinkedModel(
+        library, arena.pack(), arena.bytes_of, plan.workspace_bytes, most, plan, table
+    )
 
 
 def _kernel_call(

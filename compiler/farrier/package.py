@@ -19,6 +19,7 @@ from farrier.choose import Choice
 from farrier.importer import ImportedModel
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
+from farrier.ops import winograd
 from farrier.passes import Settings
 from farrier.passes.choose_algorithms import chosen, layers
 from farrier.records import RecordStore, usable
@@ -85,6 +86,12 @@ def package(
             "lower_bound_bytes": linked.memory.lower_bound,
             "params_bytes": params.nbytes,
         },
+        "size": {
+            "weights_bytes": sum(c.data.nbytes for c in imported.graph.constants),
+            "winograd_bytes": _winograd_bytes(graph, linked.bytes_of),
+            "params_bytes": params.nbytes,
+            "library_bytes": len(linked.library),
+        },
     }
     used = _records_used(choices, records, target, threads)
     contents = {
@@ -108,6 +115,24 @@ def algorithms_report(prepared: Graph, settings: Settings) -> dict[str, Any]:
             for way in (chosen(layer, settings),)
         ],
     }
+
+
+def _winograd_bytes(graph: Graph, bytes_of: Mapping[str, int]) -> int:
+    """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
+    digests = {constant.value.name: constant.digest for constant in graph.constants}
+    added: dict[str, int] = {}
+    for kernel in graph.nodes:
+        for region in kernel.regions:
+            outer = dict(zip((v.name for v in region.inputs), kernel.inputs, strict=True))
+            for node in region.nodes:
+                if node.op == "WinogradConv":
+                    (_, weights, *_) = node.inputs
+                    assert weights is not None
+                    source = outer[weights.name]
+                    assert source is not None
+                    digest = digests[source.name]
+                    added[digest] = bytes_of[digest] - winograd.source_bytes(weights.type)
+    return sum(added.values())
 
 
 def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:

@@ -15,8 +15,9 @@ import pytest
 
 from bench import plot
 from bench.measure import Result, ratio
-from bench.report import headline
+from bench.report import costs_table, headline
 from bench.workloads import NAMES, QUICK, workload
+from farrier.artifact.size import Size
 from farrier.bench.race import Figures
 from farrier.bench.roofline import Roofline
 from farrier.errors import UsageError
@@ -52,7 +53,7 @@ def _figures(label: str, *rounds_ms: float) -> Figures:
 RESULT = Result(
     model="net<1>",
     threads=2,
-    onnx_bytes=2_000_000,
+    size=Size(file_bytes=3_000_000, weights_bytes=2_000_000, winograd_bytes=400_000),
     compile_s={"farrier": 1.5, "farrier:tuned": 60.0},
     operations=4_000_000_000,
     params_bytes=20_000_000,
@@ -79,7 +80,19 @@ def test_ratios_are_of_rounds_that_ran_together():
 def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
     assert RESULT.floors_ms() == pytest.approx((8.0, 0.5))
     assert "floors 8.00 ms" in headline(RESULT)
-    assert "artifact 1.50 of the ONNX file" in headline(RESULT)
+
+
+def test_the_size_is_over_the_weights_and_leaves_out_what_winograd_adds():
+    assert RESULT.size.ratio == pytest.approx(1.3)
+    assert "artifact 3.00 MB: 1.30 of 2.00 MB weights and 0.40 MB for Winograd" in headline(RESULT)
+    assert list(costs_table([RESULT]).columns[-1].cells) == ["1.30"]
+
+
+def test_peers_that_take_less_memory_are_told():
+    *others, fast = RESULT.figures
+    small = dataclasses.replace(fast, peak_bytes=40 << 20)
+    assert RESULT.lighter == []
+    assert dataclasses.replace(RESULT, figures=(*others, small)).lighter == ["fast"]
 
 
 @pytest.mark.parametrize(

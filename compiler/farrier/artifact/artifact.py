@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import pathlib
+import shutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from farrier.artifact import calls, container
 from farrier.artifact.calls import CallRecord
@@ -31,7 +33,7 @@ REPORT = "report.json"
 @dataclasses.dataclass(slots=True)
 class Artifact:
     """A compiled model. `members` are the container's files but for the parameters; those are
-    `params` in memory, or where `path` is given, mapped from there when the model first runs."""
+    `params` in memory, or where `path` is given, read from there when the model first runs."""
 
     manifest: Manifest
     members: dict[str, bytes]
@@ -86,29 +88,32 @@ class Artifact:
             return buffer
         if self.path is None:
             raise ArtifactError("the artifact has lost its parameters")
-        offset, length = container.span(self.path, PARAMS)
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            if length != buffer.nbytes or file.readinto(buffer.view) != length:
-                raise ArtifactError(f"{self.path} is truncated inside {PARAMS}")
+        container.read_into(self.path, PARAMS, buffer.view)
         if container.digest(buffer.view) != self.manifest.hashes.get(PARAMS):
             raise ArtifactError(f"{PARAMS} in {self.path} does not match its hash in the manifest")
         return buffer
 
+    def write(self, file: IO[bytes]) -> None:
+        """Writes the container: what `save` makes and the server stores."""
+        if self.params is not None:
+            contents = {MANIFEST: self.manifest.to_json().encode(), **self.members}
+            container.write(file, contents | {PARAMS: self.params})
+        elif self.path is not None:
+            with self.path.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            raise ArtifactError("the artifact has lost its parameters")
+
     def to_bytes(self) -> bytes:
-        """The container: what `save` writes and the server stores."""
-        if self.params is None:
-            if self.path is None:
-                raise ArtifactError("the artifact has lost its parameters")
-            return self.path.read_bytes()
-        return container.pack(
-            {MANIFEST: self.manifest.to_json().encode(), **self.members, PARAMS: self.params}
-        )
+        """What `write` writes."""
+        stream = io.BytesIO()
+        self.write(stream)
+        return stream.getvalue()
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the container whole or not at all; raises StorageError."""
         target = pathlib.Path(path)
-        container.write_atomically(target, self.to_bytes())
+        container.write_atomically(target, self.write)
         return target
 
 
@@ -126,7 +131,7 @@ def load(path: str | pathlib.Path) -> Artifact:
             raise ArtifactError(f"{file} holds no {name}")
     if container.digest(members[LIBRARY]) != manifest.hashes.get(LIBRARY):
         raise ArtifactError(f"{LIBRARY} in {file} does not match its hash in the manifest")
-    _, length = container.span(file, PARAMS)
+    length = container.size(file, PARAMS)
     if length != manifest.params_bytes:
         raise ArtifactError(
             f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}"

@@ -1,23 +1,26 @@
-"""The container: a stored zip whose members can be mapped into memory where they lie.
+"""The container: a zip whose large members lie in it as they are, aligned.
 
-Any unzip tool opens it. Nothing is compressed, and `params.bin` starts at a multiple of 64 bytes of
-the file, so that mapping the file gives aligned vectors without a copy.
+Any unzip tool opens it. Members of `STORED_BYTES` and more are stored, each at a multiple of 64
+bytes of the file, so that they are read where they lie; smaller ones are deflated, since there the
+code, the tables and the padding of blocked weights would be most of the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from farrier.errors import ArtifactError, StorageError
 
 ALIGNMENT = 64
+STORED_BYTES = 1 << 20
 _LOCAL_HEADER_BYTES = 30
 _EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
 # What zipfile raises, one way or another, for bytes that are no zip archive.
@@ -29,23 +32,24 @@ _UNREADABLE = (
     RuntimeError,
     struct.error,
     zipfile.BadZipFile,
+    zlib.error,
 )
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # equal contents make equal files
 
 
-def pack(members: Mapping[str, bytes | memoryview]) -> bytes:
-    """The members as one container, each aligned to `ALIGNMENT` bytes."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
+    """Writes the members to `file` as one container."""
+    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, data in members.items():
             entry = zipfile.ZipInfo(name, _TIMESTAMP)
             entry.external_attr = 0o644 << 16
-            start = stream.tell() + _LOCAL_HEADER_BYTES + len(name.encode()) + 4
-            entry.extra = struct.pack("<HH", _EXTRA_ID, -start % ALIGNMENT) + bytes(
-                -start % ALIGNMENT
-            )
+            if memoryview(data).nbytes < STORED_BYTES:
+                entry.compress_type = zipfile.ZIP_DEFLATED
+            else:
+                start = file.tell() + _LOCAL_HEADER_BYTES + len(name.encode()) + 4
+                padding = -start % ALIGNMENT
+                entry.extra = struct.pack("<HH", _EXTRA_ID, padding) + bytes(padding)
             archive.writestr(entry, data)
-    return stream.getvalue()
 
 
 def read(path: Path) -> dict[str, bytes]:
@@ -61,24 +65,39 @@ def read(path: Path) -> dict[str, bytes]:
         ) from error
 
 
-def span(path: Path, name: str) -> tuple[int, int]:
-    """Offset and length of a member's bytes in the file; raises ArtifactError."""
+def size(path: Path, name: str) -> int:
+    """The bytes of a member; raises ArtifactError where there is none."""
     try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            entry = archive.getinfo(name)
-            file.seek(entry.header_offset)
-            header = file.read(_LOCAL_HEADER_BYTES)
-            name_bytes, extra_bytes = struct.unpack("<26xHH", header)
-            offset = entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
-            if offset + entry.file_size > path.stat().st_size:
-                raise ArtifactError(f"{path} is truncated inside {name}")
-            return offset, entry.file_size
+        with zipfile.ZipFile(path) as archive:
+            return archive.getinfo(name).file_size
     except (KeyError, *_UNREADABLE) as error:
         raise ArtifactError(f"{path} is damaged: {error}") from error
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes the file whole or not at all; raises StorageError where the disk is full."""
+def read_into(path: Path, name: str, memory: memoryview) -> None:
+    """Fills `memory` with a member, which has as many bytes; raises ArtifactError.
+
+    What is stored is read without a look at its checksum: sha256 is to be compared anyway.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            entry = archive.getinfo(name)
+            if entry.compress_type != zipfile.ZIP_STORED:
+                memory[:] = archive.read(entry)
+                return
+            file.seek(entry.header_offset)
+            header = file.read(_LOCAL_HEADER_BYTES)
+            name_bytes, extra_bytes = struct.unpack("<26xHH", header)
+            file.seek(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+            if entry.file_size != memory.nbytes or file.readinto(memory) != memory.nbytes:
+                raise ArtifactError(f"{path} is truncated inside {name}")
+    except (KeyError, *_UNREADABLE) as error:
+        raise ArtifactError(f"{path} is damaged: {error}") from error
+
+
+def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
+    """Writes the file by `write_to`, whole or not at all; raises StorageError where the disk is
+    full."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +105,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = Path(file.name)
-            file.write(data)
+            write_to(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)

@@ -21,6 +21,7 @@ class ParamArena:
 
     def __init__(self) -> None:
         self.nbytes = 0
+        self.bytes_of: dict[str, int] = {}  # by a constant's digest, in all its layouts
         self._offsets: dict[tuple[str, Layout | None], int] = {}
         self._parts: list[tuple[int, npt.NDArray[Any], Layout | None]] = []
 
@@ -33,7 +34,9 @@ class ParamArena:
             array = constant.data
             physical = array.shape if layout is None else layout.physical_shape(array.shape)
             nbytes = int(np.prod(physical, dtype=np.int64)) * array.itemsize
-            self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
+            self.bytes_of[constant.digest] = self.bytes_of.get(constant.digest, 0) + placed
+            self.nbytes += placed
         return self._offsets[key]
 
     def pack(self) -> npt.NDArray[np.uint8]:

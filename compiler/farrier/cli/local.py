@@ -74,6 +74,7 @@ def compile_(
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
+    from farrier.artifact.size import Size
     from farrier.records import FileRecords
 
     options = CompileOptions(
@@ -99,7 +100,9 @@ def compile_(
         except pipeline.StoppedError as stop:
             typer.echo(f"stopped after {stop.stage}")
             return
-    typer.echo(artifact.save(output or model.with_suffix(".farrier")))
+    path = artifact.save(output or model.with_suffix(".farrier"))
+    typer.echo(f"size {Size.of(artifact, path)}", err=True)
+    typer.echo(path)
 
 
 def run(

@@ -62,6 +62,12 @@ def tile_of(attrs: Attrs) -> int:
     return tile
 
 
+def source_bytes(weights: TensorType) -> int:
+    """The bytes of the windows that weights [p, p, outputs, inputs] are transformed from."""
+    _, _, outputs, inputs = weights.static_shape
+    return TAPS**2 * outputs * inputs * weights.dtype.nbytes
+
+
 # The three transforms along one axis ------------------------------------------------------------
 
 
