@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
+import sys
 
 import pytest
 
-from farrier.bench.limit import limit, patch
+from farrier.bench.limit import limit
 from farrier.codegen import compile_text, link
 from farrier.target import host
 
@@ -22,31 +24,46 @@ define i64 @saved() nounwind {
 _ANSWERS = "define i64 @saved() nounwind { ret i64 1 }"
 
 
-def _library(folder, text):
-    path = folder / "asks.so"
-    path.write_bytes(link([compile_text(text, host())]))
-    return path
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A function that makes a package with one library of this text; gives the library's path."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def make(name: str, text: str):
+        folder = tmp_path / name
+        (folder / "libs").mkdir(parents=True)
+        (folder / "__init__.py").write_text("from pathlib import Path\nAT = Path(__file__).parent")
+        (folder / "libs" / "other.txt").write_text("other")
+        library = folder / "libs" / "asks.so"
+        library.write_bytes(link([compile_text(text, host())]))
+        return library
+
+    return make
 
 
-def test_a_library_that_asks_hears_of_avx_alone(tmp_path):
-    path = _library(tmp_path, _ASKS)
-    before = path.read_bytes()
-    saved = ctypes.CDLL(str(path)).saved
-    assert saved() & 3 == 3  # x87 and SSE, on every x86-64
-    assert patch(path) == 1
-    assert saved() == 7
-    assert path.read_bytes() == before
+def test_a_library_that_asks_hears_of_avx_alone(package, tmp_path):
+    library = package("farrier_test_asks", _ASKS)
+    before = library.read_bytes()
+    told = limit("farrier_test_asks", {"LIBRARIES": ("libs/a*.so",)}, tmp_path / "copies")
+    assert told == "XGETBV of asks.so says AVX"
+    at = importlib.import_module("farrier_test_asks").AT
+    assert at == tmp_path / "copies" / "farrier_test_asks"
+    assert (at / "libs" / "other.txt").read_text() == "other"
+    assert ctypes.CDLL(str(at / "libs" / "asks.so")).saved() == 7
+    assert ctypes.CDLL(str(library)).saved() & 3 == 3  # x87 and SSE, on every x86-64
+    assert library.read_bytes() == before
 
 
-def test_a_library_that_does_not_ask_is_told(tmp_path):
-    path = _library(tmp_path, _ANSWERS)
+def test_a_library_that_does_not_ask_or_is_not_there_is_told(package, tmp_path):
+    package("farrier_test_answers", _ANSWERS)
     with pytest.raises(RuntimeError, match="does not ask"):
-        patch(path)
+        limit("farrier_test_answers", {"LIBRARIES": ("libs/a*.so",)}, tmp_path / "copies")
+    with pytest.raises(RuntimeError, match=r"lacks one of lib\*\.so"):
+        limit("farrier_test_answers", {"LIBRARIES": ("lib*.so",)}, tmp_path / "others")
 
 
-def test_variables_are_set_and_missing_libraries_told(monkeypatch):
+def test_variables_are_set(monkeypatch, tmp_path):
     monkeypatch.setenv("FARRIER_TEST_ISA", "all")
-    assert limit("bench", {"ENVIRONMENT": {"FARRIER_TEST_ISA": "AVX2"}}) == "FARRIER_TEST_ISA=AVX2"
+    how = {"ENVIRONMENT": {"FARRIER_TEST_ISA": "AVX2"}}
+    assert limit("nobody", how, tmp_path) == "FARRIER_TEST_ISA=AVX2"
     assert os.environ["FARRIER_TEST_ISA"] == "AVX2"
-    with pytest.raises(RuntimeError, match=r"bench has no lib\*\.so"):
-        limit("bench", {"LIBRARIES": ("lib*.so",)})

@@ -39,7 +39,8 @@ def main(arguments: list[str]) -> None:
     limited = ""
     if target != "host":
         limit = runpy.run_path(str(folder / "limit.py"))["limit"]
-        limited = limit(engine["PACKAGES"][0], engine["LIMITS"][target])
+        copies = Path(outputs_path).with_suffix(f".{target}")
+        limited = limit(engine["PACKAGES"][0], engine["LIMITS"][target], copies)
     with np.load(inputs_path) as file:
         inputs = {key: _aligned(file[key]) for key in file.files}
     for package in engine["PACKAGES"]:

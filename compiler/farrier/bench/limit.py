@@ -4,66 +4,65 @@
     LIBRARIES     its libraries that ask the processor themselves: patterns in its package's folder
 
 A library that wants AVX-512 has to ask XGETBV whether the system saves its registers (Intel 64
-manual, volume 1, section 15.2). In the memory of this process, before anybody calls the library,
+manual, volume 1, section 15.2). The engine gets a package of links to its own files, with copies of
+those libraries in which
 
-    xor ecx, ecx; xgetbv    becomes    xor ecx, ecx; lea eax, [rcx + 7]
+    xor ecx, ecx; xgetbv    has become    xor ecx, ecx; lea eax, [rcx + 7]
 
-which says: x87, SSE and AVX registers, no others. What the library's static initializers have asked
-by then stands. The file on the disk is left alone.
+which says: x87, SSE and AVX registers, no others.
 
 Run by `engine.py`, so it needs nothing of Farrier.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
-import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-_ASKS = re.compile(re.escape(b"\x31\xc9\x0f\x01\xd0"))
+_ASKS = b"\x31\xc9\x0f\x01\xd0"
 _SAYS_AVX = b"\x31\xc9\x8d\x41\x07"
-_READ, _WRITE, _EXECUTE = 1, 2, 4
 
 
-def limit(package: str, how: Mapping[str, Any]) -> str:
-    """Limits the engine of `package` as `how` says; to be called before its import. Says what was
-    done. Raises RuntimeError where a library does not ask, or is not there."""
+def limit(package: str, how: Mapping[str, Any], folder: Path) -> str:
+    """Limits the engine of `package` as `how` says; to be called before its import. Copies go to
+    `folder`. Says what was done. Raises RuntimeError where a library is not there, or does not ask.
+    """
     done = []
     for name, value in how.get("ENVIRONMENT", {}).items():
         os.environ[name] = value
         done.append(f"{name}={value}")
-    for pattern in how.get("LIBRARIES", ()):
+    if "LIBRARIES" in how:
         spec = importlib.util.find_spec(package)
-        folders = (spec and spec.submodule_search_locations) or ()
-        found = [path for folder in folders for path in Path(folder).glob(pattern)]
-        if not found:
-            raise RuntimeError(f"{package} has no {pattern}")
-        done += [f"{path.name}: {patch(path)} XGETBV say AVX" for path in found]
+        (source,) = map(Path, (spec and spec.submodule_search_locations) or ())
+        libraries = {path for pattern in how["LIBRARIES"] for path in source.glob(pattern)}
+        if len(libraries) < len(how["LIBRARIES"]):
+            raise RuntimeError(f"{source} lacks one of {', '.join(how['LIBRARIES'])}")
+        around = {parent for path in libraries for parent in path.parents}
+        _link(source, folder / package, around, libraries)
+        sys.path.insert(0, str(folder))
+        done += [f"XGETBV of {path.name} says AVX" for path in sorted(libraries)]
     return ", ".join(done)
 
 
-def patch(library: Path) -> int:
-    """Loads a library and changes what it will believe of the system; how often it asks."""
-    ctypes.CDLL(str(library))
-    mprotect = ctypes.CDLL(None, use_errno=True).mprotect
-    mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    places = 0
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, rights, *_, name = line.split(maxsplit=5)
-        if name != os.path.realpath(library) or "x" not in rights:
-            continue
-        begin, end = (int(text, 16) for text in span.split("-"))
-        asks = [match.start() for match in _ASKS.finditer(ctypes.string_at(begin, end - begin))]
-        if mprotect(begin, end - begin, _READ | _WRITE | _EXECUTE):
-            raise OSError(ctypes.get_errno(), f"cannot write to the code of {library}")
-        for offset in asks:
-            ctypes.memmove(begin + offset, _SAYS_AVX, len(_SAYS_AVX))
-        mprotect(begin, end - begin, _READ | _EXECUTE)
-        places += len(asks)
-    if not places:
+def _link(source: Path, to: Path, around: Collection[Path], libraries: Collection[Path]) -> None:
+    """Links all of a folder but `libraries`, which are changed, and the folders around them."""
+    to.mkdir(parents=True)
+    for path in source.iterdir():
+        if path in around:
+            _link(path, to / path.name, around, libraries)
+        elif path in libraries:
+            (to / path.name).write_bytes(saying_avx(path))
+        else:
+            (to / path.name).symlink_to(path)
+
+
+def saying_avx(library: Path) -> bytes:
+    """A library that believes of the system that it saves no registers beyond those of AVX."""
+    code = library.read_bytes()
+    if _ASKS not in code:
         raise RuntimeError(f"{library} does not ask what registers the system saves")
-    return places
+    return code.replace(_ASKS, _SAYS_AVX)

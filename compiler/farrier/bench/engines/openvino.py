@@ -13,7 +13,7 @@ DISTRIBUTION = "openvino"
 LIMITS = {
     "x86-64-v3": {
         "ENVIRONMENT": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        "LIBRARIES": ("libs/libopenvino_intel_cpu_plugin.so",),  # matrix products of its own
+        "LIBRARIES": ("libs/libopenvino_intel_cpu_plugin.so", "libs/libopenvino.so.*"),
     },
     "x86-64-v4": {},  # f32 code has no use for more
 }
