@@ -14,6 +14,7 @@ from farrier.passes.plan_memory import (
     Block,
     Place,
     Segment,
+    _attempts,
     alive_at_once,
     pack_blocks,
     plan_memory,
@@ -62,6 +63,25 @@ def test_a_gap_is_used_before_memory_grows():
     offsets, total = pack_blocks(blocks)
     assert total == 1024 + 512 + 640
     assert offsets["small"] >= 1024 + 640 or offsets["small"] == offsets["gap"]
+
+
+def test_what_ends_highest_is_placed_first_in_the_next_attempt():
+    """By size alone, `wide` finds 128 bytes on either side of `long`, and room above all."""
+    blocks = [
+        Block("wide", 192, 5, 5),
+        Block("short", 128, 3, 3),
+        Block("middle", 128, 3, 4),
+        Block("long", 128, 3, 5),
+    ]
+    assert pack_blocks(blocks)[1] == alive_at_once(blocks) == 384
+
+
+def test_many_blocks_are_packed_once():
+    """Attempts take time by the square of the blocks."""
+    assert _attempts(32) > 50
+    assert _attempts(5000) == 0
+    blocks = [Block(f"b{i}", 64 * (i % 7 + 1), i, i + i % 3) for i in range(1500)]
+    assert alive_at_once(blocks) <= pack_blocks(blocks)[1] <= 1.5 * alive_at_once(blocks)
 
 
 _GRAPH = """@graph
