@@ -38,13 +38,15 @@ def compile(
     seed: int = 0,
     max_layer_error: float = MAX_LAYER_ERROR,
     verify: bool = True,
+    precision: str = "f32",
     listener: Listener | None = None,
 ) -> Artifact:
     """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
 
     `shapes` fixes dimensions by input name. With `trials` or `budget_s` the kernels are tuned by
     measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
-    algorithm of a layer may be off by, as share of the layer's range. Raises FarrierError.
+    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
+    contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
     """
     from pathlib import Path
 
@@ -66,6 +68,7 @@ def compile(
         seed=seed,
         max_layer_error=max_layer_error,
         verify=verify,
+        precision=precision,
     )
     return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)
 

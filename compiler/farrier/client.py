@@ -175,6 +175,7 @@ class Client:
         seed: int = 0,
         max_layer_error: float = MAX_LAYER_ERROR,
         verify: bool = True,
+        precision: str = "f32",
         name: str | None = None,
         idempotency_key: str | None = None,
         wait_for_device: bool = False,
@@ -195,6 +196,7 @@ class Client:
             seed=seed,
             max_layer_error=max_layer_error,
             verify=verify,
+            precision=precision,
         )
         body = {
             "model": self.upload(model),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
+from farrier.precision import parse_precision
 
 MAX_THREADS = 1024
 MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
@@ -30,8 +31,10 @@ class CompileOptions:
     seed: int = 0  # of the search
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
+    precision: str = "f32"  # or "bf16": what contractions multiply in
 
     def __post_init__(self) -> None:
+        parse_precision(self.precision)
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
         if self.budget_s is not None and self.budget_s < 0:

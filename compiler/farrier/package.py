@@ -22,6 +22,7 @@ from farrier.ir.printer import print_ir
 from farrier.ops import winograd
 from farrier.passes import Settings
 from farrier.passes.choose_algorithms import chosen, layers
+from farrier.precision import Precision
 from farrier.records import RecordStore, usable
 from farrier.target import Target
 from farrier.verify import Verification
@@ -52,6 +53,7 @@ def package(
     records: RecordStore,
     target: Target,
     threads: int,
+    precision: Precision,
 ) -> Artifact:
     """The artifact in memory. `seconds` are of the pipeline's steps; `untuned` is the same model
     with every kernel's default schedule, where it was verified too."""
@@ -65,6 +67,7 @@ def package(
         triple=target.triple,
         cpu=target.cpu,
         features=target.features,
+        precision=precision.value,
         threads=threads,
         max_threads=linked.max_threads,
         params_bytes=params.nbytes,
@@ -77,8 +80,9 @@ def package(
         kernels=tuple(choice.report() for choice in choices.values()),
     )
     report = {
-        "verification": _figures(verified),
-        "untuned": _figures(untuned),
+        "precision": precision.value,
+        "verification": _figures(verified, precision),
+        "untuned": _figures(untuned, precision),
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
         "memory": {
@@ -147,13 +151,14 @@ def _tools() -> dict[str, str]:
     return versions | {tool: importlib.metadata.version(tool) for tool in _TOOLS}
 
 
-def _figures(verified: Verification | None) -> dict[str, Any] | None:
+def _figures(verified: Verification | None, precision: Precision) -> dict[str, Any] | None:
     if verified is None:
         return None
     samples = np.array(verified.samples_ms)
     low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
     return {
-        "max_error": verified.max_error,
+        "max_error": verified.max_error,  # as a share of the output's range
+        "tolerance": precision.tolerance,
         "reference": verified.reference,
         "device": verified.device,
         "sandbox": verified.sandbox,

@@ -15,6 +15,7 @@ from farrier.options import CompileOptions
 from farrier.package import algorithms_report, package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
+from farrier.precision import check_precision, parse_precision
 from farrier.progress import Listener, TasksFound, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
@@ -45,11 +46,13 @@ def compile_model(
     """
     steps = Steps(listener, dump)
     target = parse_target(options.target)
+    precision = parse_precision(options.precision)
+    check_precision(precision, target)
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
     imported = steps("import", import_model, model, options.shapes)
-    settings = Settings(target, threads, options.max_layer_error)
+    settings = Settings(target, threads, options.max_layer_error, precision)
     prepared = steps("prepare", prepare, imported.graph, settings)
     graph = steps("optimize", finish, prepared, settings)
     tasks, calls = steps("partition", extract_tasks, graph)
@@ -70,7 +73,8 @@ def compile_model(
         functions = steps("lower", _functions, choices)
         objects = steps("codegen", compile_functions, list(functions.values()), target)
         if options.verify:  # before the parameters are packed: the reference holds them once more
-            verifier = steps("reference", Verifier, model, imported, *specs(imported), local.blobs)
+            sides = specs(imported)
+            verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
         linked = steps("link", assemble, graph, calls, functions, objects, target, threads)
         verified = untuned = None
         if options.verify:
@@ -97,6 +101,7 @@ def compile_model(
         records=records,
         target=target,
         threads=threads,
+        precision=precision,
     )
 
 

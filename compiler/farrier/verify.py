@@ -18,6 +18,7 @@ from farrier.importer import ImportedModel
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner
 from farrier.ops.run import run_graph
+from farrier.precision import Precision
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -33,7 +34,6 @@ Arrays: TypeAlias = dict[str, Array]
 # Who computed the outputs, and these; None where it cannot.
 Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | None]
 
-TOLERANCE = 1e-4  # of the output's range
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
 _FAULTS = 3  # attempts at a device that drifts or is lost
@@ -69,7 +69,9 @@ class Verifier:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         blobs: Blobs,
+        precision: Precision = Precision.F32,
     ) -> None:
+        self._tolerance = precision.tolerance
         self._imported = imported
         self._outputs = outputs
         self._blobs = blobs
@@ -96,7 +98,7 @@ class Verifier:
         if one.status is Status.WRONG:
             raise VerificationError(
                 f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
-                f"allowed are {TOLERANCE:.0e}",
+                f"allowed are {self._tolerance:.0e}",
                 hint="this is a defect of Farrier: please report it with the model",
             )
         if one.status is not Status.OK:
@@ -128,7 +130,7 @@ class Verifier:
             max_repeats=2000,
             min_time_s=_MIN_TIME_S,
             timeout_s=_TIMEOUT_S,
-            tolerance=TOLERANCE,
+            tolerance=self._tolerance,
         )
         request = MeasureRequest(self._blobs.put(linked.library), (candidate,), policy)
         for _ in range(_FAULTS):

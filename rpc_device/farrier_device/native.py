@@ -35,8 +35,8 @@ __all__ = [
 Pointers = ctypes.Array[ctypes.c_void_p]
 
 # Codes of `farrier_max_error`; bool is compared as the bytes it is.
-DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5}
-DTYPE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
+DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5, "bf16": 6}
+DTYPE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i32": 4, "i64": 8, "u8": 1, "bool": 1, "bf16": 2}
 
 _CALIBRATION_S = 0.02  # the clocks are read to about 100 ns: an error of 1e-5
 

@@ -21,6 +21,7 @@ from farrier.ir.expr import (
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.special import convert
 from farrier.ir.types import DType
+from farrier.target import parse_target
 from tests.codegen.differential import run_compiled
 
 INTEGERS = [d for d in DType if not d.is_float and d is not DType.BOOL]
@@ -41,7 +42,9 @@ def some(dtype: DType, seed: int) -> np.ndarray:
     return values
 
 
-def apply(build, out_dtype: DType, *inputs: np.ndarray, kind=LoopKind.VECTORIZED) -> np.ndarray:
+def apply(
+    build, out_dtype: DType, *inputs: np.ndarray, kind=LoopKind.VECTORIZED, target=None
+) -> np.ndarray:
     """`build(loads)` over SIZE elements: two vectors and a tail, or one serial loop."""
     buffers = [Buffer(f"x{n}", DType.from_numpy(a.dtype), a.shape) for n, a in enumerate(inputs)]
     out = Buffer("out", out_dtype, (SIZE,))
@@ -52,7 +55,8 @@ def apply(build, out_dtype: DType, *inputs: np.ndarray, kind=LoopKind.VECTORIZED
 
     body = Block((nest("a", 0, 16), nest("b", 16, 16), nest("c", 32, 13)))
     given = {b.name: a for b, a in zip(buffers, inputs, strict=True)}
-    return run_compiled(Function("kernel", (*buffers, out), body), given)["out"]
+    function = Function("kernel", (*buffers, out), body)
+    return run_compiled(function, given, target=target)["out"]
 
 
 EXACT = {
@@ -200,3 +204,23 @@ def test_a_select_does_not_evaluate_the_other_branch():
     )  # fmt: skip
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(found, np.where(y != 0, x // y, 7))
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v3"])
+def test_bfloat_in_memory_is_rounded_once_and_copied_as_it_is(target):
+    x = some(DType.F32, 11)
+    x[:4] = [np.nan, np.inf, -np.inf, -0.0]
+    target = parse_target(target)
+    narrow = apply(lambda a: Cast(DType.BF16, a), DType.BF16, x, target=target)
+    rounded = x.astype(DType.BF16.numpy)
+    np.testing.assert_array_equal(narrow.astype(np.float32), rounded.astype(np.float32))
+    copied = apply(lambda a: a, DType.BF16, narrow, target=target)
+    np.testing.assert_array_equal(copied.view(np.uint16), narrow.view(np.uint16))
+    doubled = apply(
+        lambda a: Cast(DType.BF16, Binary(BinaryOp.ADD, *[Cast(DType.F32, a)] * 2)),
+        DType.BF16,
+        narrow,
+        target=target,
+    )
+    sums = (narrow + narrow).astype(np.float32)
+    np.testing.assert_array_equal(doubled.astype(np.float32), sums)

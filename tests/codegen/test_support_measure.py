@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from farrier.codegen.link import link
-from farrier.codegen.support import PADDING_BITS, SYMBOLS, support_object
+from farrier.codegen.support import PADDING_BITS, PADDING_BITS_BF16, SYMBOLS, support_object
+from farrier.ir.types import DType
 from farrier.target import Target
 from farrier_device.native import NativeError, pointers
 
@@ -118,6 +119,16 @@ def test_padding_is_not_compared(load):
     assert library.max_error(out.ctypes.data, expected.ctypes.data, 12, "f32") == 0
     out[2] = 6.0
     assert library.max_error(out.ctypes.data, expected.ctypes.data, 12, "f32") == 1.0
+
+
+def test_bf16_is_compared_but_for_its_padding(load):
+    expected = np.array([1.0, 2.0, 4.0], DType.BF16.numpy)
+    expected.view(np.uint16)[1] = PADDING_BITS_BF16
+    out = np.array([1.0, np.inf, 4.0], DType.BF16.numpy)
+    library = load(ENTRIES)
+    assert library.max_error(out.ctypes.data, expected.ctypes.data, 6, "bf16") == 0
+    out[2] = 5.0
+    assert library.max_error(out.ctypes.data, expected.ctypes.data, 6, "bf16") == 0.25
 
 
 def test_the_library_is_made_for_aarch64_on_any_host():

@@ -39,8 +39,7 @@ from farrier.ir.loop import (
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
-NUMERIC = [dtype for dtype in DType if dtype is not DType.BF16]
-dtypes = st.sampled_from(NUMERIC)
+dtypes = st.sampled_from(DType)
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 texts = st.text(max_size=8)
 

@@ -22,6 +22,7 @@ shapes = st.dictionaries(
         threads=st.integers(0, 512),
         max_layer_error=st.floats(0, 1),
         verify=st.booleans(),
+        precision=st.sampled_from(["f32", "bf16"]),
     )
 )
 def test_options_survive_json(options):
@@ -61,6 +62,12 @@ def test_an_unknown_option_is_named_and_the_known_ones_are_listed():
         CompileOptions.from_dict({"trails": 3})
     assert "trails" in caught.value.message
     assert "trials" in caught.value.hint
+
+
+def test_an_unknown_precision_is_named():
+    with pytest.raises(UsageError) as caught:
+        CompileOptions(precision="fp8")
+    assert "'fp8'" in caught.value.message
 
 
 @pytest.mark.parametrize(

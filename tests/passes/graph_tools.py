@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -12,6 +13,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup, run_graph, run_node
 from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
+from farrier.precision import Precision
 from farrier.target import Target
 
 _AVX512 = Target(
@@ -26,6 +28,16 @@ _AVX512 = Target(
     l3_bytes=8 << 20,
 )
 SETTINGS = Settings(_AVX512, threads=2)
+
+
+def settings_of(name):
+    """Settings in which the pass of that name has something to do."""
+    precision = Precision.BF16 if name == "lower-precision" else Precision.F32
+    return dataclasses.replace(SETTINGS, precision=precision)
+
+
+# How far results may move, where it is more than another order of sums does.
+TOLERANCES = {"lower-precision": 2e-2}
 
 
 def random_inputs(graph, seed=0):

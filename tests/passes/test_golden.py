@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from graph_tools import SETTINGS, assert_same_results
+from graph_tools import TOLERANCES, assert_same_results, settings_of
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
@@ -25,9 +25,10 @@ def test_golden(path, update_golden):
     before, _, after = path.read_text().partition(_MARK)
     graph = parse_ir(before)
     verify(graph)
-    result = PASSES[path.parent.name](graph, SETTINGS)
+    result = PASSES[path.parent.name](graph, settings_of(path.parent.name))
     verify(result)
-    assert_same_results(graph, result)
+    tolerance = TOLERANCES.get(path.parent.name, 2e-5)
+    assert_same_results(graph, result, tolerance=tolerance)
     if update_golden:
         path.write_text(f"{before}{_MARK}{print_ir(result)}")
     else:

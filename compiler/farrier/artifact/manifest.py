@@ -57,6 +57,7 @@ class Manifest:
     hashes: dict[str, str]
     tools: dict[str, str]
     kernels: tuple[KernelReport, ...]
+    precision: str = "f32"  # what contractions multiply in
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -88,7 +89,7 @@ class Manifest:
         """Raises ValueError for a field that code would trip over. Whoever can change the hash of
         the code can change all of it; this is about files that are damaged."""
         specs = (*self.inputs, *self.outputs)
-        texts = (self.name, self.entry, self.triple, self.cpu, *self.features)
+        texts = (self.name, self.entry, self.triple, self.cpu, self.precision, *self.features)
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
         sizes += [extent for spec in specs for extent in spec.shape]

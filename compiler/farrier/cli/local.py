@@ -32,6 +32,9 @@ TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x
 MaxLayerErrorOption = Annotated[
     float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
 ]
+PrecisionOption = Annotated[
+    str, typer.Option(help="What contractions multiply in: f32, or bf16 with sums in f32.")
+]
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
 
 
@@ -66,6 +69,7 @@ def compile_(
     verify: Annotated[
         bool, typer.Option(help="Run the result and compare it with the reference.")
     ] = True,
+    precision: PrecisionOption = "f32",
     until: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
     dump: Annotated[
         Path | None, typer.Option(help="Write every stage as text to this directory.")
@@ -86,6 +90,7 @@ def compile_(
         seed=seed,
         max_layer_error=max_layer_error,
         verify=verify,
+        precision=precision,
     )
     with ProgressView(verbose=verbose) as view:
         try:
@@ -140,6 +145,7 @@ def bench(
     shape: ShapeOption = None,
     target: TargetOption = "host",
     threads: ThreadsOption = 0,
+    precision: PrecisionOption = "f32",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -158,7 +164,11 @@ def bench(
         path = model
         if not compiled:
             options = CompileOptions(
-                target=target, shapes=parse_shapes(shape or []), threads=threads, verify=False
+                target=target,
+                shapes=parse_shapes(shape or []),
+                threads=threads,
+                verify=False,
+                precision=precision,
             )
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
@@ -186,9 +196,11 @@ def opt(
         Path | None, typer.Option(help="Large constants [FILE.constants.npz, if it is there].")
     ] = None,
     target: TargetOption = "host",
+    precision: PrecisionOption = "f32",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
     from farrier import passes as pipeline_passes
+    from farrier.precision import parse_precision
     from farrier.target import parse_target
 
     machine = parse_target(target)
@@ -201,7 +213,9 @@ def opt(
             [name for name in passes.split(",") if name],
             print_after_all=print_after_all,
             constants={} if constants is None else _read_archive(constants),
-            settings=pipeline_passes.Settings(machine, machine.cores),
+            settings=pipeline_passes.Settings(
+                machine, machine.cores, precision=parse_precision(precision)
+            ),
         )
     )
 

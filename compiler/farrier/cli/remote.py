@@ -41,6 +41,9 @@ def submit(
     shape: Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")] = None,
     threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
+    precision: Annotated[
+        str, typer.Option(help="What contractions multiply in: f32, or bf16 with sums in f32.")
+    ] = "f32",
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     wait_for_device: Annotated[bool, typer.Option("--wait-for-device")] = False,
@@ -57,6 +60,7 @@ def submit(
             budget_s=None if budget is None else parse_budget(budget),
             threads=threads,
             max_layer_error=max_layer_error,
+            precision=precision,
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,

@@ -124,7 +124,7 @@ def to_memory(b: Builder, x: Value) -> str:
     if x.dtype is DType.F16:
         return b.pure(f"fptrunc {x.type} {x.text} to {vector('half', x.lanes)}")
     if x.dtype is DType.BF16:
-        return _bfloat_bits(b, x)
+        return b.in_memory.get(x.text) or _bfloat_bits(b, x)
     return x.text
 
 
@@ -142,12 +142,18 @@ def from_memory(b: Builder, text: str, dtype: DType, lanes: int) -> Value:
         wide = b.pure(f"zext {vector('i16', lanes)} {text} to {vector('i32', lanes)}")
         bits = b.pure(f"shl {vector('i32', lanes)} {wide}, {literal(16, DType.I32, lanes).text}")
         kind = vector("float", lanes)
-        return Value(b.pure(f"bitcast {vector('i32', lanes)} {bits} to {kind}"), dtype, lanes)
+        value = b.pure(f"bitcast {vector('i32', lanes)} {bits} to {kind}")
+        b.in_memory[value] = text  # rounding it again would change nothing
+        return Value(value, dtype, lanes)
     return Value(text, dtype, lanes)
 
 
 def _bfloat_bits(b: Builder, x: Value) -> str:
     """The upper half of the f32, rounded to nearest even; a NaN stays a NaN."""
+    if b.rounds_bf16:
+        half = vector("bfloat", x.lanes)
+        rounded = b.pure(f"fptrunc {x.type} {x.text} to {half}")
+        return b.pure(f"bitcast {half} {rounded} to {vector('i16', x.lanes)}")
     kind = vector("i32", x.lanes)
     bits = b.pure(f"bitcast {x.type} {x.text} to {kind}")
     upper = b.pure(f"lshr {kind} {bits}, {literal(16, DType.I32, x.lanes).text}")

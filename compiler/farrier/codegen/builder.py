@@ -38,12 +38,17 @@ class Builder:
     """Appends instructions; equal pure instructions of a basic block are one.
 
     `scale_width` is the bits of the vectors that one instruction of the target multiplies by powers
-    of two; 0 where there is none.
+    of two; 0 where there is none. `rounds_bf16` says whether one instruction rounds f32 to bf16.
+    `in_memory` remembers what bf16 values are in memory, by their text.
     """
 
-    def __init__(self, declarations: set[str], scale_width: int = 0) -> None:
+    def __init__(
+        self, declarations: set[str], scale_width: int = 0, rounds_bf16: bool = False
+    ) -> None:
         self.declarations = declarations
         self.scale_width = scale_width
+        self.rounds_bf16 = rounds_bf16
+        self.in_memory: dict[str, str] = {}
         self.scopes = [Scope()]
         self.lines: Lines = []
         self.root = self.lines

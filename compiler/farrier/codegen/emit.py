@@ -68,7 +68,11 @@ class _Emitter:
         self.module = module
         self.target = module.target
         # AVX-512's vscalefps; narrower vectors of that instruction set are rare.
-        self.b = Builder(module.declarations, 512 if module.target.vector_bits == 512 else 0)
+        self.b = Builder(
+            module.declarations,
+            512 if module.target.vector_bits == 512 else 0,
+            "avx512_bf16" in module.target.features,
+        )
         self.bindings = Bindings()
         self.expressions = Expressions(
             self.b, self.bindings, module.simplifier, module.target.registers

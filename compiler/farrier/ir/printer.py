@@ -153,7 +153,7 @@ def _constant(constant: Constant) -> str:
 
 
 def _has_nan(data: Any) -> bool:
-    return data.dtype.kind == "f" and bool((data != data).any())
+    return bool((data != data).any())
 
 
 def _node(node: Node, indent: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """`x` as `dtype`: like numpy's astype, but float to integer saturates and NaN becomes 0."""
     target = dtype.numpy
-    if x.dtype.kind == "f" and target.kind in "iu":
+    if DType.from_numpy(x.dtype).is_float and target.kind in "iu":
         limits = np.iinfo(target)
         whole = np.trunc(np.where(np.isnan(x), 0.0, x.astype(np.float64)))
         inside = np.clip(whole, float(limits.min), float(limits.max))

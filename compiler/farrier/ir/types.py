@@ -57,11 +57,14 @@ class DType(enum.StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this element type; BF16 has none and raises ValueError."""
+        """The numpy dtype of this element type; that of BF16 comes from ml_dtypes."""
         import numpy as np
 
         if self is DType.BF16:
-            raise ValueError("numpy has no bf16")
+            import ml_dtypes
+
+            bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bf16
         return np.dtype(_NUMPY[self])
 
     @classmethod
@@ -82,7 +85,7 @@ _NBYTES = {
     DType.U8: 1, DType.U16: 2, DType.U32: 4, DType.U64: 8, DType.BOOL: 1,
 }  # fmt: skip
 _NUMPY = {
-    DType.F16: "float16", DType.F32: "float32", DType.F64: "float64",
+    DType.F16: "float16", DType.BF16: "bfloat16", DType.F32: "float32", DType.F64: "float64",
     DType.I8: "int8", DType.I16: "int16", DType.I32: "int32", DType.I64: "int64",
     DType.U8: "uint8", DType.U16: "uint16", DType.U32: "uint32", DType.U64: "uint64",
     DType.BOOL: "bool",

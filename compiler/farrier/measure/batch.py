@@ -30,6 +30,9 @@ from farrier_device.measurement import (
     TimingPolicy,
 )
 
+# An output whose f32 lies between two bf16 may be rounded to either: they are 2^-8 apart.
+_BF16_TOLERANCE = 2**-7
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
@@ -60,7 +63,9 @@ class BatchBuilder:
         self._task = task
         self._target = target
         self._blobs = blobs
-        self._policy = policy
+        narrow = any(value.type.dtype is DType.BF16 for value in task.region.outputs)
+        tolerance = max(policy.tolerance, _BF16_TOLERANCE * narrow)
+        self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,11 @@ from farrier.ir.types import DType, Layout, TensorType
 from farrier.ops.run import run_graph
 from farrier.partition.extract import Task
 
-# A quiet NaN with a payload that no computation gives; `farrier_max_error` skips it.
-_NOT_COMPARED = np.uint32(0x7FC0DEAD)
+Fillers: TypeAlias = Mapping[DType, "np.uint32 | np.uint16"]
+
+# Quiet NaNs, as integers of the dtype's width; `farrier_max_error` skips those not to compare.
+_NOT_COMPARED: Fillers = {DType.F32: np.uint32(0x7FC0DEAD), DType.BF16: np.uint16(0x7FED)}
+_FILLERS: Fillers = {DType.F32: np.uint32(0x7FC00000), DType.BF16: np.uint16(0x7FC0)}
 _SIGNED_OPS = frozenset(("Div", "Mod"))  # a zero divisor has no answer
 
 
@@ -39,7 +43,7 @@ def make_task_data(task: Task) -> TaskData:
     arrays = {value.name: _random(value.type, region, rng) for value in region.inputs}
     outputs = run_graph(region, arrays, wide=True)
     inputs = tuple(
-        _packed(value.type, arrays[value.name], _FILLER).tobytes() for value in region.inputs
+        _packed(value.type, arrays[value.name], _FILLERS).tobytes() for value in region.inputs
     )
     expected = tuple(
         _packed(
@@ -48,9 +52,6 @@ def make_task_data(task: Task) -> TaskData:
         for value in region.outputs
     )
     return TaskData(inputs, expected)
-
-
-_FILLER = np.uint32(0x7FC00000)  # a quiet NaN
 
 
 def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -64,16 +65,18 @@ def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.ND
     return rng.integers(0, min(2, smallest), shape).astype(dtype.numpy)
 
 
-def _packed(kind: TensorType, array: npt.NDArray[Any], filler: np.uint32) -> npt.NDArray[Any]:
-    """The logical array in memory; f32 elements that fill up a partial block hold `filler`."""
+def _packed(kind: TensorType, array: npt.NDArray[Any], fillers: Fillers) -> npt.NDArray[Any]:
+    """The logical array in memory; elements that fill up a partial block hold their dtype's
+    filler, where it has one."""
     layout = kind.layout
     if layout is None:
         return array
     packed = layout.pack(array)
-    if kind.dtype is not DType.F32:
+    filler = fillers.get(kind.dtype)
+    if filler is None:
         return packed
     halo = [layout.halo_of(axis) for axis in range(array.ndim)]
     whole = np.pad(np.ones(array.shape, np.uint8), halo, constant_values=1)
     inside = Layout(layout.dims).pack(whole)
-    packed.view(np.uint32)[inside == 0] = filler
+    packed.view(filler.dtype)[inside == 0] = filler
     return packed

@@ -26,12 +26,15 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    accumulator,
     int_attr,
     optional,
     present,
     required,
+    rounded,
+    widened,
 )
-from farrier.ops.scalar import Scalar
+from farrier.ops.scalar import Scalar, cast
 from farrier.ops.window import Window, padded, patches, read, tap_names, tap_views, window_of
 
 Body: TypeAlias = Callable[..., Reduce]
@@ -77,11 +80,12 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     check_bias(types, outputs)
     extents = _window(types, attrs).outputs(tuple(spatial))
-    return (TensorType(x.dtype, (batch, outputs, *extents)),)
+    return (TensorType(accumulator(x.dtype, attrs), (batch, outputs, *extents)),)
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, w, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    x, w = (widened(present(arrays, position), attrs) for position in (0, 1))
+    bias = optional(arrays, 2)
     group, window = group_of(attrs), window_of(attrs, x.shape[2:], w.shape[2:])
     extents = window.outputs(x.shape[2:])
     source = padded(x, window, extents, 0)
@@ -95,14 +99,15 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         columns = columns.reshape(batch, group, -1, math.prod(extents))  # copies: im2col
         y = np.matmul(w.reshape(1, group, outputs // group, -1), columns)
         y = y.reshape(batch, outputs, *extents)
-    return (y if bias is None else y + bias.reshape(-1, *(1,) * window.rank),)
+    y = y if bias is None else y + bias.reshape(-1, *(1,) * window.rank)
+    return (rounded(y, attrs),)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, w = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
     window = window_of(attrs, x.shape[2:], w.shape[2:])
-    extents = node.outputs[0].type.static_shape[2:]
+    extents, dtype = node.outputs[0].type.static_shape[2:], node.outputs[0].type.dtype
     group, outputs, per_group = group_of(attrs), w.shape[0], w.shape[1]
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))
     ranges = {"ic": per_group, **kernel} if per_group > 1 or group == 1 else kernel
@@ -112,7 +117,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
             ic, taps = (reduced[0], reduced[1:]) if "ic" in ranges else (e.index(0), reduced)
             first = e.mul(e.floordiv(oc, outputs // group), per_group) if group > 1 else e.index(0)
             element = read(x, window, (n, e.add(first, ic)), at, taps, extents, 0)
-            return element * w(oc, ic, *taps)
+            return cast(element, dtype) * cast(w(oc, ic, *taps), dtype)
 
         return total(ranges, product)
 

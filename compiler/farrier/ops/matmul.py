@@ -18,17 +18,20 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    accumulator,
     optional,
     present,
     required,
+    rounded,
+    widened,
 )
 from farrier.ops.pointwise import broadcast_shapes, first_dtype
-from farrier.ops.scalar import Scalar
+from farrier.ops.scalar import Scalar, cast
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = required(types, 0), required(types, 1)
-    dtype = first_dtype(types, attrs)
+    dtype = accumulator(first_dtype(types, attrs), attrs)
     if not a.rank or not b.rank:
         raise Mismatch(f"factors {a.shape} and {b.shape} must not be scalars")
     left = a.static_shape if a.rank > 1 else (1, *a.static_shape)
@@ -42,13 +45,14 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    a, b = (widened(present(arrays, position), attrs) for position in (0, 1))
     with np.errstate(all="ignore"):
-        return (np.asarray(np.matmul(present(arrays, 0), present(arrays, 1))),)
+        return (rounded(np.asarray(np.matmul(a, b)), attrs),)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     a, b = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
-    rank = node.outputs[0].type.rank
+    rank, dtype = node.outputs[0].type.rank, node.outputs[0].type.dtype
     rows, columns = int(a.rank > 1), int(b.rank > 1)
     batch = rank - rows - columns
 
@@ -58,7 +62,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         def product(k: Expr) -> Scalar:
             left = _batch(a.shape[:-2], lead) if rows else ()
             right = _batch(b.shape[:-2], lead) if columns else ()
-            return a(*left, *m, k) * b(*right, k, *n)
+            return cast(a(*left, *m, k), dtype) * cast(b(*right, k, *n), dtype)
 
         return total({"k": a.shape[-1]}, product)
 
@@ -74,7 +78,9 @@ def _batch(shape: tuple[int, ...], lead: tuple[Expr, ...]) -> tuple[int | Expr, 
 
 def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = required(types, 0), required(types, 1)
-    dtype = first_dtype(types, attrs)
+    dtype = accumulator(first_dtype(types[:2], attrs), attrs)
+    if len(types) > 2 and types[2] is not None and types[2].dtype is not dtype:
+        raise Mismatch(f"the product is {dtype} and the addend {types[2].dtype}")
     if a.rank != 2 or b.rank != 2:
         raise Mismatch(f"factors {a.shape} and {b.shape} must be matrices")
     rows, inner = a.static_shape[:: -1 if attrs.get("transA", 0) else 1]
@@ -89,12 +95,13 @@ def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
 
 
 def _gemm_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    a, b, c = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    a, b = (widened(present(arrays, position), attrs) for position in (0, 1))
+    c = optional(arrays, 2)
     product = (a.T if attrs.get("transA", 0) else a) @ (b.T if attrs.get("transB", 0) else b)
     product = (product * attrs.get("alpha", 1.0)).astype(a.dtype, copy=False)
     if c is not None:
         product = product + (c * attrs.get("beta", 1.0)).astype(a.dtype, copy=False)
-    return (product,)
+    return (rounded(product, attrs),)
 
 
 def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -102,12 +109,13 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     c = builder.optional(node, inputs, 2)
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     trans_a, trans_b = node.attr("transA", 0), node.attr("transB", 0)
-    inner = a.shape[0 if trans_a else 1]
+    inner, dtype = a.shape[0 if trans_a else 1], node.outputs[0].type.dtype
 
     def body(m: Expr, n: Expr) -> Reduce:
         def product(k: Expr) -> Scalar:
             left = a(k, m) if trans_a else a(m, k)
-            return left * (b(n, k) if trans_b else b(k, n))
+            right = b(n, k) if trans_b else b(k, n)
+            return cast(left, dtype) * cast(right, dtype)
 
         return total({"k": inner}, product)
 

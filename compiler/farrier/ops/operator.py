@@ -11,9 +11,11 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,6 +70,8 @@ class Operator:
     `static` are the positions of operands whose value must be known when compiling: they are
     constants of the region that holds the node, never buffers.
     `explicit(types, attrs)` gives the attributes with every default written out.
+    A contraction's attribute `accumulator` names the dtype that its products are summed in, and
+    its result has, where that is not its operands'.
     """
 
     name: str
@@ -77,6 +81,24 @@ class Operator:
     compute: Compute | None
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
+
+
+def accumulator(operands: DType, attrs: Attrs) -> DType:
+    """The dtype of a contraction's sum."""
+    return DType(str(attrs.get("accumulator", operands.value)))
+
+
+def widened(array: Array, attrs: Attrs) -> Array:
+    """A contraction's operand as its reference takes it: where the sum is wider than the operands,
+    in float64, so that the sum is rounded once."""
+    return array.astype(np.float64) if "accumulator" in attrs else array
+
+
+def rounded(result: Array, attrs: Attrs) -> Array:
+    """A contraction's result in the dtype of its sum."""
+    if "accumulator" not in attrs:
+        return result
+    return result.astype(DType(str(attrs["accumulator"])).numpy)
 
 
 def required(types: Types, position: int) -> TensorType:

@@ -15,6 +15,7 @@ from farrier.ops.window import Window, window_of
 IsBlocked = Callable[[Value], bool]
 
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "WinogradConv"))
+FLOATS = frozenset((DType.F32, DType.BF16))
 # Windows that slide over each channel by itself, and other operators that keep channels apart.
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
 
@@ -34,12 +35,12 @@ class Form(enum.Enum):
 
 
 def is_image(value: Value) -> bool:
-    """Whether `value` is an f32 tensor [n, c, h, w] of more than one point.
+    """Whether `value` is an f32 or bf16 tensor [n, c, h, w] of more than one point.
 
     A single point lies the same way in blocks as without them.
     """
     type = value.type
-    return type.rank == 4 and type.dtype is DType.F32 and type.static_shape[2:] != (1, 1)
+    return type.rank == 4 and type.dtype in FLOATS and type.static_shape[2:] != (1, 1)
 
 
 def form_of(

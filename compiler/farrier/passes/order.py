@@ -14,6 +14,7 @@ from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_batch_norm import fold_batch_norm
 from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
+from farrier.passes.lower_precision import lower_precision
 from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
@@ -31,6 +32,7 @@ ORDER: tuple[str, ...] = (
     "fold-batch-norm",
     "recast-convolutions",
     "eliminate-dead-code",
+    "lower-precision",
     "choose-algorithms",
     "fold-constants",
     "assign-layouts",
@@ -54,6 +56,7 @@ PASSES: Mapping[str, Pass] = {
     "fold-batch-norm": _for_any_settings(fold_batch_norm),
     "fold-constants": _for_any_settings(fold_constants),
     "fuse": _for_any_settings(fuse),
+    "lower-precision": lower_precision,
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),
     "split-products": _for_any_settings(split_products),

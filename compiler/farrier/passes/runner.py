@@ -74,7 +74,7 @@ def run_passes(
             seconds = time.perf_counter() - start
             _check(after)
         except Exception as error:
-            raise _failure(name, graph, error) from error
+            raise _failure(name, graph, settings, error) from error
         run = PassRun(name, seconds, graph, after)
         _show(run)
         if listener is not None:
@@ -114,12 +114,13 @@ def _difference(run: PassRun) -> str:
     return "".join(difflib.unified_diff(before, after, "before", "after", n=1))
 
 
-def _failure(name: str, graph: Graph, error: Exception) -> CompilerError:
+def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> CompilerError:
     path = write_reproducer(name, graph)
     what = error.message if isinstance(error, CompilerError) else f"{type(error).__name__}: {error}"
     return CompilerError(
         f"the pass {name} failed on graph {graph.name}: {what}",
-        hint=f"farrier opt {path} -p {name} --constants {path.with_suffix('.npz')}",
+        hint=f"farrier opt {path} -p {name} --constants {path.with_suffix('.npz')} "
+        f"--precision {settings.precision}",
     )
 
 

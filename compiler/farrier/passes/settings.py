@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from farrier.options import MAX_LAYER_ERROR
 from farrier.passes.algorithm import Algorithm
+from farrier.precision import Precision
 from farrier.target import Target
 
 
@@ -14,11 +15,13 @@ from farrier.target import Target
 class Settings:
     """The machine and the number of threads that a graph is made for, and what its user allows.
 
-    `max_layer_error` is as in `CompileOptions`. `algorithms` are those of convolutions for which
-    the best is known from measuring, by the key of the layer (`choose_algorithms.Layer`).
+    `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` are those of
+    convolutions for which the best is known from measuring, by the key of the layer
+    (`choose_algorithms.Layer`).
     """
 
     target: Target
     threads: int
     max_layer_error: float = MAX_LAYER_ERROR
+    precision: Precision = Precision.F32
     algorithms: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)

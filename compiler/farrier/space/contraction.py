@@ -18,6 +18,7 @@ from farrier.ir.expr import (
     Axis,
     Binary,
     BinaryOp,
+    Cast,
     Const,
     Expr,
     Load,
@@ -116,12 +117,14 @@ def volume(stage: Stage, names: tuple[str, ...]) -> int:
 
 
 def _factors(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
-    """The two loads of a product; one may stand under a Select whose other branch is padding."""
+    """The two loads of a product, be they converted to the dtype of the sum; one may stand under a
+    Select whose other branch is padding."""
     if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:
         return None
     sides: list[Load] = []
     padded = False
     for side in (expr.left, expr.right):
+        side = side.operand if isinstance(side, Cast) else side
         if isinstance(side, Select) and _is_padding(side):
             side, padded = side.then, True
         if not isinstance(side, Load):

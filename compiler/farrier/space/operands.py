@@ -15,6 +15,7 @@ from farrier.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    Cast,
     Const,
     Expr,
     Load,
@@ -25,7 +26,6 @@ from farrier.ir.expr import (
 )
 from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Program, Stage
-from farrier.ir.types import DType
 from farrier.space.contraction import Contraction
 
 PADDED = "padded"
@@ -58,7 +58,7 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
         condition = checks[0]
         for check in checks[1:]:
             condition = e.both(condition, check)
-        value = Select(condition, value, Const(0.0, DType.F32))
+        value = Select(condition, value, Const(0.0, load.buffer.dtype))
     stage = _stage(PADDED, tuple(shape), value, [f"p{p}" for p in range(len(shape))])
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
@@ -90,7 +90,7 @@ def _reads(load: Load, axis: str) -> bool:
 
 
 def _stage(name: str, shape: tuple[int, ...], value: Expr, axes: list[str]) -> Stage:
-    buffer = Buffer(name, DType.F32, shape, None, Scope.WORKSPACE)
+    buffer = Buffer(name, e.dtype_of(value), shape, None, Scope.WORKSPACE)
     named = tuple(Axis(axis, extent) for axis, extent in zip(axes, shape, strict=True))
     return Stage(buffer, named, value)
 
@@ -109,6 +109,8 @@ def _with_operand(
     new = Load(stage.buffer, indices)
 
     def side(expr: Expr) -> Expr:
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, side(expr.operand))
         inner = expr.then if isinstance(expr, Select) else expr
         return new if inner == old else expr
 

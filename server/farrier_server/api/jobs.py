@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,6 +57,9 @@ class Options(BaseModel):
     )
     verify: bool = Field(
         default=True, strict=True, description="compare outputs with the reference's"
+    )
+    precision: Literal["f32", "bf16"] = Field(
+        default="f32", description="what contractions multiply in; their sums are f32"
     )
 
     def compile_options(self) -> CompileOptions:

@@ -12,7 +12,8 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
     double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
 
 At most 8,191 threads a pool. A parallel loop within a parallel loop runs inline, as the worker that
-met it. An f32 of `expected` whose bits are `PADDING_BITS` marks padding of a layout: not compared.
+met it. An f32 of `expected` whose bits are `PADDING_BITS`, or a bf16 whose bits are
+`PADDING_BITS_BF16`, marks padding of a layout: not compared.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from farrier.codegen.llvm import compile_text
 from farrier.errors import CompilerError
 from farrier.target import Target
 
-# A quiet NaN with a payload that no computation gives.
+# Quiet NaNs with payloads that no computation gives.
 PADDING_BITS = 0x7FC0DEAD
+PADDING_BITS_BF16 = 0x7FED
 
 # What the runtime and the device layer bind from a library, besides its entry points.
 SYMBOLS = (

@@ -1,9 +1,9 @@
 ; How far an output is from what is expected.
 
-; Element `at` of an array as a double, by dtype code: 0 f32, 1 f64, 2 i8, 3 i32, 4 i64, 5 u8.
+; Element `at` of an array as a double, by dtype code: 0 f32, 1 f64, 2 i8, 3 i32, 4 i64, 5 u8, 6 bf16.
 define internal double @element(ptr %array, i64 %at, i64 %dtype) nounwind {
 entry:
-  switch i64 %dtype, label %u8 [ i64 0, label %f32  i64 1, label %f64  i64 2, label %i8  i64 3, label %i32  i64 4, label %i64 ]
+  switch i64 %dtype, label %u8 [ i64 0, label %f32  i64 1, label %f64  i64 2, label %i8  i64 3, label %i32  i64 4, label %i64  i64 6, label %bf16 ]
 f32:
   %f32.at = getelementptr float, ptr %array, i64 %at
   %f32.value = load float, ptr %f32.at
@@ -33,18 +33,30 @@ u8:
   %u8.value = load i8, ptr %u8.at
   %u8.wide = uitofp i8 %u8.value to double
   ret double %u8.wide
+bf16:
+  %bf16.at = getelementptr i16, ptr %array, i64 %at
+  %bf16.value = load i16, ptr %bf16.at
+  %bf16.extended = zext i16 %bf16.value to i32
+  %bf16.bits = shl i32 %bf16.extended, 16
+  %bf16.single = bitcast i32 %bf16.bits to float
+  %bf16.wide = fpext float %bf16.single to double
+  ret double %bf16.wide
 }
 
-; Whether an f32 of `expected` marks an element of a layout's padding, which holds anything.
+; Whether a float of `expected` marks an element of a layout's padding, which holds anything.
 define internal i1 @is_padding(ptr %expected, i64 %at, i64 %dtype) nounwind {
 entry:
-  %float = icmp eq i64 %dtype, 0
-  br i1 %float, label %look, label %no
-look:
-  %bits.at = getelementptr i32, ptr %expected, i64 %at
-  %bits = load i32, ptr %bits.at
-  %marked = icmp eq i32 %bits, u0x7FC0DEAD
-  ret i1 %marked
+  switch i64 %dtype, label %no [ i64 0, label %f32  i64 6, label %bf16 ]
+f32:
+  %f32.at = getelementptr i32, ptr %expected, i64 %at
+  %f32.bits = load i32, ptr %f32.at
+  %f32.marked = icmp eq i32 %f32.bits, u0x7FC0DEAD
+  ret i1 %f32.marked
+bf16:
+  %bf16.at = getelementptr i16, ptr %expected, i64 %at
+  %bf16.bits = load i16, ptr %bf16.at
+  %bf16.marked = icmp eq i16 %bf16.bits, u0x7FED
+  ret i1 %bf16.marked
 no:
   ret i1 false
 }

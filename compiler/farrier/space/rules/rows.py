@@ -46,7 +46,8 @@ _OVERLAP = 4  # of which a core works on so many at a time
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of a program of f32 reductions with one output; None for any other."""
+    """The space of a program of f32 reductions with one output, which may be rounded to bf16; None
+    for any other."""
     made = without_halos(program)
     output = made.stages[-1] if made.stages else None
     if (
@@ -58,7 +59,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
         return None
     if not any(isinstance(stage.body, Reduce) for stage in made.stages):
         return None
-    if any(stage.buffer.dtype is not DType.F32 for stage in made.stages):
+    if any(stage.buffer.dtype not in (DType.F32, DType.BF16) for stage in made.stages):
         return None
     kernel = _Kernel(accumulate(made), Machine.of(target, threads))
     return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)

@@ -1,0 +1,173 @@
+"""Lets contractions multiply in bf16 and sum in f32."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, lookup
+from farrier.passes.layouts import halo_read
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
+from farrier.precision import Precision
+
+_CONTRACTIONS = frozenset(("Conv", "MatMul", "Gemm"))
+# What they compute is some of the elements of their first input (a Concat's of all), unchanged.
+_MOVERS = frozenset(
+    (
+        "Concat",
+        "Flatten",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    )
+)
+_FEWEST_LANES = 8  # results along the lanes that are worth a kernel of dot products
+_PAIR = 2  # products that one bf16 dot product adds up
+
+
+def lower_precision(graph: Graph, settings: Settings) -> Graph:
+    """Where the settings ask for bf16, gives convolutions and matrix products bf16 operands,
+    rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
+    elements read is stored as bf16; everything else is computed in f32 as before. Grouped
+    convolutions, odd sums, and inputs and outputs of the model stay f32.
+
+    before:
+        @graph
+        def g(x: f32[2, 4], v: f32[4, 8], w: f32[8, 8]):
+            a: f32[2, 8] = MatMul(x, v)
+            r: f32[2, 8] = Relu(a)
+            b: f32[2, 8] = MatMul(r, w)
+            y: f32[2, 8] = Add(b, r)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 4], v: f32[4, 8], w: f32[8, 8]):
+            x_bf16: bf16[2, 4] = Cast(x, to='bf16')
+            v_bf16: bf16[4, 8] = Cast(v, to='bf16')
+            a: f32[2, 8] = MatMul(x_bf16, v_bf16, accumulator='f32')
+            r: f32[2, 8] = Relu(a)
+            r_bf16: bf16[2, 8] = Cast(r, to='bf16')
+            w_bf16: bf16[8, 8] = Cast(w, to='bf16')
+            b: f32[2, 8] = MatMul(r_bf16, w_bf16, accumulator='f32')
+            r_f32: f32[2, 8] = Cast(r_bf16, to='f32')
+            y: f32[2, 8] = Add(b, r_f32)
+            return y
+    """
+    return graph if settings.precision is Precision.F32 else _Lowering(graph).run()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._rewriter = Rewriter(graph)
+        self._readers = graph.consumers()
+        self._returned = frozenset(value.name for value in graph.outputs)
+        self._constants = frozenset(constant.value.name for constant in graph.constants)
+        self._lowered = {id(node) for node in graph.nodes if self._is_lowered(node)}
+        self._narrow: set[str] = set()  # values that are stored as bf16
+        self._in_bf16: dict[str, Value] = {}
+
+    def run(self) -> Graph:
+        if not self._lowered:
+            return self._graph
+        for node in reversed(self._graph.nodes):
+            self._narrow |= {v.name for v in node.outputs if self._is_narrow(v)}
+        for node in self._graph.nodes:
+            self._rewrite(node)
+        return self._rewriter.finish()
+
+    # Deciding -------------------------------------------------------------------------------------
+
+    def _is_lowered(self, node: Node) -> bool:
+        """Whether a node is a contraction that dot products of bf16 compute."""
+        if node.op not in _CONTRACTIONS:
+            return False
+        x, w = node.inputs[:2]
+        if x is None or w is None or x.type.dtype is not DType.F32:
+            return False
+        if node.op == "Conv":
+            return self._is_lowered_convolution(node, x, w)
+        lanes = 1 if w.type.rank < 2 else node.outputs[0].type.static_shape[-1]
+        if x.type.rank < 2 or lanes < _FEWEST_LANES or node.attr("transA", 0):
+            return False
+        return x.type.static_shape[-1] % _PAIR == 0
+
+    def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
+        """Its padding must be zeros that lie in memory."""
+        if x.type.rank != 4 or node.attr("group", 1) != 1 or w.name not in self._constants:
+            return False
+        if w.type.static_shape[0] < _FEWEST_LANES or x.type.static_shape[1] % _PAIR:
+            return False
+        return not any(node.attr("pads", (0,))) or halo_read(node) > 0
+
+    def _is_narrow(self, value: Value) -> bool:
+        """Whether a value is stored as bf16: some reader wants it so, and none suffers."""
+        readers = self._readers.get(value.name, [])
+        if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
+            return False
+        wanted = [self._wants(reader, value) for reader in readers]
+        return any(wanted) and all(
+            wants or lookup(reader.op).kind is Kind.ELEMENTWISE
+            for reader, wants in zip(readers, wanted, strict=True)
+        )
+
+    def _wants(self, reader: Node, value: Value) -> bool:
+        """Whether a reader takes all it reads of a value as bf16."""
+        return all(
+            other != value or position in self._bf16_inputs(reader)
+            for position, other in enumerate(reader.inputs)
+        )
+
+    def _bf16_inputs(self, node: Node) -> range:
+        """The inputs that a node reads as bf16."""
+        if id(node) in self._lowered:
+            return range(2)
+        moves = node.op in _MOVERS and len(node.outputs) == 1
+        if not moves or node.outputs[0].name not in self._narrow:
+            return range(0)
+        return range(len(node.inputs) if node.op == "Concat" else 1)
+
+    # Rewriting ------------------------------------------------------------------------------------
+
+    def _rewrite(self, node: Node) -> None:
+        bf16 = self._bf16_inputs(node)
+        inputs = tuple(
+            None if value is None else self._bf16(value) if at in bf16 else self._f32(value)
+            for at, value in enumerate(node.inputs)
+        )
+        attrs, outputs = node.attrs, node.outputs
+        if id(node) in self._lowered:
+            attrs = attributes(**dict(attrs), accumulator=DType.F32.value)
+        elif bf16:
+            (y,) = outputs
+            self._in_bf16[y.name] = self._like(y, DType.BF16)
+            outputs = (self._in_bf16[y.name],)
+        self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attrs, outputs=outputs))
+
+    def _bf16(self, value: Value) -> Value:
+        """A value as bf16, converted once for all its readers."""
+        if value.name not in self._in_bf16:
+            self._in_bf16[value.name] = self._cast(value, DType.BF16)
+        return self._in_bf16[value.name]
+
+    def _f32(self, value: Value) -> Value:
+        """A value as it was; what is stored as bf16 is converted by each reader for itself."""
+        if value.name not in self._narrow:
+            return value
+        return self._cast(self._bf16(value), DType.F32, value.name)
+
+    def _cast(self, value: Value, dtype: DType, hint: str = "") -> Value:
+        made = self._like(value, dtype, hint)
+        self._rewriter.emit(Node("Cast", (value,), (made,), attributes(to=dtype.value)))
+        return made
+
+    def _like(self, value: Value, dtype: DType, hint: str = "") -> Value:
+        name = self._rewriter.fresh(f"{hint or value.name}_{dtype.value}")
+        return Value(name, TensorType(dtype, value.type.shape))

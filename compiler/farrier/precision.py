@@ -1,0 +1,43 @@
+"""The element type that contractions multiply in, and the errors that come with it."""
+
+from __future__ import annotations
+
+import enum
+
+from farrier.errors import UsageError
+from farrier.target import Target
+
+_FEATURE = "avx512_bf16"
+
+
+class Precision(enum.StrEnum):
+    """What a user may ask for. Sums, and all that is no contraction, are f32 in either."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error of a whole model that passes verification, as a share of an output's
+        range. A bf16 has 8 significant bits: each operand is off by up to 0.2%."""
+        return {Precision.F32: 1e-4, Precision.BF16: 5e-2}[self]
+
+
+def parse_precision(text: str) -> Precision:
+    """`"f32"` or `"bf16"`; raises UsageError for any other text."""
+    try:
+        return Precision(text)
+    except ValueError:
+        raise UsageError(
+            f"there is no precision {text!r}", hint="--precision f32 or --precision bf16"
+        ) from None
+
+
+def check_precision(precision: Precision, target: Target) -> None:
+    """Raises UsageError where the target has no instruction for a precision."""
+    if precision is Precision.BF16 and _FEATURE not in target.features:
+        raise UsageError(
+            f"precision bf16 takes the instructions {_FEATURE}, which the target {target.cpu} "
+            "does not have",
+            hint="--precision f32, or --target host on a machine that has them",
+        )
