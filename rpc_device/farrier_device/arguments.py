@@ -7,7 +7,7 @@ import mmap
 import os
 from collections.abc import Mapping
 
-from farrier_device.measurement import Argument, Candidate, Role
+from farrier_device.measurement import Argument, Candidate, Part, Role
 from farrier_device.memory import ALIGNMENT, Buffer, aligned_buffer, pointers
 from farrier_device.native import DTYPE_BYTES, Library, Pointers
 
@@ -50,6 +50,17 @@ class Arguments:
                 for position, argument in enumerate(candidate.args)
             ]
         )
+
+    def of_part(self, candidate: Candidate, part: Part) -> Pointers:
+        """The part's arguments, within those that `fill` made. Raises ArgumentError."""
+        addresses = []
+        for position, offset in part.args:
+            if not 0 <= position < len(candidate.args):
+                raise ArgumentError(f"{part.symbol} wants argument {position}, which is not there")
+            if not 0 <= offset <= candidate.args[position].nbytes:
+                raise ArgumentError(f"{part.symbol} wants byte {offset} of argument {position}")
+            addresses.append(self._buffers[position].address + offset)
+        return pointers(addresses)
 
     def cold_ranges(self, candidate: Candidate) -> list[tuple[int, int]]:
         """Address and bytes of each argument that is to be out of the caches."""

@@ -69,16 +69,28 @@ class Argument:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """An entry point that a candidate is made of. Each of its arguments lies in one of the
+    candidate's: its position there, and the offset in bytes."""
+
+    symbol: str
+    args: tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
     """One entry point to measure.
 
     `prepare`, where given, is called once with the same `args` before the first call and is not
-    timed: it packs weights into the layout that the schedule chose.
+    timed: it packs weights into the layout that the schedule chose. `parts`, where given, are what
+    the entry point does: in its place they run one after another, each timed by itself, so that the
+    kernels of a model are measured on the memory, and with the caches, that they have in it.
     """
 
     symbol: str
     args: tuple[Argument, ...]
     prepare: str | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,12 +133,15 @@ class MeasureRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """How one candidate did. `samples_ns` holds every timed call, in order, unless it failed."""
+    """How one candidate did. `samples_ns` holds every timed call, in order, unless it failed; of a
+    candidate in parts, `parts_ns` holds as many samples of each part, and `samples_ns` their sums.
+    """
 
     status: Status
     samples_ns: tuple[int, ...] = ()
     max_error: float | None = None  # relative to max |expected|, where something was compared
     message: str = ""
+    parts_ns: tuple[tuple[int, ...], ...] = ()
 
     @property
     def median_ns(self) -> float:
@@ -185,11 +200,19 @@ def result_from_json(text: str) -> MeasureResult:
 def candidate_result(raw: dict[str, Any]) -> CandidateResult:
     """A result from its decoded JSON object; raises ValueError or KeyError on any other."""
     samples = tuple(raw["samples_ns"])
-    if not all(isinstance(sample, int) for sample in samples):
+    parts = tuple(tuple(part) for part in raw["parts_ns"])
+    if not all(len(part) == len(samples) for part in parts):
+        raise ValueError("a part that was not timed as often as the whole")
+    if not all(isinstance(sample, int) for part in (samples, *parts) for sample in part):
         raise ValueError("a sample that is no number of nanoseconds")
-    return CandidateResult(Status(raw["status"]), samples, raw["max_error"], raw["message"])
+    status = Status(raw["status"])
+    return CandidateResult(status, samples, raw["max_error"], raw["message"], parts)
 
 
 def _candidate(raw: dict[str, Any]) -> Candidate:
     args = tuple(Argument(**{**a, "role": Role(a["role"])}) for a in raw["args"])
-    return Candidate(raw["symbol"], args, raw["prepare"])
+    parts = tuple(
+        Part(part["symbol"], tuple((int(at), int(offset)) for at, offset in part["args"]))
+        for part in raw["parts"]
+    )
+    return Candidate(raw["symbol"], args, raw["prepare"], parts)

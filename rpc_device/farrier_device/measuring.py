@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from farrier_device.arguments import ArgumentError, Arguments, Blob
 from farrier_device.measurement import Candidate, CandidateResult, Status, TimingPolicy
 from farrier_device.native import Entry, Library, NativeError, Pointers, Pool
+
+# What one timed call consists of: the entry point, or the parts that a candidate lists.
+Steps: TypeAlias = Sequence[tuple[Entry, Pointers]]
 
 # The part of `timeout_s` that calls are planned for, so that a slow candidate ends with few samples
 # and is not killed with none.
@@ -38,6 +42,10 @@ class Candidates:
             entry = self._library.entry(candidate.symbol)
             prepare = self._library.entry(candidate.prepare) if candidate.prepare else None
             args = arguments.fill(candidate, self._blobs)
+            parts = [
+                (self._library.entry(part.symbol), arguments.of_part(candidate, part))
+                for part in candidate.parts
+            ]
         except (NativeError, ArgumentError, MemoryError) as unfit:
             return CandidateResult(Status.REJECTED, message=str(unfit))
         started()
@@ -51,54 +59,65 @@ class Candidates:
         error = arguments.max_error(candidate, self._blobs, self._library)
         if (wrong := self._compared(error)) is not None:
             return wrong
-        return self._timed(candidate, arguments, (entry, args), begin, call_s)
+        return self._timed(candidate, arguments, parts or [(entry, args)], begin, call_s)
 
     def _timed(
         self,
         candidate: Candidate,
         arguments: Arguments,
-        bound: tuple[Entry, Pointers],
+        steps: Steps,
         begin: float,
         call_s: float,
     ) -> CandidateResult:
         flush = arguments.cold_ranges(candidate)
         try:
-            samples = self._sample(bound, flush, begin + _PLANNED * self._policy.timeout_s, call_s)
+            each = self._sample(steps, flush, begin + _PLANNED * self._policy.timeout_s, call_s)
         except NativeError as failure:
             return CandidateResult(Status.CRASHED, message=f"{candidate.symbol} {failure}")
         # Once more: a kernel that counts on its outputs being zero is right the first time only.
         error = arguments.max_error(candidate, self._blobs, self._library)
         wrong = self._compared(error, "right on the first call, but on a later one ")
-        return wrong or CandidateResult(Status.OK, tuple(samples), error)
+        samples = tuple(map(sum, zip(*each, strict=True)))
+        parts = tuple(map(tuple, each)) if candidate.parts else ()
+        return wrong or CandidateResult(Status.OK, samples, error, parts_ns=parts)
 
     def _sample(
-        self,
-        bound: tuple[Entry, Pointers],
-        flush: list[tuple[int, int]],
-        deadline: float,
-        call_s: float,
-    ) -> list[int]:
-        """Nanoseconds of each timed call, until the policy is content or the next call would pass
-        the deadline. `min_time_s` counts the flushes between the calls too."""
-        entry, args = bound
+        self, steps: Steps, flush: list[tuple[int, int]], deadline: float, call_s: float
+    ) -> list[list[int]]:
+        """Nanoseconds of each step of each timed call, until the policy is content or the next call
+        would pass the deadline. `min_time_s` counts the flushes between the calls too."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
-            self._library.time(entry, args, self._pool, warmup)
-        samples: list[int] = []
+            self._time(steps, warmup, ())
+        each: list[list[int]] = [[] for _ in steps]
         begin = time.monotonic()
         repeats = min(policy.min_repeats, policy.max_repeats, max(_affordable(deadline, call_s), 1))
         while repeats > 0:
-            samples += self._library.time(entry, args, self._pool, repeats, flush)
+            for samples, more in zip(each, self._time(steps, repeats, flush), strict=True):
+                samples += more
             elapsed = time.monotonic() - begin
-            call_s = elapsed / len(samples)
+            done = len(each[0])
+            call_s = elapsed / done
             wanted = max(
-                policy.min_repeats - len(samples),
-                math.ceil((policy.min_time_s - elapsed) / call_s),
+                policy.min_repeats - done, math.ceil((policy.min_time_s - elapsed) / call_s)
             )
-            left = policy.max_repeats - len(samples)
-            repeats = min(wanted, left, _affordable(deadline, call_s))
-        return samples
+            repeats = min(wanted, policy.max_repeats - done, _affordable(deadline, call_s))
+        return each
+
+    def _time(
+        self, steps: Steps, repeats: int, flush: Sequence[tuple[int, int]]
+    ) -> list[list[int]]:
+        """Nanoseconds of each step, `repeats` of them; the steps take turns."""
+        first, *others = steps
+        if not others:
+            return [self._library.time(*first, self._pool, repeats, flush)]
+        each: list[list[int]] = [[] for _ in steps]
+        for _ in range(repeats):
+            each[0] += self._library.time(*first, self._pool, 1, flush)
+            for samples, step in zip(each[1:], others, strict=True):
+                samples += self._library.time(*step, self._pool, 1)
+        return each
 
     def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:
         """The verdict on outputs that are off by `error`: None where they are right."""

@@ -16,9 +16,12 @@ from farrier_device.measurement import (
     Candidate,
     DeviceFault,
     MeasureRequest,
+    Part,
     Role,
     Status,
     TimingPolicy,
+    request_from_json,
+    to_json,
 )
 from farrier_device.runners.local import ChildRunner
 
@@ -136,6 +139,52 @@ class TestVerdicts:
         nothing = Candidate("code_three", (Argument(Role.INPUT, 0, blob=empty),))
         (only,) = runner.measure(request_of(folder, library, nothing), folder).results
         assert "returned 3" in only.message
+
+
+class TestParts:
+    """Candidates made of several entry points, each of which is timed."""
+
+    def parted(self, doubling, *parts):
+        return dataclasses.replace(doubling.candidate("right"), parts=parts)
+
+    def test_each_part_is_timed_in_its_place(self, runner, folder, library, doubling):
+        begin = Part("right", ((0, 0), (1, 0), (2, 0)))
+        again = Part("right_in_parallel", ((0, 0), (2, 0), (1, 0)))  # y and scratch change places
+        policy = dataclasses.replace(QUICK, min_repeats=7, max_repeats=7, threads=2)
+        candidate = self.parted(doubling, begin, again)
+        request = request_of(folder, library, candidate, policy=policy)
+        assert request_from_json(to_json(request)) == request
+        (only,) = runner.measure(request, folder).results
+        assert only.status is Status.OK, only.message
+        assert [len(part) for part in only.parts_ns] == [7, 7]
+        assert only.samples_ns == tuple(a + b for a, b in zip(*only.parts_ns, strict=True))
+
+    def test_a_part_writes_where_it_is_told(self, runner, folder, library, doubling):
+        """One that reads its own output spoils what `right` had left there, and is found out."""
+        spoils = Part("right", ((1, 0), (1, 0), (2, 0)))
+        (only,) = runner.measure(
+            request_of(folder, library, self.parted(doubling, spoils)), folder
+        ).results
+        assert only.status is Status.WRONG
+        assert "later" in only.message
+
+    @pytest.mark.parametrize(
+        ("part", "status", "words"),
+        [
+            (Part("code_three", ((0, 0),)), Status.CRASHED, "returned code 3"),
+            (Part("no_such", ()), Status.REJECTED, "no_such"),
+            (Part("right", ((0, 0), (3, 0))), Status.REJECTED, "argument 3"),
+            (Part("right", ((0, 0), (-1, 0))), Status.REJECTED, "argument -1"),
+            (Part("right", ((0, 4 * 1009 + 1), (1, 0))), Status.REJECTED, "byte 4037"),
+        ],
+    )
+    def test_a_part_that_cannot_run(self, runner, folder, library, doubling, part, status, words):
+        request = request_of(
+            folder, library, self.parted(doubling, part), doubling.candidate("right")
+        )
+        only, after = runner.measure(request, folder).results
+        assert (only.status, after.status) == (status, Status.OK)
+        assert words in only.message
 
 
 class TestArguments:
