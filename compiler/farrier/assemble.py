@@ -31,7 +31,7 @@ from farrier.passes.plan_memory import Place
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
-__all__ = ["ENTRY", "LinkedModel", "assemble"]
+__all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,15 +48,37 @@ class LinkedModel:
     calls: tuple[CallRecord, ...]  # in the order of execution
 
 
-def assemble(
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where everything of a model lies, before its code is linked."""
+
+    inputs: tuple[int, ...]  # bytes of each
+    outputs: tuple[int, ...]
+    arena: ParamArena
+    memory: MemoryPlan
+    max_threads: int
+    kernels: tuple[KernelCall, ...]
+    calls: tuple[CallRecord, ...]  # the same, for the profiler
+
+    def entry(self, target: Target, name: str = ENTRY) -> bytes:
+        """The object of the entry point, under that name."""
+        text = emit_entry(self.kernels, len(self.inputs), len(self.outputs), name)
+        return compile_text(text, target)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The kernels that it calls."""
+        return {kernel.function for kernel in self.kernels}
+
+
+def plan(
     graph: Graph,
     calls: Sequence[Call],
     functions: Mapping[str, Function],
-    objects: Sequence[bytes],
     target: Target,
     threads: int,
-) -> LinkedModel:
-    """Links the kernels of `graph`, with room for `threads` threads and for every core of the
+) -> Plan:
+    """Places the memory of `graph`, with room for `threads` threads and for every core of the
     target. `functions` are by task key."""
     most = max(threads, target.cores)
     scratch = {}
@@ -64,20 +86,38 @@ def assemble(
         needed = workspace_bytes(functions[call.task], most)
         if needed:
             scratch[call.outputs[0].name] = needed
-    plan = plan_memory(graph, scratch)
+    memory = plan_memory(graph, scratch)
     arena = ParamArena()
     constants = {constant.value.name: constant for constant in graph.constants}
-    made = [_kernel_call(c, functions[c.task], plan, arena, constants) for c in calls]
-    entry = compile_text(emit_entry(made, len(graph.inputs), len(graph.outputs)), target)
-    # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = (ENTRY, *SYMBOLS, *sorted({call.function for call in made}))
-    library = link([entry, *objects, support_object(target)], exports)
+    made = [_kernel_call(c, functions[c.task], memory, arena, constants) for c in calls]
     table = tuple(
         _record(call, kernel, functions[call.task], len(graph.inputs), len(graph.outputs))
         for call, kernel in zip(calls, made, strict=True)
     )
+    return Plan(
+        inputs=tuple(value.type.nbytes for value in graph.inputs),
+        outputs=tuple(value.type.nbytes for value in graph.outputs),
+        arena=arena,
+        memory=memory,
+        max_threads=most,
+        kernels=tuple(made),
+        calls=table,
+    )
+
+
+def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedModel:
+    """Links a model's kernels, and packs its parameters."""
+    # The kernels are seen from outside too, so that a profiler can call them one by one.
+    exports = (ENTRY, *SYMBOLS, *sorted(planned.symbols))
+    library = link([planned.entry(target), *objects, support_object(target)], exports)
     return LinkedModel(
-        library, arena.pack(), arena.bytes_of, plan.workspace_bytes, most, plan, table
+        library=library,
+        params=planned.arena.pack(),
+        bytes_of=planned.arena.bytes_of,
+        workspace_bytes=planned.memory.workspace_bytes,
+        max_threads=planned.max_threads,
+        memory=planned.memory,
+        calls=planned.calls,
     )
 
 

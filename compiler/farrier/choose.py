@@ -1,4 +1,5 @@
-"""Which schedule each kernel gets: tuned now, known from records, or ranked first by the model."""
+"""Which schedule each kernel gets with no measurement: known from records, or ranked first by the
+analytic model."""
 
 from __future__ import annotations
 
@@ -10,11 +11,9 @@ from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
 from farrier.ir.work import arithmetic
 from farrier.lower.program import to_program
-from farrier.options import CompileOptions
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
-from farrier.records import RecordStore, best, usable
-from farrier.search import Measurer, TuningTask, tune
+from farrier.records import RecordStore, best
 from farrier.space import Space
 from farrier.space.rules import for_program
 from farrier.target import Target
@@ -86,46 +85,4 @@ def choose_known(
             chosen[key] = dataclasses.replace(
                 default, decisions=known.knobs, source="transferred", measured_s=known.seconds
             )
-    return chosen
-
-
-def choose_tuned(
-    defaults: Mapping[str, Choice],
-    measurer: Measurer,
-    records: RecordStore,
-    target: Target,
-    threads: int,
-    options: CompileOptions,
-    listener: Listener,
-) -> dict[str, Choice]:
-    """The fastest schedule found within the options' trials or budget; the default where nothing
-    measured beats it."""
-    tasks = [
-        TuningTask(key, choice.task.name, choice.space, choice.calls)
-        for key, choice in defaults.items()
-    ]
-    found = tune(
-        tasks,
-        target.fingerprint,
-        measurer,
-        records,
-        trials=options.trials,
-        budget_s=options.budget_s,
-        seed=options.seed,
-        threads=threads,
-        listener=listener,
-    )
-    chosen = {}
-    for key, default in defaults.items():
-        seconds = [
-            record.seconds
-            for record in usable(records, key, target.fingerprint, threads, default.space.rule_name)
-            if record.knobs == found[key] and record.samples_ns
-        ]
-        chosen[key] = dataclasses.replace(
-            default,
-            decisions=found[key],
-            source="tuned" if seconds else "default",
-            measured_s=min(seconds, default=None),
-        )
     return chosen

@@ -9,22 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from farrier.artifact import artifact as members
 from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
-from farrier.choose import Choice
+from farrier.compare import Race
 from farrier.importer import ImportedModel
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ops import winograd
-from farrier.passes import Settings
-from farrier.passes.choose_algorithms import chosen, layers
 from farrier.precision import Precision
 from farrier.records import RecordStore, usable
-from farrier.target import Target
+from farrier.variant import Variant
 from farrier.verify import Verification
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
@@ -42,21 +41,19 @@ def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[Tensor
 def package(
     name: str,
     imported: ImportedModel,
-    graph: Graph,
-    choices: Mapping[str, Choice],
+    variant: Variant,
     linked: LinkedModel,
     *,
     verified: Verification | None,
-    untuned: Verification | None,
+    race: Race | None,
     algorithms: Mapping[str, Any],
     seconds: Mapping[str, float],
     records: RecordStore,
-    target: Target,
-    threads: int,
-    precision: Precision,
 ) -> Artifact:
-    """The artifact in memory. `seconds` are of the pipeline's steps; `untuned` is the same model
-    with every kernel's default schedule, where it was verified too."""
+    """The artifact in memory. `seconds` are of the pipeline's steps; `race` is between the model
+    with defaults only and a tuned one, where there is one."""
+    settings = variant.settings
+    target, threads, precision = settings.target, settings.threads, settings.precision
     inputs, outputs = specs(imported)
     params = linked.params.data
     manifest = Manifest(
@@ -77,12 +74,13 @@ def package(
             members.PARAMS: container.digest(params),
         },
         tools=_tools(),
-        kernels=tuple(choice.report() for choice in choices.values()),
+        kernels=tuple(choice.report() for choice in variant.choices.values()),
     )
     report = {
         "precision": precision.value,
         "verification": _figures(verified, precision),
-        "untuned": _figures(untuned, precision),
+        "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
+        "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
         "memory": {
@@ -92,33 +90,20 @@ def package(
         },
         "size": {
             "weights_bytes": sum(c.data.nbytes for c in imported.graph.constants),
-            "winograd_bytes": _winograd_bytes(graph, linked.bytes_of),
+            "winograd_bytes": _winograd_bytes(variant.graph, linked.bytes_of),
             "params_bytes": params.nbytes,
             "library_bytes": len(linked.library),
         },
     }
-    used = _records_used(choices, records, target, threads)
+    used = _records_used(variant, records)
     contents = {
         members.LIBRARY: linked.library,
-        members.GRAPH: print_ir(graph).encode(),
+        members.GRAPH: print_ir(variant.graph).encode(),
         members.RECORDS: used.encode(),
         members.CALLS: calls.to_json(linked.calls).encode(),
         members.REPORT: json.dumps(report, indent=1).encode(),
     }
     return Artifact(manifest, contents, params)
-
-
-def algorithms_report(prepared: Graph, settings: Settings) -> dict[str, Any]:
-    """The error that a layer's algorithm may have, and how each convolution with a choice is
-    computed. `error` is what a layer stays below, as max |error| over max |result|."""
-    return {
-        "max_layer_error": settings.max_layer_error,
-        "layers": [
-            {"nodes": layer.origin, "algorithm": way.value, "error": way.error}
-            for layer in layers(prepared, settings)
-            for way in (chosen(layer, settings),)
-        ],
-    }
 
 
 def _winograd_bytes(graph: Graph, bytes_of: Mapping[str, int]) -> int:
@@ -154,25 +139,27 @@ def _tools() -> dict[str, str]:
 def _figures(verified: Verification | None, precision: Precision) -> dict[str, Any] | None:
     if verified is None:
         return None
-    samples = np.array(verified.samples_ms)
-    low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
     return {
         "max_error": verified.max_error,  # as a share of the output's range
         "tolerance": precision.tolerance,
         "reference": verified.reference,
         "device": verified.device,
         "sandbox": verified.sandbox,
-        "latency_ms": {"median": median, "p10": low, "p90": high, "runs": len(samples)},
+        "latency_ms": _latency(np.array(verified.samples_ms)),
     }
 
 
-def _records_used(
-    choices: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
-) -> str:
+def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:
+    low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
+    return {"median": median, "p10": low, "p90": high, "runs": len(samples)}
+
+
+def _records_used(variant: Variant, records: RecordStore) -> str:
     """The records of the schedules that were chosen, as JSON lines."""
+    fingerprint, threads = variant.settings.target.fingerprint, variant.settings.threads
     lines = []
-    for key, choice in choices.items():
-        for record in usable(records, key, target.fingerprint, threads, choice.space.rule_name):
+    for key, choice in variant.choices.items():
+        for record in usable(records, key, fingerprint, threads, choice.space.rule_name):
             if record.knobs == choice.decisions:
                 lines.append(record.to_line())
     return "".join(f"{line}\n" for line in lines)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
+from farrier.algorithms import algorithms_report
 from farrier.artifact.artifact import Artifact
-from farrier.assemble import assemble
-from farrier.choose import Choice, choose_defaults, choose_known, choose_tuned
+from farrier.assemble import assemble, plan
+from farrier.choose import Choice, choose_defaults
 from farrier.codegen import compile_functions
+from farrier.compare import Comparison, Race, compared
 from farrier.importer import import_model
 from farrier.ir.loop import Function
 from farrier.measure import LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
-from farrier.package import algorithms_report, package, specs
+from farrier.package import package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
@@ -20,6 +23,8 @@ from farrier.progress import Listener, TasksFound, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import parse_target
+from farrier.tune_model import known_variant, tune_model
+from farrier.variant import Variant
 from farrier.verify import Verification, Verifier
 from farrier_device.measurement import TimingPolicy
 
@@ -57,51 +62,52 @@ def compile_model(
     graph = steps("optimize", finish, prepared, settings)
     tasks, calls = steps("partition", extract_tasks, graph)
     listener(TasksFound(len(tasks), len(calls)))
-    choices = defaults = steps("space", choose_defaults, tasks, calls, target, threads, listener)
+    choices = steps("space", choose_defaults, tasks, calls, target, threads, listener)
+    variant = default = Variant(settings, graph, calls, choices)
     with LocalDevice() as local:
         device = local.runner if runner is None else runner
+        comparison = Comparison(target, threads, device, local.blobs)
         if options.tunes:
-            policy = TimingPolicy(threads=threads)
-            measurer = TaskMeasurer(tasks, target, device, local.blobs, policy)
-            choices = steps(
+            measurer = functools.partial(
+                TaskMeasurer,
+                target=target,
+                runner=device,
+                blobs=local.blobs,
+                policy=TimingPolicy(threads=threads),
+            )
+            variant = steps(
                 "schedule",
-                choose_tuned,
-                *(defaults, measurer, records, target, threads, options, listener),
+                tune_model,
+                *(prepared, default, comparison, measurer, records, options, listener),
             )
         else:
-            choices = steps("schedule", choose_known, defaults, records, target, threads)
-        functions = steps("lower", _functions, choices)
+            variant = steps("schedule", known_variant, prepared, default, records)
+        race = None
+        if (options.tunes or options.verify) and not variant.is_same_code(default):
+            # What wins part by part may lose as a whole; the model decides.
+            race = steps("compare", compared, comparison, default, variant, listener)
+            variant = variant if race is not None and race.is_won else default
+        functions = steps("lower", _functions, variant.choices)
         objects = steps("codegen", compile_functions, list(functions.values()), target)
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        linked = steps("link", assemble, graph, calls, functions, objects, target, threads)
-        verified = untuned = None
+        planned = plan(variant.graph, variant.calls, functions, target, threads)
+        linked = steps("link", assemble, planned, objects, target)
+        verified = None
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)
-            if choices != defaults:
-                functions = _functions(defaults)
-                objects = compile_functions(list(functions.values()), target)
-                plain = assemble(graph, calls, functions, objects, target, threads)
-                untuned = verifier.verify(plain, device, threads)
-                if untuned.median_ms < verified.median_ms:
-                    # Schedules that win one by one may lose together; the model decides.
-                    choices, linked, verified = defaults, plain, untuned
-            listener(_said(verified, untuned))
+            listener(_said(verified, race))
     return package(
         name,
         imported,
-        graph,
-        choices,
+        variant,
         linked,
         verified=verified,
-        untuned=untuned,
-        algorithms=algorithms_report(prepared, settings),
+        race=race,
+        algorithms=algorithms_report(prepared, variant.settings, records),
         seconds=steps.seconds,
         records=records,
-        target=target,
-        threads=threads,
-        precision=precision,
     )
 
 
@@ -110,10 +116,10 @@ def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:
     return {key: choice.function() for key, choice in choices.items()}
 
 
-def _said(verified: Verification, untuned: Verification | None) -> Verified:
+def _said(verified: Verification, race: Race | None) -> Verified:
     return Verified(
         verified.max_error,
         verified.median_ms,
-        None if untuned is None else untuned.median_ms,
+        None if race is None else race.default_ms,
         verified.device,
     )

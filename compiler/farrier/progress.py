@@ -47,8 +47,19 @@ class TrialsMeasured:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class VariantsCompared:
+    """Variants of the whole model ran in turns. `changed` kernels (or, where `what` is algorithms,
+    shapes of layers) are no longer what they were without measuring."""
+
+    what: str  # algorithms or schedules
+    variants: int
+    changed: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Verified:
-    """The whole model ran on the device: outputs compared with the reference, then timed."""
+    """The whole model ran on the device: outputs compared with the reference, then timed.
+    `untuned_ms` is what the defaults took, where the model was compared with them."""
 
     max_error: float
     latency_ms: float
@@ -63,7 +74,15 @@ class Warned:
     message: str
 
 
-Event: TypeAlias = StageStarted | StageFinished | TasksFound | TrialsMeasured | Verified | Warned
+Event: TypeAlias = (
+    StageStarted
+    | StageFinished
+    | TasksFound
+    | TrialsMeasured
+    | VariantsCompared
+    | Verified
+    | Warned
+)
 Listener: TypeAlias = Callable[[Event], None]
 
 _KINDS: dict[str, type[Any]] = {
@@ -71,6 +90,7 @@ _KINDS: dict[str, type[Any]] = {
     "stage-finished": StageFinished,
     "tasks-found": TasksFound,
     "trials-measured": TrialsMeasured,
+    "variants-compared": VariantsCompared,
     "verified": Verified,
     "warned": Warned,
 }

@@ -26,6 +26,7 @@ STAGES = (
     "partition",
     "space",
     "schedule",
+    "compare",
     "lower",
     "codegen",
     "reference",

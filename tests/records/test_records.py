@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from farrier.errors import StorageError
 from farrier.records import (
     SCHEDULE_VERSION,
+    Context,
     FileRecords,
     MemoryRecords,
     TuningRecord,
@@ -53,6 +54,7 @@ records = st.builds(
     samples_ns=st.lists(st.integers(0, 2**60)).map(tuple),
     seed=st.integers(0, 2**31),
     created=st.floats(0, 1e10),
+    context=st.sampled_from(Context),
     version=st.integers(0, 9),
 )
 
@@ -76,6 +78,7 @@ def test_a_line_reads_back_and_is_one_line(record):
         ("decisions", [["nb", 2.5]]),
         ("trace", None),
         ("created", "now"),
+        ("context", "nowhere"),
     ],
 )
 def test_a_wrong_field_is_an_error(field, value):
@@ -232,6 +235,22 @@ def test_best_is_the_fastest_that_ran():
     assert best(store, "a1", "host", 2) == fast
     assert best(store, "a1", "host", 1) is None
     assert best(store, "a1", "host", 2, rule="rows") is None
+
+
+def test_best_is_of_those_measured_in_a_model_where_there_are_any():
+    alone = a_record(samples_ns=(100,))
+    store = MemoryRecords([alone])
+    assert best(store, "a1", "host", 2) == alone
+    fast, slow = (a_record(samples_ns=(ns,), seed=ns, context=Context.MODEL) for ns in (800, 900))
+    for record in (slow, fast):
+        store.add(record)
+    assert best(store, "a1", "host", 2) == fast
+
+
+def test_a_line_that_does_not_say_where_was_measured_alone():
+    raw = json.loads(a_record(context=Context.MODEL).to_line())
+    del raw["context"]
+    assert TuningRecord.from_line(json.dumps(raw)) == a_record()
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ class ProgressView:
                 self._print(f"{kernels} kernels, {tasks} of them distinct")
             case progress.TrialsMeasured():
                 self._trials(event)
+            case progress.VariantsCompared(what, variants, changed):
+                self._print(f"{what}: {variants} variants of the model compared, {changed} changed")
             case progress.Verified(max_error, latency_ms, untuned_ms, device):
                 untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"
                 self._print(

@@ -1,11 +1,12 @@
 """What was measured, kept for good: tuning records and the stores that hold them."""
 
 from farrier.records.file_store import Damage, FileRecords
-from farrier.records.record import SCHEDULE_VERSION, TuningRecord
+from farrier.records.record import SCHEDULE_VERSION, Context, TuningRecord
 from farrier.records.store import MemoryRecords, RecordStore, best, usable
 
 __all__ = [
     "SCHEDULE_VERSION",
+    "Context",
     "Damage",
     "FileRecords",
     "MemoryRecords",

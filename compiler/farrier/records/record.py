@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,13 @@ from farrier_device.measurement import CandidateResult, Status
 SCHEDULE_VERSION = 2
 
 
+class Context(enum.StrEnum):
+    """Where a candidate was measured."""
+
+    ALONE = "alone"  # by itself, its weights cold
+    MODEL = "model"  # as a kernel of a whole model, one of all calls
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningRecord:
     """How one schedule of one task did.
@@ -21,7 +29,7 @@ class TuningRecord:
     `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
     `decisions` are the knob values from which the space rule `rule` builds the schedule; `trace` is
     the schedule as text, empty where the rule failed to make one. `samples_ns` holds every timed
-    call; it is empty unless `status` is OK.
+    call; it is empty unless `status` is OK. Times of different contexts do not compare.
     """
 
     task: str
@@ -34,6 +42,7 @@ class TuningRecord:
     samples_ns: tuple[int, ...] = ()
     seed: int = 0  # of the search that proposed it
     created: float = 0.0  # seconds since 1970, UTC
+    context: Context = Context.ALONE
     version: int = SCHEDULE_VERSION
 
     @property
@@ -59,6 +68,7 @@ class TuningRecord:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(raw, dict):
             raise ValueError(f"a record is a JSON object, this is a {type(raw).__name__}")
+        raw.setdefault("context", Context.ALONE.value)  # records did not always say
         fields = {f.name: f for f in dataclasses.fields(cls)}
         if unknown := sorted(set(raw) - set(fields)):
             raise ValueError(f"unknown field {unknown[0]!r}")
@@ -88,6 +98,10 @@ def _status(name: str, raw: Mapping[str, Any]) -> Status:
     return Status(raw[name])
 
 
+def _context(name: str, raw: Mapping[str, Any]) -> Any:
+    return Context(raw[name])
+
+
 def _integers(name: str, raw: Mapping[str, Any]) -> tuple[int, ...]:
     values = raw[name]
     if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
@@ -111,6 +125,7 @@ _READERS = {
     "int": _scalar(int),
     "float": _scalar(float),
     "Status": _status,
+    "Context": _context,
     "tuple[int, ...]": _integers,
     "tuple[tuple[str, int], ...]": _decisions,
 }

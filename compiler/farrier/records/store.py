@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from farrier.records.record import SCHEDULE_VERSION, TuningRecord
+from farrier.records.record import SCHEDULE_VERSION, Context, TuningRecord
 
 
 class RecordStore(Protocol):
@@ -74,6 +74,8 @@ def usable(
 def best(
     store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
 ) -> TuningRecord | None:
-    """The fastest usable record that ran and was right; the latest among equals."""
+    """The fastest usable record that ran and was right, of those measured in a model if there are
+    any; the latest among equals."""
     ran = [r for r in usable(store, task, fingerprint, threads, rule) if r.samples_ns]
-    return min(ran, key=lambda r: (r.seconds, -r.created), default=None)
+    in_model = [r for r in ran if r.context is Context.MODEL]
+    return min(in_model or ran, key=lambda r: (r.seconds, -r.created), default=None)

@@ -1,4 +1,4 @@
-"""Tunes a model's tasks: batches by expected gain, results into records, winners re-measured."""
+"""Tunes a model's tasks: batches by expected gain, results into records, the best of each found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
-from farrier.records import RecordStore, TuningRecord, usable
+from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.search.evolution import EvolutionarySearch
 from farrier.search.scheduler import TaskScheduler
@@ -20,10 +20,8 @@ from farrier_device.measurement import CandidateResult
 BATCH = 16
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
 FAULTS = 3  # attempts at a batch that the device could not measure
-FINALISTS = 3  # measured again beside the default before anything is claimed
-FINAL_ROUNDS = 3
-MARGIN = 0.01  # what a candidate must win over the default by
-FINAL_SHARE = 0.1  # of a time budget, kept for the finals
+FINALISTS = 3  # of each task
+NEAR = 0.05  # slower than the default by this may still win in a model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,19 +46,20 @@ def tune(
     seed: int = 0,
     threads: int = 1,
     listener: Listener = ignore,
-) -> dict[str, dict[str, int]]:
-    """The best decisions found for every task, by task key.
+) -> dict[str, list[dict[str, int]]]:
+    """The best decisions of every task, by task key: the default of the analytic model, then those
+    that were measured to be faster or nearly as fast, the fastest first.
 
     Stops after `trials` measured candidates (those of earlier runs in `records` included), after
-    `budget_s` seconds, or when no batch is worth its time. The default of the analytic model stays
-    wherever nothing beats it in a final, interleaved measurement. Raises whatever `records` raises.
+    `budget_s` seconds, or when no batch is worth its time. Kernels were measured alone, and once:
+    before anything is claimed they are to be measured in their model. Raises whatever `records`
+    raises.
     """
     run = _Run(tasks, fingerprint, measurer, records, seed, threads, listener)
-    deadline = None if budget_s is None else time.monotonic() + budget_s * (1 - FINAL_SHARE)
+    deadline = None if budget_s is None else time.monotonic() + budget_s
     run.resume()
     run.search(trials, deadline)
-    last = None if deadline is None or budget_s is None else deadline + budget_s * FINAL_SHARE
-    return run.finals(last)
+    return run.finalists()
 
 
 class _Run:
@@ -99,7 +98,11 @@ class _Run:
             known = usable(
                 self._records, task.key, self._fingerprint, self._threads, task.space.rule_name
             )
-            search.update(Trial(r.knobs, CandidateResult(r.status, r.samples_ns)) for r in known)
+            search.update(
+                Trial(r.knobs, CandidateResult(r.status, r.samples_ns))
+                for r in known
+                if r.context is Context.ALONE
+            )
             for end in range(BATCH, len(search.trials) + BATCH, BATCH):
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
         self._model.fit()
@@ -131,28 +134,20 @@ class _Run:
             self._model.fit()
             self._report(index, found, done + len(found), trials, deadline)
 
-    def finals(self, deadline: float | None) -> dict[str, dict[str, int]]:
-        """Measures each task's fastest and its default side by side; what wins there, wins."""
-        return {task.key: self._final(i, deadline) for i, task in enumerate(self._tasks)}
+    def finalists(self) -> dict[str, list[dict[str, int]]]:
+        """Each task's default and its fastest others."""
+        return {task.key: self._finalists(i) for i, task in enumerate(self._tasks)}
 
-    def _final(self, index: int, deadline: float | None) -> dict[str, int]:
-        """The winner of one task."""
+    def _finalists(self, index: int) -> list[dict[str, int]]:
         default = self._defaults[index]
         trials = sorted(self._searches[index].trials, key=lambda t: t.seconds)
         bar = next((t.seconds for t in trials if t.decisions == default), float("inf"))
-        rivals = [t.decisions for t in trials if t.seconds < bar * (1 - MARGIN)][:FINALISTS]
-        if not rivals:
-            return default
-        if deadline is not None and time.monotonic() >= deadline:
-            return rivals[0]
-        contestants = [default, *rivals]
-        results = self._measure(index, contestants * FINAL_ROUNDS)
-        if results is None:
-            return rivals[0]
-        count = len(contestants)
-        times = [_joined(results[place::count]) for place in range(count)]
-        place = min(range(count), key=times.__getitem__)
-        return contestants[place] if times[place] < times[0] * (1 - MARGIN) else default
+        near = [t for t in trials if t.seconds < bar * (1 + NEAR)]
+        rivals: list[dict[str, int]] = []
+        for trial in near:  # several runs may have measured the same
+            if trial.decisions not in (default, *rivals):
+                rivals.append(trial.decisions)
+        return [default, *rivals[:FINALISTS]]
 
     def _measure(self, index: int, batch: Sequence[Decisions]) -> list[CandidateResult] | None:
         """Results of a batch, or None where the device failed `FAULTS` times in a row."""
@@ -206,11 +201,3 @@ class _Run:
 
 def _best_seconds(search: EvolutionarySearch) -> float:
     return float("inf") if search.best is None else search.best.seconds
-
-
-def _joined(results: Sequence[CandidateResult]) -> float:
-    """Median nanoseconds over all rounds of one contestant; infinite where one round failed."""
-    if any(not result.samples_ns for result in results):
-        return float("inf")
-    samples = tuple(sample for result in results for sample in result.samples_ns)
-    return CandidateResult(results[0].status, samples).median_ns

@@ -1,0 +1,159 @@
+"""Which algorithm computes each layer, by measuring: in the whole model, within the error allowed.
+
+A Winograd convolution trades arithmetic for weights, so how it does depends on what else the model
+streams through the caches: alone, F(4,3) at 14x14 beats F(2,3); in ResNet it may lose. So a variant
+of the model is made for each algorithm, all are measured in turns, and layers of one shape take
+what was fastest for them. What was found is a record: `task` is the layer's key, `rule` is
+"algorithm", and the one decision is the tile (0: the direct sum).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from farrier.compare import CallTimes, Comparison
+from farrier.ir.graph import Graph
+from farrier.passes import Settings
+from farrier.passes.algorithm import Algorithm
+from farrier.passes.choose_algorithms import Layer, chosen, layers
+from farrier.records import Context, RecordStore, TuningRecord, usable
+from farrier.variant import Variant, make_variant
+from farrier_device.measurement import CandidateResult, Status
+
+RULE = "algorithm"
+_MARGIN = 0.02  # what an algorithm must win over the one that arithmetic says by
+_PLAUSIBLE = 1.6  # times the seconds of the best by arithmetic: what is slower is not measured
+
+
+def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dict[Algorithm, float]:
+    """What the records say of a layer's algorithms, those that are not allowed included."""
+    fingerprint = settings.target.fingerprint
+    known = usable(records, layer.key, fingerprint, settings.threads, RULE)
+    by_tile: dict[int, tuple[int, ...]] = {}
+    for record in known:
+        tile = record.knobs["tile"]
+        by_tile[tile] = by_tile.get(tile, ()) + record.samples_ns
+    return {
+        way: CandidateResult(Status.OK, by_tile[way.tile]).median_ns / 1e9
+        for way in Algorithm
+        if way.tile in by_tile
+    }
+
+
+def known_algorithms(
+    prepared: Graph, settings: Settings, records: RecordStore
+) -> dict[str, Algorithm]:
+    """The best allowed algorithm of each layer that was measured, by the layer's key; the one that
+    arithmetic says where no other beats it clearly."""
+    found = {}
+    for layer in layers(prepared, settings):
+        seconds = known_seconds(layer, settings, records)
+        ran = {way: s for way, s in seconds.items() if way in layer.allowed}
+        if layer.fastest in ran:
+            best = min(ran, key=ran.__getitem__)
+            is_clear = ran[best] < (1 - _MARGIN) * ran[layer.fastest]
+            found[layer.key] = best if is_clear else layer.fastest
+    return found
+
+
+def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore) -> dict[str, Any]:
+    """The error that a layer's algorithm may have, and how each convolution with a choice is
+    computed. `error` is what a layer stays below, as max |error| over max |result|; `measured_us`
+    are means over layers of one shape, in a model."""
+    rows = []
+    for layer in layers(prepared, settings):
+        way = chosen(layer, settings)
+        seconds = known_seconds(layer, settings, records)
+        rows.append(
+            {
+                "nodes": layer.origin,
+                "algorithm": way.value,
+                "error": way.error,
+                "by_arithmetic": layer.fastest.value,
+                "measured_us": {other.value: s * 1e6 for other, s in seconds.items()},
+            }
+        )
+    return {"max_layer_error": settings.max_layer_error, "layers": rows}
+
+
+def plausible(layer: Layer) -> list[Algorithm]:
+    """The allowed algorithms that may turn out best."""
+    bar = _PLAUSIBLE * min(map(layer.seconds, layer.allowed))
+    return [way for way in layer.allowed if layer.seconds(way) <= bar or way is layer.fastest]
+
+
+def unmeasured(prepared: Graph, settings: Settings, records: RecordStore) -> list[Layer]:
+    """One layer of each shape for which there is a choice that no record decides."""
+    shapes = {layer.key: layer for layer in layers(prepared, settings)}
+    return [
+        layer
+        for layer in shapes.values()
+        if len(plausible(layer)) > 1
+        and not set(plausible(layer)) <= set(known_seconds(layer, settings, records))
+    ]
+
+
+def measure_algorithms(
+    prepared: Graph,
+    default: Variant,
+    wanted: Sequence[Layer],
+    comparison: Comparison,
+    records: RecordStore,
+    seconds: float,
+    seed: int,
+) -> int:
+    """Measures the plausible algorithms of `wanted` layers in the model, `seconds` long each, into
+    `records`; gives the number of variants. Raises ComparisonError."""
+    settings = default.settings
+    variants = [default]
+    for way in Algorithm:
+        chosen_so = {layer.key: way for layer in wanted if way in plausible(layer)}
+        if any(layer.fastest is not way for layer in wanted if layer.key in chosen_so):
+            algorithms = {**settings.algorithms, **chosen_so}
+            variants.append(
+                make_variant(prepared, dataclasses.replace(settings, algorithms=algorithms))
+            )
+    times = comparison.by_call(variants, seconds)
+    everywhere = layers(prepared, settings)
+    for layer in wanted:
+        alike = [other for other in everywhere if other.key == layer.key]
+        for way in plausible(layer):
+            samples = [
+                _samples(alike, calls)
+                for variant, calls in zip(variants, times, strict=True)
+                if chosen(layer, variant.settings) is way
+            ]
+            records.add(_record(layer, way, settings, sum(samples, ()), seed))
+    return len(variants)
+
+
+def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:
+    """Nanoseconds of layers of one shape in each run of a variant, their mean."""
+    mine = [one.samples_ns for layer in alike for one in calls if _computes(one, layer)]
+    return tuple(round(sum(run) / len(alike)) for run in zip(*mine, strict=True))
+
+
+def _computes(one: CallTimes, layer: Layer) -> bool:
+    """Whether a call comes from the nodes of a layer."""
+    return set(layer.origin.split(",")) <= set(one.call.origin.split(","))
+
+
+def _record(
+    layer: Layer, way: Algorithm, settings: Settings, samples: tuple[int, ...], seed: int
+) -> TuningRecord:
+    return TuningRecord(
+        task=layer.key,
+        fingerprint=settings.target.fingerprint,
+        threads=settings.threads,
+        rule=RULE,
+        decisions=(("tile", way.tile),),
+        trace="",
+        status=Status.OK,
+        samples_ns=samples,
+        seed=seed,
+        created=time.time(),
+        context=Context.MODEL,
+    )

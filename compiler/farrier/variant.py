@@ -1,0 +1,43 @@
+"""One way to compile a model: which algorithm computes each layer, and how each kernel runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.choose import Choice, choose_defaults, choose_known
+from farrier.ir.graph import Graph
+from farrier.partition import Call, extract_tasks
+from farrier.passes import Settings, finish
+from farrier.progress import ignore
+from farrier.records import RecordStore
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A model as kernels, its algorithms chosen by `settings`, and a schedule for every task."""
+
+    settings: Settings
+    graph: Graph
+    calls: Sequence[Call]
+    choices: Mapping[str, Choice]  # by task key
+
+    def is_same_code(self, other: Variant) -> bool:
+        """Whether both run equal kernels with equal decisions."""
+        return [call.task for call in self.calls] == [call.task for call in other.calls] and all(
+            choice.decisions == other.choices[key].decisions for key, choice in self.choices.items()
+        )
+
+    def with_known(self, records: RecordStore) -> Variant:
+        """The same with the fastest schedules that the records hold."""
+        settings = self.settings
+        known = choose_known(self.choices, records, settings.target, settings.threads)
+        return dataclasses.replace(self, choices=known)
+
+
+def make_variant(prepared: Graph, settings: Settings) -> Variant:
+    """What `prepare` made of a model, with algorithms by `settings` and default schedules."""
+    graph = finish(prepared, settings)
+    tasks, calls = extract_tasks(graph)
+    choices = choose_defaults(tasks, calls, settings.target, settings.threads, ignore)
+    return Variant(settings, graph, calls, choices)

@@ -1,0 +1,90 @@
+"""Variants of a model side by side, on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from bench import models
+from farrier import pipeline
+from farrier.compare import Comparison, ComparisonError, compared
+from farrier.importer import import_model
+from farrier.measure import LocalDevice
+from farrier.options import CompileOptions
+from farrier.passes import Settings, prepare
+from farrier.passes.algorithm import Algorithm
+from farrier.passes.choose_algorithms import layers
+from farrier.progress import VariantsCompared, Verified, Warned
+from farrier.records import MemoryRecords
+from farrier.target import parse_target
+from farrier.variant import make_variant
+from farrier_device.measurement import DeviceFault, MeasureResult
+
+TARGET = parse_target("host")
+MODEL = models.build("resnet18", size=64, classes=11)
+
+
+@pytest.fixture(scope="module")
+def variants():
+    """A network as it is, and with the direct sum throughout."""
+    settings = Settings(TARGET, 2)
+    graph = prepare(import_model(MODEL, {}).graph, settings)
+    direct = {layer.key: Algorithm.DIRECT for layer in layers(graph, settings)}
+    other = dataclasses.replace(settings, algorithms=direct)
+    return make_variant(graph, settings), make_variant(graph, other)
+
+
+def test_variants_run_in_turns_as_a_whole_and_by_their_calls(variants):
+    with LocalDevice() as device:
+        comparison = Comparison(TARGET, 2, device.runner, device.blobs)
+        whole = comparison.whole(variants, 0.05)
+        by_call = comparison.by_call(variants, 0.05)
+    for variant, samples, calls in zip(variants, whole, by_call, strict=True):
+        assert len(samples) >= 18
+        assert min(samples) > 1000
+        assert [one.call.task for one in calls] == [call.task for call in variant.calls]
+        assert {len(one.samples_ns) for one in calls} == {len(calls[0].samples_ns)}
+        assert min(min(one.samples_ns) for one in calls) > 50
+    plain, direct = (sum(min(c.samples_ns) for c in calls) for calls in by_call)
+    assert plain < direct * 10  # both are times of one network
+    assert direct < plain * 10
+
+
+class Lost:
+    """A device that is not there."""
+
+    def measure(self, request, blobs):
+        return MeasureResult(fault=DeviceFault.LOST, message="gone")
+
+    def close(self):
+        pass
+
+
+def test_a_device_that_is_lost_is_a_warning(variants):
+    events = []
+    with LocalDevice() as device:
+        comparison = Comparison(TARGET, 2, Lost(), device.blobs)
+        with pytest.raises(ComparisonError, match="gone"):
+            comparison.by_call(variants, 0.01)
+        assert compared(comparison, *variants, events.append) is None
+    assert [type(event) for event in events] == [Warned]
+
+
+def test_a_model_is_tuned_in_its_algorithms_and_schedules_and_ships_the_faster():
+    events, records = [], MemoryRecords()
+    options = CompileOptions(threads=2, trials=60)
+    artifact = pipeline.compile_model(MODEL, options, records=records, listener=events.append)
+    assert {"algorithms", "schedules"} == {
+        event.what for event in events if isinstance(event, VariantsCompared)
+    }
+    (verified,) = [event for event in events if isinstance(event, Verified)]
+    assert verified.max_error < 1e-5
+    report = artifact.report
+    if report["tuned_ms"] is not None:  # not the defaults once more
+        faster = report["tuned_ms"]["median"] < report["untuned_ms"]["median"]
+        assert faster == any(kernel.source == "tuned" for kernel in artifact.manifest.kernels)
+    assert any(layer["measured_us"] for layer in report["algorithms"]["layers"])
+    # The records alone give a model that is right, too.
+    known = pipeline.compile_model(MODEL, CompileOptions(threads=2), records=records)
+    assert known.report["verification"]["max_error"] < 1e-5

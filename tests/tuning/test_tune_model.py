@@ -1,0 +1,235 @@
+"""Tuning a whole model: what was measured in it decides, and is known the next time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier.algorithms import algorithms_report
+from farrier.artifact.calls import CallRecord
+from farrier.compare import CallTimes, ComparisonError
+from farrier.importer import import_model
+from farrier.options import CompileOptions
+from farrier.passes import Settings, prepare
+from farrier.progress import VariantsCompared, Warned
+from farrier.records import Context, MemoryRecords
+from farrier.target import parse_target
+from farrier.tune_model import known_variant, tune_model
+from farrier.variant import make_variant
+from farrier_device.measurement import CandidateResult, Status
+
+
+def model(*layers):
+    """Convolutions of 3x3 windows, (channels, extent) each, side by side."""
+    nodes, inputs, outputs, weights = [], [], [], []
+    rng = np.random.default_rng(0)
+    for number, (channels, extent) in enumerate(layers):
+        x, w, y = (f"{name}{number}" for name in "xwy")
+        shape = [1, channels, extent, extent]
+        array = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32) / channels
+        inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape))
+        outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, shape))
+        weights.append(numpy_helper.from_array(array, w))
+        nodes.append(helper.make_node("Conv", [x, w], [y], f"conv{number}", pads=[1] * 4))
+    graph = helper.make_graph(nodes, "net", inputs, outputs, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(made)
+    return made.SerializeToString()
+
+
+def prepared(layers, **changes):
+    settings = Settings(parse_target("x86-64-v4"), 2, **changes)
+    graph = prepare(import_model(model(*layers), {}).graph, settings)
+    return graph, make_variant(graph, settings)
+
+
+def tile_of(variant, call):
+    """The tile of the convolution that a call computes, 0 for the direct sum; None for a copy."""
+    nodes = variant.choices[call.task].task.region.nodes
+    found = [node.attr("tile", 0) for node in nodes if node.op in ("Conv", "WinogradConv")]
+    return found[0] if found else None
+
+
+def tiles(variant):
+    """The tile of each convolution of a variant by its origin."""
+    found = {call.origin: tile_of(variant, call) for call in variant.calls}
+    return {origin: tile for origin, tile in found.items() if tile is not None}
+
+
+def convolution(variant):
+    """The schedule of the only kernel that is one."""
+    (found,) = {call.task for call in variant.calls if tile_of(variant, call) is not None}
+    return variant.choices[found]
+
+
+class FakeComparison:
+    """Says of each call what `nanoseconds(tile, decisions)` says."""
+
+    def __init__(self, nanoseconds):
+        self.nanoseconds = nanoseconds
+        self.compared = []
+
+    def by_call(self, variants, seconds):
+        self.compared.append(len(variants))
+        return [[self._times(variant, call) for call in variant.calls] for variant in variants]
+
+    def _times(self, variant, call):
+        tile = tile_of(variant, call)
+        ns = 10 if tile is None else self.nanoseconds(tile, variant.choices[call.task].decisions)
+        return CallTimes(CallRecord("kernel", call.task, call.origin, ()), (ns,) * 9)
+
+
+class Measurer:
+    """Measures kernels alone; `nanoseconds(decisions)`, counted."""
+
+    def __init__(self, nanoseconds=lambda decisions: 1000):
+        self.nanoseconds = nanoseconds
+        self.measured = 0
+
+    def __call__(self, tasks):
+        return self
+
+    def measure(self, task, space, batch):
+        self.measured += len(batch)
+        return [CandidateResult(Status.OK, (self.nanoseconds(d),) * 3) for d in batch]
+
+
+def run(graph, default, comparison, records=None, measurer=None, **options):
+    events = []
+    tuned = tune_model(
+        graph,
+        default,
+        comparison,
+        measurer or Measurer(),
+        MemoryRecords() if records is None else records,
+        CompileOptions(**{"trials": 40, **options}),
+        events.append,
+    )
+    return tuned, events
+
+
+def by_tile(times):
+    return lambda tile, decisions: times[tile]
+
+
+DEEP = (256, 14)  # tiles of 2 by arithmetic; tiles of 4 are plausible
+
+
+def test_the_algorithm_measured_fastest_in_the_model_computes_the_layer():
+    graph, default = prepared([DEEP, DEEP, (64, 56)])
+    assert tiles(default) == {"conv0": 2, "conv1": 2, "conv2": 4}
+    records = MemoryRecords()
+    tuned, events = run(graph, default, FakeComparison(by_tile({0: 900, 2: 500, 4: 400})), records)
+    assert tiles(tuned) == {"conv0": 4, "conv1": 4, "conv2": 4}
+    assert VariantsCompared("algorithms", 2, 1) in events
+    report = algorithms_report(graph, tuned.settings, records)
+    assert report["max_layer_error"] == 3e-6
+    first = report["layers"][0]
+    assert (first["nodes"], first["algorithm"]) == ("conv0", "winograd4")
+    assert first["by_arithmetic"] == "winograd2"
+    assert first["measured_us"] == pytest.approx({"winograd2": 0.5, "winograd4": 0.4})
+
+
+def test_what_one_compilation_measured_another_knows():
+    graph, default = prepared([DEEP])
+    records = MemoryRecords()
+    times = by_tile({0: 900, 2: 500, 4: 400})
+    run(graph, default, FakeComparison(times), records)
+    assert tiles(known_variant(graph, default, records)) == {"conv0": 4}
+    again = FakeComparison(times)
+    tuned, events = run(graph, default, again, records)
+    assert tiles(tuned) == {"conv0": 4}
+    assert VariantsCompared("algorithms", 2, 1) not in events
+    # A user who allows less gets the best of that.
+    graph, strict = prepared([DEEP], max_layer_error=1e-6)
+    assert tiles(known_variant(graph, strict, records)) == {"conv0": 2}
+
+
+def test_a_lead_within_the_noise_changes_nothing():
+    graph, default = prepared([DEEP])
+    tuned, _ = run(graph, default, FakeComparison(by_tile({0: 900, 2: 500, 4: 495})))
+    assert tiles(tuned) == {"conv0": 2}
+
+
+@pytest.mark.parametrize("options", [{"trials": 3}, {"trials": None, "budget_s": 1.0}])
+def test_too_little_to_spend_leaves_the_algorithms(options):
+    graph, default = prepared([DEEP])
+    comparison = FakeComparison(by_tile({0: 900, 2: 500, 4: 100}))
+    tuned, events = run(graph, default, comparison, **options)
+    assert tiles(tuned) == {"conv0": 2}
+    assert not any(e.what == "algorithms" for e in events if isinstance(e, VariantsCompared))
+
+
+def test_trials_bound_all_that_is_measured():
+    graph, default = prepared([DEEP])
+    measurer = Measurer()
+    run(graph, default, FakeComparison(by_tile({0: 9, 2: 5, 4: 4})), measurer=measurer, trials=12)
+    assert measurer.measured == 10  # and two algorithms of one layer
+
+
+def test_a_schedule_that_wins_alone_and_loses_in_the_model_is_not_taken():
+    graph, default = prepared([(16, 5)])
+    usual = dict(convolution(default).decisions)
+    alone = Measurer(lambda d: 1000 if d == usual else 500)
+    in_model = FakeComparison(lambda tile, d: 1000 if d == usual else 1200)
+    records = MemoryRecords()
+    tuned, events = run(graph, default, in_model, records, alone, trials=16)
+    assert tuned.is_same_code(default)
+    assert events[-1] == VariantsCompared("schedules", 4, 0)
+    kept = convolution(tuned)
+    assert (kept.source, kept.measured_s) == ("tuned", 1e-6)
+    # Nor does a later compilation take it from the records, which say both.
+    assert known_variant(graph, default, records).is_same_code(default)
+
+
+def test_a_schedule_that_wins_in_the_model_is_taken_by_all_calls_and_by_later_compilations():
+    graph, default = prepared([(16, 5), (16, 5)])
+    usual = dict(convolution(default).decisions)
+    times = {}
+    order = itertools.count(900)
+
+    def faster(decisions):
+        return times.setdefault(tuple(sorted(decisions.items())), next(order))
+
+    in_model = FakeComparison(lambda tile, d: 1000 if d == usual else 2000 - faster(d))
+    records = MemoryRecords()
+    tuned, _ = run(graph, default, in_model, records, Measurer(faster), trials=16)
+    won = convolution(tuned)
+    measured = [r for r in records if r.context is Context.MODEL and r.task == won.task.key]
+    assert len(measured) == 4  # the default and three others
+    best = min(measured, key=lambda r: r.seconds)
+    assert won.decisions == (best.knobs if best.seconds < 0.99e-6 else usual)
+    known = convolution(known_variant(graph, default, records))
+    assert known.decisions == best.knobs
+
+
+def test_a_device_that_cannot_compare_leaves_what_is_without_measuring():
+    class Broken(FakeComparison):
+        def by_call(self, variants, seconds):
+            raise ComparisonError("no device")
+
+    graph, default = prepared([DEEP])
+    usual = convolution(default).decisions
+    alone = Measurer(lambda d: 1000 if d == usual else 500)
+    tuned, events = run(graph, default, Broken(None), measurer=alone)
+    assert tuned.is_same_code(default)
+    assert [type(event) for event in events if not hasattr(event, "trials")] == [Warned, Warned]
+
+
+def test_the_same_code_is_the_same_whatever_chose_it():
+    _, default = prepared([DEEP])
+    choices = {
+        key: dataclasses.replace(choice, source="tuned", measured_s=1.0)
+        for key, choice in default.choices.items()
+    }
+    assert default.is_same_code(dataclasses.replace(default, choices=choices))
+    other = {
+        key: dataclasses.replace(choice, decisions={**choice.decisions, "parallel": 7})
+        for key, choice in default.choices.items()
+    }
+    assert not default.is_same_code(dataclasses.replace(default, choices=other))
