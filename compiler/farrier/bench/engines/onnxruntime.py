@@ -27,16 +27,16 @@ def load(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    symbols = _symbols(session, inputs)
-    if symbols:
-        for dim, size in symbols.items():
+    sizes = symbols(session, inputs)
+    if sizes:
+        for dim, size in sizes.items():
             options.add_free_dimension_override_by_name(dim, size)
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [spec.name for spec in session.get_outputs()]
     return lambda: session.run(None, inputs), lambda arrays: dict(zip(names, arrays, strict=True))
 
 
-def _symbols(session: Any, inputs: Arrays) -> dict[str, int]:
+def symbols(session: Any, inputs: Arrays) -> dict[str, int]:
     """The sizes that the inputs give to named dims."""
     sizes: dict[str, set[int]] = {}
     for spec in session.get_inputs():

@@ -1,0 +1,94 @@
+"""`python -m bench.memory`: the workspace that models take, beside what no plan can go below.
+
+    lower bound   what is alive at once, kernels' own workspace included
+    ours          what the planner takes; `over` is its share of the lower bound
+    requested     what ONNX Runtime's arena gave away at once, by its own profile
+    held          what that arena took from the system
+
+Megabytes, one thread, inputs and weights not counted. Farrier's outputs are the caller's, too;
+ONNX Runtime's are in its arena.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import ort_profile
+from bench.workloads import NAMES, Workload, workload
+from farrier.bench.race import missing_packages
+from farrier.errors import FarrierError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.verify import random_inputs
+
+_PIPED_COLUMNS = 160
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workspace:
+    """Bytes of one model; the peer's are None where it is not installed."""
+
+    model: str
+    lower_bound: int
+    ours: int
+    requested: int | None
+    held: int | None
+
+    @property
+    def over(self) -> float:
+        return self.ours / max(self.lower_bound, 1)
+
+
+def measure(source: Workload) -> Workspace:
+    data = source.build()
+    options = CompileOptions(shapes=source.shapes, threads=1, verify=False)
+    artifact = compile_model(data, options, name=source.name)
+    told = artifact.report["memory"]
+    requested = held = None
+    if not missing_packages("onnxruntime"):
+        found = ort_profile.run(data, random_inputs(artifact.manifest.inputs), 1, seconds=0.0)
+        requested, held = found.requested_bytes, found.held_bytes
+    return Workspace(
+        source.name, told["lower_bound_bytes"], told["workspace_bytes"], requested, held
+    )
+
+
+def table(found: Sequence[Workspace]) -> Table:
+    made = Table(box=None)
+    made.add_column("model", no_wrap=True)
+    for name in ("lower bound", "ours", "over", "requested", "held"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for one in found:
+        sizes = (one.lower_bound, one.ours, one.requested, one.held)
+        lower, ours, *theirs = ("-" if n is None else f"{n / 1e6:.2f}" for n in sizes)
+        made.add_row(one.model, lower, ours, f"{one.over:.2f}", *theirs)
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.memory",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    arguments = parser.parse_args()
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    try:
+        found = [measure(workload(name)) for name in arguments.models.split(",")]
+    except FarrierError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return error.exit_code
+    console.print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
