@@ -88,6 +88,49 @@ CONTRACTIONS = {
     ),
 }
 
+
+def attention(queries, keys, depth, width, *, batch=(2, 3), heads_apart=False, masked=False):
+    """softmax(q k / 2 + mask) v, its heads lying beside one another as projections leave them."""
+    side_by_side = (0, 2, 1, 3) if heads_apart else range(len(batch) + 2)
+    turned = (0, 3, 1, 2) if heads_apart else (*range(len(batch)), len(batch) + 1, len(batch))
+    beside = permuted(*side_by_side)
+    scores = (
+        Region(tensor("q", *batch, queries, depth, layout=beside))
+        .then(
+            "MatMul",
+            tensor("k", *batch, depth, keys, layout=permuted(*turned)),
+            shape=(*batch, queries, keys),
+            layout=None,
+            constant=False,
+        )
+        .then("Softplus")
+    )
+    if masked:
+        scores = scores.then("Add", tensor("mask", queries, keys), constant=False)
+    return scores.then("Softmax", axis=-1).then(
+        "MatMul",
+        tensor("v", *batch, keys, width, layout=beside),
+        shape=(*batch, queries, width),
+        layout=beside,
+        constant=False,
+    )
+
+
+ATTENTIONS = {
+    "attention of heads side by side": attention(9, 11, 6, 10, heads_apart=True, masked=True),
+    "attention of one query": attention(1, 7, 5, 4),
+    "attention to one key": attention(5, 1, 4, 3),
+    "attention of one number": attention(3, 5, 1, 1),
+    "attention without a batch": attention(27, 13, 8, 8, batch=()),
+    "attention of whole vectors": attention(24, 16, 8, 8, batch=(3,), masked=True),
+    "attention on keys that lie along the lanes": Region(tensor("q", 2, 13, 6))
+    .then("MatMul", tensor("k", 2, 6, 9), shape=(2, 13, 9), constant=False)
+    .then("Softmax", axis=-1)
+    .then("MatMul", tensor("v", 2, 9, 7), shape=(2, 13, 7), constant=False)
+    .then("Relu")
+    .then("Add", tensor("r", 2, 13, 7), constant=False),
+}
+
 REDUCTIONS = {
     "softmax": Region(tensor("x", 2, 3, 19)).then("Softmax", axis=-1),
     "softmax of whole vectors": Region(tensor("x", 3, 8)).then("Softmax", axis=-1),
@@ -159,6 +202,7 @@ ELEMENTWISE = {
 
 CASES = [
     *((region, "register_tile") for region in CONTRACTIONS.items()),
+    *((region, "attention") for region in ATTENTIONS.items()),
     *((region, "rows") for region in REDUCTIONS.items()),
     *((region, "elementwise") for region in ELEMENTWISE.items()),
 ]

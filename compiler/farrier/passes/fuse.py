@@ -14,6 +14,7 @@ import keyword
 
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ops import Kind, lookup
+from farrier.passes.attention import attention_regions
 from farrier.passes.rewriting import join_origins, rename
 from farrier.passes.views import is_view
 
@@ -32,8 +33,8 @@ _ONCE = frozenset(
 
 def fuse(graph: Graph) -> Graph:
     """Turns groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
-    most one contraction or reduction, the elementwise operators around it, literal scalars. Views
-    of row-major tensors stay outside: they are the same memory.
+    most one contraction or reduction, or an attention; the elementwise operators around it, literal
+    scalars. Views of row-major tensors stay outside: they are the same memory.
 
     before:
         @graph
@@ -87,6 +88,7 @@ class _Grouping:
         self._kinds = {id(node): _kind(node) for node in graph.nodes}
         self._positions = {id(node): at for at, node in enumerate(graph.nodes)}
         self._homes = self._find_homes()
+        self._attention = attention_regions(graph)
         self._group_of: dict[int, _Group] = {}
 
     def groups(self) -> list[_Group]:
@@ -97,7 +99,7 @@ class _Grouping:
             if group is None:
                 group = _Group([], *self._start(node))
                 found.append(group)
-            elif self._kind(node) is not Kind.ELEMENTWISE:
+            elif group.anchor is None and self._kind(node) is not Kind.ELEMENTWISE:
                 group.anchor = node
             group.nodes.insert(0, node)
             self._group_of[id(node)] = group
@@ -164,6 +166,8 @@ class _Grouping:
         if len(groups) != 1:
             return None
         (group,) = groups.values()
+        if id(node) in self._attention:
+            return group  # whole or not at all
         if not group.fused or len(group.nodes) >= _MAX_NODES:
             return None
         if self._kind(node) is Kind.ELEMENTWISE:

@@ -24,12 +24,13 @@ from farrier.ir.expr import (
     Load,
     Reduce,
     ReduceOp,
+    Scope,
     Select,
     Var,
 )
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Layout
 from farrier.space.interleave import INTERLEAVED
 
 
@@ -197,6 +198,27 @@ def group_size(load: Load, lane: str) -> int:
                     return int(expr.right.value)  # type: ignore[union-attr]
                 stack += [expr.left, expr.right]
     return 0
+
+
+def is_constant(load: Load) -> bool:
+    """Whether the schedule may choose the layout of what is loaded."""
+    return load.buffer.scope is Scope.CONSTANT and is_permuted(load)
+
+
+def is_permuted(load: Load) -> bool:
+    """Whether each index is a constant or an axis of its own."""
+    axes = [index.name for index in load.indices if isinstance(index, Var)]
+    constants = sum(isinstance(index, Const) for index in load.indices)
+    return len(axes) == len(set(axes)) and len(axes) + constants == len(load.indices)
+
+
+def is_direct(found: Contraction) -> bool:
+    """Whether a vector of the lane operand is, or can be made, one contiguous load."""
+    load = found.lane_load
+    layout = load.buffer.layout or Layout.plain(len(load.indices))
+    whole = not any(dim.mod for dim in layout.dims)  # no blocks, which a vector might straddle
+    contiguous = load.indices[layout.dims[-1].axis] == Var(found.lane)
+    return is_constant(load) or (whole and contiguous)
 
 
 def is_elementwise(stage: Stage, program: Program) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from farrier.intrinsics import vector_axis
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import (
@@ -24,9 +25,12 @@ from farrier.ir.expr import (
     Select,
     Var,
 )
-from farrier.ir.substitute import Substitution
+from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Program, Stage
+from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction
+from farrier.space.nests import loop_extents
+from farrier.space.squares import SMALLEST, turn_squares
 
 PADDED = "padded"
 PACKED = "packed"
@@ -80,6 +84,25 @@ def pack_lane_operand(program: Program, contraction: Contraction) -> Program:
     return _with_operand(program, contraction, stage, load, tuple(Var(name) for name in names))
 
 
+def pack(schedule: Schedule, stage: Stage, width: int) -> None:
+    """Puts the nest of a packed operand on vectors: turned in squares of `width` elements where
+    neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
+    cache lines which it takes its elements from serve the next vectors too."""
+    assert isinstance(stage.body, Load)
+    source, lane = stage.body, stage.axes[-1].name
+    extents = loop_extents(schedule.function)
+    across = source.indices[vector_axis(source.buffer)]
+    if isinstance(across, Var) and across != Var(lane):
+        loops = (f"{stage.buffer.name}_{axis}" for axis in (across.name, lane))
+        if min(extents[loop] for loop in loops) >= SMALLEST:
+            turn_squares(schedule, stage, across.name, lane, [source.buffer], width)
+            return
+    *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
+    chunk, lanes = schedule.split(along, width)
+    schedule.reorder(chunk, *others, lanes)
+    schedule.unroll(lanes)
+
+
 def _ranges(stage: Stage) -> dict[str, int]:
     assert isinstance(stage.body, Reduce)
     return {axis.name: axis.extent for axis in (*stage.axes, *stage.body.axes)}
@@ -121,25 +144,72 @@ def _with_operand(
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def accumulate(program: Program) -> Program:
-    """The program with a buffer of its own for a reduction that is the output itself.
+def accumulate(program: Program, at: int = -1) -> Program:
+    """The program with a buffer of its own for the reduction of stage `at`, which then copies it;
+    as it was where that stage reduces nothing.
 
     before:  conv[n, oc] = sum(...)
     after:   conv_sum[n, oc] = sum(...)
              conv[n, oc] = conv_sum[n, oc]
     """
-    stage = program.stages[-1]
+    stage = program.stages[at]
     if not isinstance(stage.body, Reduce):
         return program
+    made = dataclasses.replace(stage, buffer=_sum_buffer(stage))
+    point = tuple(Var(axis.name) for axis in stage.axes)
+    copy = Stage(stage.buffer, stage.axes, Load(made.buffer, point))
+    return _replaced(program, stage, made, copy)
+
+
+def factor_out(program: Program, contraction: Contraction) -> Program:
+    """The program with a factor of the point operand applied to the sum, where it does not vary
+    along what is summed; as it was where the point operand has no such factor.
+
+    before:  share[m, k] = weight[m, k] * scale[m]
+             context[m, n] = sum(share[m, k] * v[k, n])
+    after:   context_sum[m, n] = sum(weight[m, k] * v[k, n])
+             context[m, n] = context_sum[m, n] * scale[m]
+    """
+    stage, point = contraction.stage, contraction.point_load
+    source = next((s for s in program.stages if s.buffer.name == point.buffer.name), None)
+    if source is None or not isinstance(source.body, Binary) or source.body.op is not BinaryOp.MUL:
+        return program
+    assert isinstance(stage.body, Reduce)
+    assert isinstance(stage.body.body, Binary)
+    there = Substitution(
+        {axis.name: index for axis, index in zip(source.axes, point.indices, strict=True)}
+    )
+    left, right = there.expr(source.body.left), there.expr(source.body.right)
+    reduced = set(contraction.reduction)
+    constant = [side for side in (left, right) if not variables(side) & reduced]
+    if len(constant) != 1:
+        return program
+    rest = left if constant[0] is right else right
+    product = stage.body.body
+    sides = (rest if side == point else side for side in (product.left, product.right))
+    total = Reduce(stage.body.op, stage.body.axes, Binary(BinaryOp.MUL, *sides))
+    made = Stage(_sum_buffer(stage), stage.axes, total)
+    at = tuple(Var(axis.name) for axis in stage.axes)
+    scaled = Binary(BinaryOp.MUL, Load(made.buffer, at), constant[0])
+    program = _replaced(program, stage, made, Stage(stage.buffer, stage.axes, scaled))
+    kept = tuple(s for s in program.stages if s is not source)
+    read = any(load.buffer.name == source.buffer.name for s in kept for load in loads(s.body))
+    return program if read else dataclasses.replace(program, stages=kept)
+
+
+def _sum_buffer(stage: Stage) -> Buffer:
+    """Where a reduction is computed apart from the stage's own buffer."""
     layout = stage.buffer.layout
     bare = None if layout is None else dataclasses.replace(layout, halo=())
-    buffer = dataclasses.replace(
-        stage.buffer, name=f"{stage.buffer.name}_sum", layout=bare, scope=Scope.WORKSPACE
+    name = f"{stage.buffer.name}_sum"
+    return dataclasses.replace(stage.buffer, name=name, layout=bare, scope=Scope.WORKSPACE)
+
+
+def _replaced(program: Program, old: Stage, *new: Stage) -> Program:
+    at = program.stages.index(old)
+    return dataclasses.replace(
+        program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
     )
-    point = tuple(Var(axis.name) for axis in stage.axes)
-    made = dataclasses.replace(stage, buffer=buffer)
-    copy = Stage(stage.buffer, stage.axes, Load(buffer, point))
-    return dataclasses.replace(program, stages=(*program.stages[:-1], made, copy))
 
 
 def without_halos(program: Program) -> Program:

@@ -23,17 +23,20 @@ _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
 @dataclasses.dataclass(frozen=True, slots=True)
 class TiledSum:
     """The sum of `contraction` over a tile of points of the axes `tiled` ("" for none) and vectors
-    of `width` lanes."""
+    of `width` lanes. The names of the loops that it splits begin with `prefix`."""
 
     contraction: Contraction
     width: int
     tiled: tuple[str, str]
     blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
     block: int
+    prefix: str
 
     @classmethod
-    def of(cls, contraction: Contraction, width: int, tiled: tuple[str, str]) -> TiledSum:
-        return cls(contraction, width, tiled, *reduced_block(contraction))
+    def of(
+        cls, contraction: Contraction, width: int, tiled: tuple[str, str], prefix: str = ""
+    ) -> TiledSum:
+        return cls(contraction, width, tiled, *reduced_block(contraction), prefix)
 
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
         """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
@@ -62,31 +65,41 @@ class TiledSum:
         found, name = self.contraction, self.contraction.stage.buffer.name
         points = [axis for axis in self.tiled if axis]
         single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
-        schedule.split(f"{name}_init_{found.lane}", self.width, "init_vector", "init_lane")
+        init = self._split(
+            schedule, f"{name}_init_{found.lane}", self.width, "init_vector", "init_lane"
+        )
         start = [f"{name}_init_{axis}" for axis in points]
         first = [f"{name}_init_{axis}" for axis in single]
-        schedule.reorder(*first, *start, "init_vector", "init_lane")
-        schedule.split(f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane")
+        schedule.reorder(*first, *start, *init)
+        vector, lane = self._split(
+            schedule, f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane"
+        )
         tile = [f"{name}_{axis}" for axis in points]
         first = [f"{name}_{axis}" for axis in single]
         steps = [f"{name}_{axis}" for axis in found.reduction]
         if self.blocked:
-            steps.remove(f"{name}_{self.blocked}")
-            schedule.split(f"{name}_{self.blocked}", self.block, "block", "in_block")
-            steps = ["block", *steps, "in_block"]
-        unrolled = [*tile, "sum_vector"]
+            blocked = f"{name}_{self.blocked}"
+            steps.remove(blocked)
+            block, in_block = self._split(schedule, blocked, self.block, "block", "in_block")
+            steps = [block, *steps, in_block]
+        unrolled = [*tile, vector]
         if found.depthwise:
             unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
         elif unroll > 1:
-            schedule.split(steps[-1], unroll, "step", "in_step")
-            steps = [*steps[:-1], "step", "in_step"]
-            unrolled.append("in_step")
-        schedule.reorder(*first, *steps, *tile, "sum_vector", "sum_lane")
-        schedule.vectorize("init_lane")
-        schedule.vectorize("sum_lane")
-        for loop in (*start, "init_vector", *unrolled):
+            step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
+            steps = [*steps[:-1], step, in_step]
+            unrolled.append(in_step)
+        schedule.reorder(*first, *steps, *tile, vector, lane)
+        schedule.vectorize(init[1])
+        schedule.vectorize(lane)
+        for loop in (*start, init[0], *unrolled):
             schedule.unroll(loop)
         return next((step for step in reversed(steps) if step not in unrolled), "")
+
+    def _split(
+        self, schedule: Schedule, loop: str, factor: int, outer: str, inner: str
+    ) -> tuple[str, str]:
+        return schedule.split(loop, factor, self.prefix + outer, self.prefix + inner)
 
 
 def reduced_block(found: Contraction) -> tuple[str, int]:

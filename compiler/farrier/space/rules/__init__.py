@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from farrier.ir.tensor import Program
-from farrier.space.rules import elementwise, fallback, register_tile, rows, winograd
+from farrier.space.rules import attention, elementwise, fallback, register_tile, rows, winograd
 from farrier.space.space import Space
 from farrier.target import Target
 
-RULES = (register_tile.space, winograd.space, rows.space, elementwise.space, fallback.space)
+RULES = (
+    register_tile.space,
+    winograd.space,
+    attention.space,
+    rows.space,
+    elementwise.space,
+    fallback.space,
+)
 
 
 def for_program(program: Program, target: Target, threads: int) -> Space:

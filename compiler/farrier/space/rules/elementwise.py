@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import vector_axis
-from farrier.ir.expr import Axis, Expr, Load, Reduce, Scope, Var
+from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
@@ -39,6 +39,7 @@ from farrier.space.machine import Machine
 from farrier.space.nests import loop_extents, share
 from farrier.space.operands import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.space.squares import SMALLEST, turn_squares
 from farrier.target import Target
 
 NAME = "elementwise"
@@ -46,7 +47,6 @@ _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
 
 _EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
 _TURNING = 6.0  # cycles a vector of what is read across
-_SQUARE = 4  # the least extents that are turned as squares of vectors
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -69,9 +69,9 @@ def _is_tangled(program: Program) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Across:
-    """Inputs whose neighbours in memory lie along another loop than the output's."""
+    """Inputs whose neighbours in memory lie along another axis than the output's."""
 
-    loop: str
+    axis: str
     buffers: tuple[str, ...]
 
 
@@ -147,7 +147,11 @@ class _Kernel:
         outer = [f"{name}_{axis.name}" for axis in stage.axes]
         across = None if kept else self._read_across(schedule, stage)
         if across is not None:
-            self._turn(schedule, stage, across, decisions)
+            buffers = [b for b in self.program.inputs if b.name in across.buffers]
+            lane_axis, width = stage.axes[lane].name, self.machine.lanes
+            around = turn_squares(schedule, stage, across.axis, lane_axis, buffers, width)
+            if decisions["parallel"]:
+                share(schedule, around, self.machine.threads)
             return
         inner = outer.pop(lane)
         for _ in range(0 if kept else self._joined(stage)):
@@ -192,38 +196,9 @@ class _Kernel:
         if len(axes) != 1 or any(len(read[buffer]) > 1 for buffer in along):
             return None
         axis, extents = axes.pop(), loop_extents(schedule.function)
-        if not isinstance(axis, Var) or min(extents[axis.name], extents[lane]) < _SQUARE:
+        if not isinstance(axis, Var) or min(extents[axis.name], extents[lane]) < SMALLEST:
             return None
-        return _Across(axis.name, tuple(along))
-
-    def _turn(
-        self, schedule: Schedule, stage: Stage, across: _Across, decisions: Decisions
-    ) -> None:
-        """Squares of the output and of what is read across, the latter as rows in registers."""
-        name, width = stage.buffer.name, self.machine.lanes
-        lane = _lane_loop(stage)
-        outer = [f"{name}_{axis.name}" for axis in stage.axes]
-        inner = []
-        for loop, part in ((across.loop, "column"), (lane, "lane")):
-            chunk, rest = schedule.split(loop, width, f"{name}_{part}s", f"{name}_{part}")
-            outer[outer.index(loop)] = chunk
-            inner.append(rest)
-        schedule.reorder(*outer, *inner)
-        for number, buffer in enumerate(across.buffers):
-            rows = f"{name}_rows{number or ''}"
-            schedule.cache_read(buffer, outer[-1], rows)
-            schedule.set_scope(rows, Scope.REGISTER)
-            copied = next(s for s in self.program.inputs if s.name == buffer)
-            loops = [f"{rows}_{axis}" for axis in range(len(copied.shape))]
-            along = loops.pop(vector_axis(copied))
-            schedule.reorder(*loops, along)
-            schedule.vectorize(along)
-            for loop in loops:
-                schedule.unroll(loop)
-        schedule.unroll(inner[0])
-        schedule.vectorize(inner[1])
-        if decisions["parallel"]:
-            share(schedule, outer, self.machine.threads)
+        return _Across(axis.name.removeprefix(f"{name}_"), tuple(along))
 
     def _joined(self, stage: Stage) -> int:
         """How many axes before the last can be walked as one with it: in every buffer either all

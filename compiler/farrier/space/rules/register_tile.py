@@ -22,11 +22,10 @@ import numpy.typing as npt
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
-from farrier.ir.expr import Const, Load, Scope, Var
+from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
-from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -35,6 +34,9 @@ from farrier.space.contraction import (
     find_contraction,
     group_size,
     innermost_axis,
+    is_constant,
+    is_direct,
+    is_permuted,
     volume,
 )
 from farrier.space.epilogue import inline_once, keep_values, operations
@@ -47,6 +49,7 @@ from farrier.space.operands import (
     PADDED,
     accumulate,
     hoist_padding,
+    pack,
     pack_lane_operand,
     without_halos,
 )
@@ -85,8 +88,8 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         found = find_contraction(program)
         if found is None:  # the lanes themselves took turns: those of a plain image
             return None
-    packs = not _is_direct(found)
-    if packs and not _is_permuted(found.lane_load):
+    packs = not is_direct(found)
+    if packs and not is_permuted(found.lane_load):
         return None
     program = accumulate(program)
     hoisted = found.padded and not found.depthwise
@@ -163,7 +166,7 @@ class _Kernel:
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
             Knob("order", tuple(map(int, orders))),
-            Knob("prefetch", (0, 1) if _is_constant(self.contraction.lane_load) else (0,)),
+            Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -238,7 +241,7 @@ class _Kernel:
         """Tiles the output, moves the sum into the tile's registers, the epilogue into its
         vectors, and shares panels and rows among the threads."""
         schedule = Schedule(self.function)
-        if _is_constant(self.contraction.lane_load):
+        if is_constant(self.contraction.lane_load):
             self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
         kept = inline_once(schedule, self.contraction.epilogue)
         outer = self._tile_output(schedule, decisions)
@@ -257,7 +260,7 @@ class _Kernel:
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
-            self._walk_along_source(schedule)
+            pack(schedule, self.program.stage(PACKED), self.machine.lanes)
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
@@ -273,14 +276,6 @@ class _Kernel:
         tiles, threads = _tiles(columns), self.machine.threads
         hints = microkernel.hints_a_line(self._problem.points, tiles, threads)
         return bool(hints[0] <= microkernel.PACED)
-
-    def _walk_along_source(self, schedule: Schedule) -> None:
-        """Packs a vector of lanes at a time, so that the cache lines which it takes its elements
-        from serve the next vectors too."""
-        *others, lane = (f"{PACKED}_{axis.name}" for axis in self.program.stage(PACKED).axes)
-        chunk, lanes = schedule.split(lane, self.machine.lanes)
-        schedule.reorder(chunk, *others, lanes)
-        schedule.unroll(lanes)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
@@ -340,24 +335,3 @@ def _lane_extent(found: Contraction) -> int:
 def _tiles(columns: Columns) -> microkernel.Tiles:
     names = (field.name for field in dataclasses.fields(microkernel.Tiles))
     return microkernel.Tiles(*(columns[name].astype(np.float64) for name in names))
-
-
-def _is_constant(load: Load) -> bool:
-    """Whether the schedule may choose the layout of what is loaded."""
-    return load.buffer.scope is Scope.CONSTANT and _is_permuted(load)
-
-
-def _is_permuted(load: Load) -> bool:
-    """Whether each index is a constant or an axis of its own."""
-    axes = [index.name for index in load.indices if isinstance(index, Var)]
-    constants = sum(isinstance(index, Const) for index in load.indices)
-    return len(axes) == len(set(axes)) and len(axes) + constants == len(load.indices)
-
-
-def _is_direct(found: Contraction) -> bool:
-    """Whether a vector of the lane operand is, or can be made, one contiguous load."""
-    load = found.lane_load
-    layout = load.buffer.layout or Layout.plain(len(load.indices))
-    whole = not any(dim.mod for dim in layout.dims)  # no blocks, which a vector might straddle
-    contiguous = load.indices[layout.dims[-1].axis] == Var(found.lane)
-    return _is_constant(load) or (whole and contiguous)

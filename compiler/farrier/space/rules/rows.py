@@ -34,6 +34,7 @@ from farrier.space.epilogue import operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.nests import loop_extents, share
 from farrier.space.operands import accumulate, without_halos
+from farrier.space.partials import reduce_on_lanes, reduced_axes
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.target import Target
 
@@ -207,7 +208,7 @@ class _Kernel:
             if self._runs_along(stage):
                 self._put_on_lanes(schedule, stage)
             elif isinstance(stage.body, Reduce):
-                self._reduce_on_lanes(schedule, stage, decisions["partials"])
+                reduce_on_lanes(schedule, stage, self.machine.lanes, decisions["partials"])
         if decisions["parallel"]:
             share(schedule, outer, self.machine.threads)
         return schedule
@@ -249,7 +250,7 @@ class _Kernel:
         place = self.points[name].index(Var(self.lane))
         lane = stage.axes[place].name
         extents = loop_extents(schedule.function)
-        reduced = [axis.name for axis in _reduced(stage)]
+        reduced = [axis.name for axis in reduced_axes(stage)]
         spatial = [axis.name for axis in stage.axes if axis.name != lane]
         nests = [(name, [*spatial, *reduced])]
         if reduced:
@@ -268,36 +269,6 @@ class _Kernel:
         if self.rows and size == extents[f"{name}_{lane}"] <= self.machine.lanes:
             schedule.set_scope(name, Scope.REGISTER)
 
-    def _reduce_on_lanes(self, schedule: Schedule, stage: Stage, partials: int) -> None:
-        """Lanes along the axis that a reduction reads contiguously, where it does."""
-        name, along = stage.buffer.name, _contiguous_axis(stage)
-        if along is None:
-            return
-        extents = loop_extents(schedule.function)
-        width = self.machine.lanes
-        loop = f"{name}_{along.name}"
-        others = [f"{name}_{axis.name}" for axis in _reduced(stage) if axis is not along]
-        if along.extent <= width:
-            if others:
-                schedule.reorder(*others, loop)
-            schedule.vectorize(loop)
-            return
-        partials = min(partials, along.extent // width)
-        step, part = schedule.split(loop, width * partials)
-        buffer = f"{name}_part"
-        schedule.rfactor(part, buffer)
-        rows = [axis.name for axis in stage.axes if extents[f"{name}_{axis.name}"] > 1]
-        if rows:
-            schedule.compute_at(buffer, f"{buffer}_{name}_{rows[-1]}")
-        vector, lanes = schedule.split(part, width)
-        schedule.reorder(*others, step, vector, lanes)
-        for prefix in (f"{buffer}_init_{part}", f"{buffer}_{part}"):
-            for made in schedule.split(prefix, width):
-                (schedule.vectorize if made.endswith("_i") else schedule.unroll)(made)
-        schedule.vectorize(lanes)
-        schedule.unroll(vector)
-        schedule.set_scope(buffer, Scope.REGISTER)
-
 
 def _follow(
     program: Program,
@@ -306,7 +277,7 @@ def _follow(
     found: dict[str, tuple[Expr, ...]],
 ) -> None:
     """Adds to `found` where `stage`, at the point `at`, reads earlier stages, and they others."""
-    for axis in _reduced(stage):
+    for axis in reduced_axes(stage):
         at = {**at, axis.name: Var(f"~{axis.name}")}
     change = Substitution(at)
     made = {s.buffer.name: s for s in program.stages}
@@ -320,17 +291,5 @@ def _follow(
         _follow(program, source, point, found)
 
 
-def _reduced(stage: Stage) -> tuple[Axis, ...]:
-    return stage.body.axes if isinstance(stage.body, Reduce) else ()
-
-
 def _all_axes(stage: Stage) -> tuple[Axis, ...]:
-    return (*stage.axes, *_reduced(stage))
-
-
-def _contiguous_axis(stage: Stage) -> Axis | None:
-    """The reduced axis along which a stage reads neighbouring elements."""
-    last = set().union(
-        *(variables(load.indices[-1]) for load in loads(stage.body) if load.indices), set()
-    )
-    return next((axis for axis in _reduced(stage) if axis.name in last), None)
+    return (*stage.axes, *reduced_axes(stage))

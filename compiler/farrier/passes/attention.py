@@ -1,0 +1,94 @@
+"""Which nodes are attention: a product, a softmax along its rows, and a product with those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import DType
+from farrier.ops import Kind, lookup
+
+
+def attention_regions(graph: Graph) -> Mapping[int, Node]:
+    """For each node whose result only an attention's context needs, by `id`, the product that
+    computes this context.
+
+        s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
+        y = MatMul(p, v)                        → {s, t, u, p: y}
+
+    All of q, k, v have the same batch axes, v and y their last axis innermost in memory.
+    """
+    search = _Search(graph)
+    found: dict[int, Node] = {}
+    for node in graph.nodes:
+        found |= {id(member): node for member in search.members(node)}
+    return found
+
+
+class _Search:
+    def __init__(self, graph: Graph) -> None:
+        self._producers = graph.producers()
+        self._readers = graph.consumers()
+        self._returned = frozenset(value.name for value in graph.outputs)
+
+    def members(self, context: Node) -> list[Node]:
+        """The nodes before `context` that are one attention with it; none where it ends none."""
+        if context.op != "MatMul":
+            return []
+        weights, values = context.inputs
+        assert weights is not None
+        assert values is not None
+        softmax = self._only_for(weights, context)
+        if softmax is None or softmax.op != "Softmax" or values == weights:
+            return []
+        scores, rank = softmax.inputs[0], weights.type.rank
+        if scores is None or softmax.attr("axis", -1) % rank != rank - 1:
+            return []
+        chain = self._chain(scores, softmax)
+        if not chain:
+            return []
+        queries, keys = chain[0].inputs
+        operands = [queries, keys, weights, values, context.outputs[0]]
+        if not all(_is_matrix(value, weights) for value in operands):
+            return []
+        rows_first = all(_ends_with_last_axis(v) for v in (weights, values, context.outputs[0]))
+        return [*chain, softmax] if rows_first else []
+
+    def _chain(self, value: Value, reader: Node) -> list[Node]:
+        """From a product to `value` through elementwise nodes of its shape, each for the next
+        alone; empty where there is none."""
+        node = self._only_for(value, reader)
+        if node is None or value.type.layout is not None:
+            return []
+        if node.op == "MatMul":
+            return [node]
+        if lookup(node.op).kind is not Kind.ELEMENTWISE:
+            return []
+        for source in node.inputs:
+            if source is not None and source.type.shape == value.type.shape:
+                chain = self._chain(source, node)
+                if chain:
+                    return [*chain, node]
+        return []
+
+    def _only_for(self, value: Value, reader: Node) -> Node | None:
+        """The node that computes `value` where `reader` alone reads it, once."""
+        node = self._producers.get(value.name)
+        if node is None or len(node.outputs) != 1 or node.regions:
+            return None
+        alone = value.name not in self._returned and self._readers[value.name] == [reader]
+        return node if alone and list(reader.inputs).count(value) == 1 else None
+
+
+def _is_matrix(value: Value | None, like: Value) -> bool:
+    """Whether a value holds f32 matrices, as many as `like`, along plain axes."""
+    if value is None or value.type.dtype is not DType.F32 or value.type.rank != like.type.rank:
+        return False
+    layout = value.type.layout
+    plain = layout is None or not (any(d.mod for d in layout.dims) or any(map(any, layout.halo)))
+    return plain and value.type.shape[:-2] == like.type.shape[:-2]
+
+
+def _ends_with_last_axis(value: Value) -> bool:
+    layout = value.type.layout
+    return layout is None or layout.dims[-1].axis == value.type.rank - 1

@@ -1,0 +1,48 @@
+"""Transposition in registers: squares of vectors, loaded along one axis, stored along another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.intrinsics import vector_axis
+from farrier.ir.expr import Buffer, Scope
+from farrier.ir.tensor import Stage
+from farrier.schedule import Schedule
+
+SMALLEST = 4  # the least extents that are turned as squares of vectors
+
+
+def turn_squares(
+    schedule: Schedule, stage: Stage, across: str, lane: str, buffers: Sequence[Buffer], width: int
+) -> list[str]:
+    """Walks the nest of `stage`, which stores along the axis `lane`, in squares `width` wide: of
+    each of `buffers`, which run along the axis `across`, a square's rows are loaded as vectors.
+    Gives the loops around the squares, outermost first.
+
+    before:  for i: for k:  t[k, i] = a[i, k]
+    after:   for columns, lanes:
+                 rows[i] = a[lanes + i, columns : columns + width]
+                 for column, lane:  t[columns + column, lanes + lane] = rows[lane][column]
+    """
+    name = stage.buffer.name
+    outer = [f"{name}_{axis.name}" for axis in stage.axes]
+    inner = []
+    for axis, part in ((across, "column"), (lane, "lane")):
+        loop = f"{name}_{axis}"
+        chunk, rest = schedule.split(loop, width, f"{name}_{part}s", f"{name}_{part}")
+        outer[outer.index(loop)] = chunk
+        inner.append(rest)
+    schedule.reorder(*outer, *inner)
+    for number, buffer in enumerate(buffers):
+        rows = f"{name}_rows{number or ''}"
+        schedule.cache_read(buffer.name, outer[-1], rows)
+        schedule.set_scope(rows, Scope.REGISTER)
+        loops = [f"{rows}_{axis}" for axis in range(len(buffer.shape))]
+        along = loops.pop(vector_axis(buffer))
+        schedule.reorder(*loops, along)
+        schedule.vectorize(along)
+        for loop in loops:
+            schedule.unroll(loop)
+    schedule.unroll(inner[0])
+    schedule.vectorize(inner[1])
+    return outer

@@ -1,0 +1,119 @@
+"""One attention, as native code, against ONNX Runtime: any lengths, masks that leave nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import farrier
+
+EXAMPLES = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+lengths = st.one_of(st.sampled_from((1, 7, 16, 33, 197)), st.integers(1, 70))
+
+
+def attention(heads, queries, keys, depth, width, mask=None):
+    """ONNX bytes of softmax(q kᵀ / √depth + mask) v, from q, k, v [1, length, heads * depth]."""
+    nodes, constants = [], []
+
+    def constant(name, array):
+        constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(op, *inputs, **attributes):
+        nodes.append(helper.make_node(op, inputs, [f"t{len(nodes)}"], **attributes))
+        return nodes[-1].output[0]
+
+    def split(name, length, size):
+        shape = constant(f"{name}_shape", np.array([1, length, heads, size], np.int64))
+        return node("Reshape", name, shape)
+
+    def value(name, *shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    q = node("Transpose", split("q", queries, depth), perm=(0, 2, 1, 3))
+    k = node("Transpose", split("k", keys, depth), perm=(0, 2, 3, 1))
+    v = node("Transpose", split("v", keys, width), perm=(0, 2, 1, 3))
+    scores = node("MatMul", q, k)
+    scores = node("Mul", scores, constant("scale", np.float32(depth**-0.5)))
+    inputs = [
+        value("q", 1, queries, heads * depth),
+        value("k", 1, keys, heads * depth),
+        value("v", 1, keys, heads * width),
+    ]
+    if mask is not None:
+        inputs.append(value("mask", *mask.shape))
+        scores = node("Add", scores, "mask")
+    context = node("MatMul", node("Softmax", scores, axis=-1), v)
+    whole = constant("whole", np.array([1, queries, heads * width], np.int64))
+    joined = node("Transpose", context, perm=(0, 2, 1, 3))
+    nodes.append(helper.make_node("Reshape", [joined, whole], ["y"]))
+    outputs = [value("y", 1, queries, heads * width)]
+    graph = helper.make_graph(nodes, "attention", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model.SerializeToString()
+
+
+def run_both(model, arrays, threads):
+    artifact = farrier.compile(model, threads=threads, verify=False)
+    assert "attention" in {kernel.rule for kernel in artifact.manifest.kernels}
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (found,) = artifact.session(threads).run(arrays).values()
+    (expected,) = session.run(None, arrays)
+    return found, expected
+
+
+def operands(rng, heads, queries, keys, depth, width):
+    """Queries, keys and values; scores between -30 and 30 or so."""
+    sizes = {"q": (queries, depth), "k": (keys, depth), "v": (keys, width)}
+    return {
+        name: rng.standard_normal((1, length, heads * size), np.float32) * 3
+        for name, (length, size) in sizes.items()
+    }
+
+
+@EXAMPLES
+@given(
+    heads=st.integers(1, 5),
+    queries=lengths,
+    keys=lengths,
+    depth=st.integers(1, 40),
+    width=st.integers(1, 40),
+    threads=st.integers(1, 3),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_attention(heads, queries, keys, depth, width, threads, masked, seed):
+    rng = np.random.default_rng(seed)
+    mask = None
+    if masked:
+        mask = np.where(rng.random((queries, keys)) < 0.4, -np.inf, 0).astype(np.float32)
+        mask[:, rng.integers(keys)] = 0
+    arrays = operands(rng, heads, queries, keys, depth, width)
+    arrays |= {} if mask is None else {"mask": mask}
+    model = attention(heads, queries, keys, depth, width, mask)
+    found, expected = run_both(model, arrays, threads)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+
+
+@pytest.mark.parametrize("keys", [7, 32, 197])
+def test_a_row_that_is_masked_whole_is_not_a_number(keys):
+    rng = np.random.default_rng(keys)
+    mask = np.zeros((1, 1, 5, keys), np.float32)
+    mask[..., 2, :] = -np.inf
+    arrays = operands(rng, 2, 5, keys, 8, 8) | {"mask": mask}
+    found, expected = run_both(attention(2, 5, keys, 8, 8, mask), arrays, 2)
+    assert np.isnan(expected[0, 2]).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+
+
+def test_scores_of_a_long_sequence_are_never_stored():
+    """Memory grows with the length, not with its square."""
+    model = attention(heads=2, queries=1024, keys=1024, depth=16, width=16)
+    artifact = farrier.compile(model, threads=2, verify=False)
+    assert artifact.manifest.workspace_bytes < 2 * 1024 * 1024 * 4
