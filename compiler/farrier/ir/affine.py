@@ -194,6 +194,16 @@ class Simplifier:
             return Select(condition, then, otherwise)
         return self._descend(expr)
 
+    def slack(self, condition: Expr) -> Linear | None:
+        """The form of which a condition says that it is not negative; None where it says anything
+        else than which of two indices is larger."""
+        if not isinstance(condition, Binary) or condition.op not in (BinaryOp.LT, BinaryOp.LE):
+            return None
+        if dtype_of(condition.left) is not DType.I64:
+            return None
+        form = combine(self.linear(condition.right), self.linear(condition.left), -1)
+        return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
+
     def truth(self, condition: Expr) -> bool | None:
         """Whether a condition always or never holds; None where that depends."""
         result = self.simplify(condition)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TypeGuard
 
-from farrier.ir import expr as e
-from farrier.ir.affine import Linear, Simplifier, combine
+from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary
 from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store
 from farrier.ir.substitute import loads, variables
-from farrier.ir.types import DType
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,12 +36,14 @@ def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
     around: dict[str, int] | None = None
     simplifier = known
     for condition, inner, soft in _conditions(body, {}):
-        if not _is_bound(condition) or var not in variables(condition):
+        if var not in variables(condition):
             continue
         if inner is not around:
             around = inner
             simplifier = Simplifier({**known.ranges, **inner}, known.facts, known.sums)
-        form = _slack(condition, simplifier)
+        form = simplifier.slack(condition)
+        if form is None:
+            continue
         outer: dict[Expr, int] = {}
         inside: dict[Expr, int] = {}
         linear = True
@@ -99,18 +98,3 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
         yield from _conjuncts(condition.right)
     else:
         yield condition
-
-
-def _is_bound(condition: Expr) -> TypeGuard[Binary]:
-    """Whether the condition compares the order of two indices."""
-    return (
-        isinstance(condition, Binary)
-        and condition.op in (BinaryOp.LT, BinaryOp.LE)
-        and e.dtype_of(condition.left) is DType.I64
-    )
-
-
-def _slack(condition: Binary, simplifier: Simplifier) -> Linear:
-    """The form that the condition says is not negative."""
-    form = combine(simplifier.linear(condition.right), simplifier.linear(condition.left), -1)
-    return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))

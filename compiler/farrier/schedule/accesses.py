@@ -45,6 +45,26 @@ def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
     return [a for a in accesses(stmt) if a.buffer.name == buffer and not a.writes]
 
 
+def guarded_reads(stmt: Stmt, buffer: str) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
+    """Every read of the buffer within, and the conditions within under which it happens."""
+    yield from _under(stmt, buffer, ())
+
+
+def _under(
+    stmt: Stmt, buffer: str, conditions: tuple[Expr, ...]
+) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
+    for access in _of(stmt):
+        if access.buffer.name == buffer and not access.writes:
+            yield access, conditions
+    if isinstance(stmt, If):
+        yield from _under(stmt.then, buffer, (*conditions, stmt.condition))
+        if stmt.otherwise is not None:
+            yield from _under(stmt.otherwise, buffer, conditions)
+        return
+    for child in below(stmt):
+        yield from _under(child, buffer, conditions)
+
+
 def writes(stmt: Stmt) -> set[str]:
     """The names of the buffers that are written within."""
     found = set()

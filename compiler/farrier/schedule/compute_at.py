@@ -9,7 +9,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Buffer, Expr, Scope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
 from farrier.ir.substitute import Indices, Substitution
-from farrier.schedule.accesses import changed_after, reads_of, touches, writes
+from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
 from farrier.schedule.nest import (
     Nest,
     Path,
@@ -42,9 +42,9 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
                      for j in 4: b[4*o + j] = t[j]
 
     The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
-    nests that write it keep their loops, shortened; where the box may reach past the end, they get
-    a guard. Elements that several iterations read are computed by each of them. Split the writing
-    nests afterwards, not before.
+    nests that write it keep their loops, shortened; where the box may reach past the end, or past
+    what the guards of the reads let through, they get a guard. Elements that several iterations
+    read are computed by each of them. Split the writing nests afterwards, not before.
     """
     nest = Nest(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
@@ -79,10 +79,16 @@ def _check(nest: Nest, name: str, loop_name: str) -> _Move:
     _check_readers(nest, alloc, producers, loop)
     simplifier = Simplifier(nest.ranges())
     inner = frozenset(inside.var for inside in loops(loop.body))
-    reads = [access.indices for access in reads_of(loop.body, name)]
+    reads = list(guarded_reads(loop.body, name))
     if not reads:
         nest.fail(f"nothing within {loop_name} reads {name}")
-    box = region(simplifier, reads, inner, everything(_covered(nest, producers, name)))
+    box = region(
+        simplifier,
+        [access.indices for access, _ in reads],
+        inner,
+        everything(_covered(nest, producers, name)),
+        [conditions for _, conditions in reads],
+    )
     return _Move(alloc_path, producers, loop, box, simplifier)
 
 
@@ -184,6 +190,9 @@ def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
             conditions.append(e.less(-1, at))
         if high + interval.extent > extents[index.name]:
             conditions.append(e.less(at, extents[index.name]))
+        if interval.last is not None:
+            within = e.less(at, e.add(interval.last, 1))
+            conditions.append(move.simplifier.simplify(within))
     moved = Substitution(variables).stmt(producer)
     moved = shift.stmt(_with_extents(moved, shorter))
     for condition in conditions:

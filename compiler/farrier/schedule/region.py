@@ -3,9 +3,13 @@
     for oh2 in 4: for kh in 3: … x[n, c, 8*oh + 2*oh2 + kh] …      body of oh
     axis 0: [n, 1]   axis 1: [c, 1]   axis 2: [8*oh, 9]
 
-First indices are expressions over the variables outside the body; extents are numbers. An axis
-whose index mixes outer and inner variables in one division, or that is read at places an unknown
-distance apart, counts as read whole.
+First indices are expressions over the variables outside the body; extents are numbers. What all
+reads are guarded by bounds the box: a number shortens it, an expression stands beside it.
+
+    for i in 4: if 4*o + i < 10: … x[4*o + i] …                   axis 0: [4*o, 4], up to 9
+
+An axis whose index mixes outer and inner variables in one division, or that is read at places an
+unknown distance apart, counts as read whole.
 """
 
 from __future__ import annotations
@@ -13,18 +17,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from farrier.ir.affine import UNBOUNDED, Linear, Simplifier, to_expr
+from farrier.ir.affine import UNBOUNDED, Linear, Simplifier, combine, to_expr
 from farrier.ir.expr import Expr, index
 from farrier.ir.substitute import variables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """`extent` indices from `first` on; `whole` where that is the whole axis."""
+    """`extent` indices from `first` on, none past `last`; `whole` where that is the whole axis."""
 
     first: Expr
     extent: int
     whole: bool = False
+    last: Expr | None = None
 
 
 def region(
@@ -32,12 +37,15 @@ def region(
     reads: Sequence[tuple[Expr, ...]],
     inner: frozenset[str],
     whole: Sequence[Interval],
+    conditions: Sequence[tuple[Expr, ...]] = (),
 ) -> tuple[Interval, ...]:
     """The box around `reads`, where `inner` are the variables bound within the body; `whole` is the
-    box of all elements there are."""
+    box of all elements there are; `conditions` are those under which each of the reads happens."""
     columns = zip(*reads, strict=True) if reads else [()] * len(whole)
+    found = [[simplifier.slack(c) for c in each] for each in conditions or [()] * len(reads)]
+    slacks = [[slack for slack in each if slack is not None] for each in found]
     return tuple(
-        _interval(simplifier, [simplifier.linear(i) for i in column], inner, everything)
+        _interval(simplifier, [simplifier.linear(i) for i in column], slacks, inner, everything)
         for column, everything in zip(columns, whole, strict=True)
     )
 
@@ -48,12 +56,17 @@ def everything(shape: Sequence[int]) -> tuple[Interval, ...]:
 
 
 def _interval(
-    simplifier: Simplifier, forms: Sequence[Linear], inner: frozenset[str], whole: Interval
+    simplifier: Simplifier,
+    forms: Sequence[Linear],
+    slacks: Sequence[Sequence[Linear]],
+    inner: frozenset[str],
+    whole: Interval,
 ) -> Interval:
     first: dict[Expr, int] | None = None
     lows: list[int] = []
     highs: list[int] = []
-    for form in forms:
+    lasts: list[Linear | None] = []
+    for form, guards in zip(forms, slacks, strict=True):
         outside: dict[Expr, int] = {}
         inside: dict[Expr, int] = {}
         for atom, factor in form.terms.items():
@@ -70,11 +83,33 @@ def _interval(
         low, high = simplifier.bounds_of(Linear(inside, form.const))
         if low <= -UNBOUNDED or high >= UNBOUNDED:
             return whole
+        most = _most(inside, guards, inner)
+        if most is not None:
+            high = min(high, simplifier.bounds_of(most)[1] + form.const)
+            most = combine(most, Linear(outside, form.const), 1)
         lows.append(low)
         highs.append(high)
+        lasts.append(most)
     if first is None:
         return whole
     low, span = min(lows), max(highs) - min(lows) + 1
-    if span >= whole.extent:
+    if span >= whole.extent or span < 1:
         return whole
-    return Interval(to_expr(Linear(first, low)), span)
+    start, last = Linear(first, low), lasts[0]
+    if last is None or any(other != last for other in lasts):
+        return Interval(to_expr(start), span)
+    is_implied = simplifier.bounds_of(combine(last, start, -1))[0] >= span - 1
+    return Interval(to_expr(start), span, last=None if is_implied else to_expr(last))
+
+
+def _most(
+    inside: dict[Expr, int], slacks: Sequence[Linear], inner: frozenset[str]
+) -> Linear | None:
+    """What the sum of `inside` cannot exceed where no form of `slacks` is negative: one of outer
+    variables, from the first of them that says so."""
+    for slack in slacks if inside else ():
+        mine = {atom: k for atom, k in slack.terms.items() if variables(atom) & inner}
+        if mine == {atom: -factor for atom, factor in inside.items()}:
+            others = {atom: k for atom, k in slack.terms.items() if atom not in mine}
+            return Linear(others, slack.const)
+    return None
