@@ -86,7 +86,7 @@ def test_both_forms_are_candidates():
 def test_points_a_power_of_two_apart_are_spread():
     space = winograd.space(CASES["points a power of two apart"].program, TARGET, 2)
     assert space is not None
-    decisions = {**space.default(), "lines": 4, "fused": 0}
+    decisions = {**space.default(), "chunks": 2, "fused": 0}
     assert space.contains(decisions)
     assert "pad_axis" in str(space.schedule(decisions).trace)
     small = winograd.space(CASES["tile 2"].program, TARGET, 2)

@@ -223,7 +223,7 @@ def _tiles(x: Array, tile: int, counts: Sequence[int]) -> Array:
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     """Five stages, each a sum along one axis: the rows of the input tiles, their columns, the
-    products, the rows of the outputs, their columns."""
+    products, the rows of the outputs, their columns. The tiles of an image are one axis."""
     x, u = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias = builder.optional(node, inputs, 2)
     attrs, out = attributes_of(node), node.outputs[0].type
@@ -231,38 +231,38 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     points = tile + TAPS - 1
     batch, channels = out.static_shape[:2]
     counts = [-(-extent // tile) for extent in out.static_shape[2:]]
+    tiles = math.prod(counts)
     factors = _input_stages(builder, x, window, tile, counts)
 
-    def product(n: Expr, oc: Expr, ty: Expr, tx: Expr, i: Expr, j: Expr) -> Reduce:
-        return total({"ic": x.shape[1]}, lambda ic: factors(n, ic, ty, tx, i, j) * u(i, j, oc, ic))
+    def product(n: Expr, oc: Expr, t: Expr, i: Expr, j: Expr) -> Reduce:
+        return total({"ic": x.shape[1]}, lambda ic: factors(n, ic, t, i, j) * u(i, j, oc, ic))
 
     products = builder.local(
         "winograd_product",
-        (batch, channels, *counts, points, points),
+        (batch, channels, tiles, points, points),
         out.dtype,
         product,
-        axes=("n", "oc", "ty", "tx", "i", "j"),
+        axes=("n", "oc", "t", "i", "j"),
         layout=_tiled(out.layout),
     )
 
-    def half(n: Expr, oc: Expr, ty: Expr, tx: Expr, r: Expr, j: Expr) -> Scalar:
-        column = [products(n, oc, ty, tx, i, j) for i in range(points)]
+    def half(n: Expr, oc: Expr, t: Expr, r: Expr, j: Expr) -> Scalar:
+        column = [products(n, oc, t, i, j) for i in range(points)]
         return _choose(r, output_sums(tile, column))
 
     halves = builder.local(
         "winograd_half",
-        (batch, channels, *counts, tile, points),
+        (batch, channels, tiles, tile, points),
         out.dtype,
         half,
-        axes=("n", "oc", "ty", "tx", "r", "j"),
+        axes=("n", "oc", "t", "r", "j"),
         layout=_tiled(out.layout),
     )
 
     def result(n: Expr, oc: Expr, oy: Expr, ox: Expr) -> Scalar:
-        lead = (n, oc, e.floordiv(oy, tile), e.floordiv(ox, tile), e.mod(oy, tile))
-        value = _choose(
-            e.mod(ox, tile), output_sums(tile, [halves(*lead, j) for j in range(points)])
-        )
+        at = e.add(e.mul(e.floordiv(oy, tile), counts[1]), e.floordiv(ox, tile))
+        row = [halves(n, oc, at, e.mod(oy, tile), j) for j in range(points)]
+        value = _choose(e.mod(ox, tile), output_sums(tile, row))
         return value if bias is None else value + bias(oc)
 
     return (builder.output(node, result, hint="winograd", axes=("n", "oc", "oy", "ox")),)
@@ -271,34 +271,34 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 def _input_stages(
     builder: Builder, x: Operand, window: Window, tile: int, counts: Sequence[int]
 ) -> Operand:
-    """B^T d B of every tile: [n, ic, ty, tx, i, j]; tiles reach past the image where it is no
-    multiple of them, and read zeros there."""
+    """B^T d B of every tile: [n, ic, t, i, j]; tiles reach past the image where it is no multiple
+    of them, and read zeros there."""
     points = tile + TAPS - 1
     covered = tuple(count * tile for count in counts)
     layout = _tiled(x.buffer.layout if x.buffer is not None else None)
-    shape = (*x.shape[:2], *counts, points, points)
+    shape = (*x.shape[:2], math.prod(counts), points, points)
 
-    def rows(n: Expr, ic: Expr, ty: Expr, tx: Expr, i: Expr, column: Expr) -> Scalar:
-        at = (e.mul(ty, tile), e.mul(tx, tile))
+    def rows(n: Expr, ic: Expr, t: Expr, i: Expr, column: Expr) -> Scalar:
+        at = (e.mul(e.floordiv(t, counts[1]), tile), e.mul(e.mod(t, counts[1]), tile))
         taps = [(e.index(row), column) for row in range(points)]
         d = [read(x, window, (n, ic), at, tap, covered, 0) for tap in taps]
         return _choose(i, input_sums(tile, d))
 
-    axes = ("n", "ic", "ty", "tx", "i", "c")
+    axes = ("n", "ic", "t", "i", "c")
     lines = builder.local("winograd_rows", shape, x.dtype, rows, axes=axes, layout=layout)
 
-    def columns(n: Expr, ic: Expr, ty: Expr, tx: Expr, i: Expr, j: Expr) -> Scalar:
-        d = [lines(n, ic, ty, tx, i, column) for column in range(points)]
+    def columns(n: Expr, ic: Expr, t: Expr, i: Expr, j: Expr) -> Scalar:
+        d = [lines(n, ic, t, i, column) for column in range(points)]
         return _choose(j, input_sums(tile, d))
 
-    axes = ("n", "ic", "ty", "tx", "i", "j")
+    axes = ("n", "ic", "t", "i", "j")
     return builder.local("winograd_input", shape, x.dtype, columns, axes=axes, layout=layout)
 
 
 def _tiled(layout: Layout | None) -> Layout | None:
-    """The layout of tiles [n, c, ty, tx, i, j] of an image: with its blocks of channels."""
+    """The layout of tiles [n, c, t, i, j] of an image: with its blocks of channels."""
     block = block_of(without_halo(layout), 1)
-    return Layout.blocked(6, 1, block) if block > 1 else None
+    return Layout.blocked(5, 1, block) if block > 1 else None
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -26,7 +26,7 @@ class Machine:
     fma_latency: float = 4.0  # cycles from one multiply-add to the next that needs it
     l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
     l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
-    remote_bandwidth: float = 6.0  # bytes a cycle of what another core has just written
+    remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
     memory_bandwidth: float = 33e9  # bytes a second
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
 

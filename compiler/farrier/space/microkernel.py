@@ -85,7 +85,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
     units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
     balance = np.ceil(units / machine.threads) / (units / machine.threads)
-    balance = np.where(tiles.order == Order.PARTS, _parts_balance(row_tiles, machine), balance)
+    longest = np.ceil(row_tiles / machine.threads) * machine.threads / row_tiles
+    balance = np.where(tiles.order == Order.PARTS, longest, balance)
     ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
     peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
     compute = np.full(len(panel), ideal / peak)
@@ -124,13 +125,6 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
     rows = np.where(tiles.order == Order.PARTS, np.ceil(rows / threads), rows)
     count: Floats = rows * np.ceil(points[1] / tiles.columns)
     return count / (tiles.unroll * tiles.vectors)
-
-
-def _parts_balance(row_tiles: Floats, machine: Machine) -> Floats:
-    """The longest part's share of the work over the mean's, half of which is made good by threads
-    that help others."""
-    longest = np.ceil(row_tiles / machine.threads) * machine.threads / row_tiles
-    return 1 + (longest - 1) / 2
 
 
 def _shared(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:

@@ -1,17 +1,18 @@
 """Winograd convolutions: transforms along the lanes, the products as tiles in registers.
 
-Apart, the input is transformed first, for all threads; fused, each thread transforms the tile rows
-that it works on, and nothing leaves its caches:
+Apart, the input is transformed first, for all threads; fused, each thread transforms the tiles that
+it works on, and nothing leaves its caches:
 
     apart                                          fused
-    for tile in parallel: input transform          for lines in parallel:
-    for channels, lines in parallel:                   for tile in lines: input transform
-        for point: products of the chunk                for channels:
-        for tile: output transform, epilogue                for point: products of the chunk
-                                                            for tile: output transform, epilogue
+    for tile in parallel: input transform          for tiles in parallel:
+    for channels, tiles in parallel:                   for tile in tiles: input transform
+        for point: products of the chunk               for channels:
+        for tile: output transform, epilogue               for point: products of the chunk
+                                                           for tile: output transform, epilogue
 
-`channels` is a chunk of output channels and `lines` a chunk of tile rows, whose products at all
-points stay in the second-level cache. Fused suits transformed weights that fit there as well.
+`channels` is a chunk of output channels and `tiles` a chunk of the image's tiles, whose products at
+all points stay in the second-level cache. Fused suits transformed weights that fit there as well,
+and images that are larger than the weights.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from farrier.target import Target
 
 NAME = "winograd"
 _VECTORS = (1, 2, 3, 4)
-_ROWS = 4
 _UNROLL = (1, 2, 4)
 _PANELS = (1, 2, 4, 8, 16)
+_CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
 _SUM = "winograd_sum"
-_TILES = ("ty", "tx")
+_TILES = ("t", "")
 _ROOM = 0.9  # of the second-level cache, for one chunk's products and what they are made of
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 6  # that elements of one tile may take
@@ -77,12 +78,12 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         return None
     rows, columns, product, half, result, *epilogue = program.stages
     chain = (rows, columns, product, half, result)
-    if [len(stage.axes) for stage in chain] != [6, 6, 6, 6, 4]:
+    if [len(stage.axes) for stage in chain] != [5, 5, 5, 5, 4]:
         return None
     if any(not reads_of(a.buffer.name, [b]) for a, b in itertools.pairwise(chain)):
         return None
     found = contraction_of(product)
-    if found is None or found.batch != ("i", "j") or found.points != ("n", *_TILES):
+    if found is None or found.batch != ("i", "j") or found.points != ("n", "t"):
         return None
     if not all(is_elementwise(stage, program) for stage in epilogue):
         return None
@@ -132,26 +133,25 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         blocks = -(-self.extent("oc") // self.machine.lanes)
-        rows, columns = self.extent("ty"), self.extent("tx")
+        tiles = self.extent("t")
         inner = self._sum.block or self.extent("ic")
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
-            Knob("rows", tuple(range(1, min(rows, _ROWS) + 1))),
-            Knob("columns", tuple(range(1, min(columns, self.machine.registers) + 1))),
+            Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
             Knob("unroll", tuple(u for u in _UNROLL if inner % u == 0)),
             Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
-            Knob("lines", tuple(n for n in range(1, rows + 1) if rows % n == 0)),
+            Knob("chunks", tuple(c for c in _CHUNKS if -(-tiles // -(-tiles // c)) == c)),
             Knob("fused", (0, 1)),
             Knob("prefetch", (0, 1)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Accumulators, one step's vectors and two broadcasts fit the registers, a tile the lines;
-        chunks are whole."""
+        """Accumulators, one step's vectors and two broadcasts fit the registers, a row of them the
+        chunk; chunks of channels are whole."""
         vectors = columns["vectors"]
-        live = vectors * columns["rows"] * columns["columns"] + vectors + 2
+        live = vectors * columns["rows"] + vectors + 2
         fits: npt.NDArray[np.bool_] = live <= max(self.machine.registers - 1, 4)
-        fits &= columns["rows"] <= columns["lines"]
+        fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
         blocks = -(-self.extent("oc") // self.machine.lanes)
         fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
         return fits
@@ -160,18 +160,18 @@ class _Kernel:
         """The products by the model of register tiles; around them the transforms, and the traffic
         of what does not fit the second-level cache."""
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
-        lines, fused, machine = decided["lines"], decided["fused"] > 0, self.machine
+        fused, machine = decided["fused"] > 0, self.machine
         products = microkernel.estimate(self._problem, _tiles(columns), machine)
         squared, batch = self.points**2, self.extent("n")
-        all_tiles = batch * self.extent("ty") * self.extent("tx")
-        ic, oc = self.extent("ic"), self.extent("oc")
-        chunk = np.minimum(decided["vectors"] * machine.lanes * decided["panels"], oc)
-        chunks, groups = np.ceil(oc / chunk), batch * self.extent("ty") / lines
-        transforms = squared * all_tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
+        tiles, ic, oc = self.extent("t"), self.extent("ic"), self.extent("oc")
+        channels = np.minimum(decided["vectors"] * machine.lanes * decided["panels"], oc)
+        chunks, groups = np.ceil(oc / channels), batch * decided["chunks"]
+        chunk = np.ceil(tiles / decided["chunks"])
+        transforms = squared * batch * tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
         # Of one chunk: the transformed input, the products, the weights.
-        inputs = 4.0 * squared * all_tiles / groups * ic
-        scratch = 4.0 * squared * all_tiles / groups * chunk
-        weights = 4.0 * squared * ic * chunk
+        inputs = 4.0 * squared * chunk * ic
+        scratch = 4.0 * squared * chunk * channels
+        weights = 4.0 * squared * ic * channels
         room = _ROOM * machine.l2_bytes
         spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
         spilt *= chunks
@@ -180,9 +180,15 @@ class _Kernel:
         spilt += np.where(kept, 0.0, weights * again)
         spilt += np.where(fused, 0.0, inputs * groups * (chunks + 1))
         units = np.where(fused, groups, groups * chunks)
-        balance = np.ceil(units / machine.threads) / (units / machine.threads)
-        extra = (transforms + spilt / machine.l3_bandwidth) / machine.hertz / machine.threads
-        seconds = (products.seconds + extra) * balance + machine.fork_join
+        # Chunks are of one size but for the last, and a thread has the others' to wait for.
+        even = np.where(fused, batch * tiles / chunk, units)
+        balance = np.ceil(units / machine.threads) * machine.threads / even
+        # A thread reads what the others have transformed.
+        written = 4.0 * squared * batch * tiles * ic * (1 - 1 / machine.threads)
+        remote = np.where(fused, 0.0, written / machine.remote_bandwidth)
+        extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
+        seconds = (products.seconds + extra / machine.hertz) * balance
+        seconds += remote / machine.hertz + machine.fork_join
         terms = dict(products.terms)
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
         terms["overhead"] = terms["overhead"] + transforms / machine.hertz
@@ -195,7 +201,7 @@ class _Kernel:
         return microkernel.Problem(
             batch=self.extent("n") * self.points**2,
             lanes=self.extent("oc"),
-            points=(self.extent("ty"), self.extent("tx")),
+            points=(self.extent("t"), 1),
             steps=self.extent("ic"),
             taps=(1, 1),
             strides=(1, 1),
@@ -217,25 +223,29 @@ class _Kernel:
         self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
         shared = self._tile_outputs(schedule, decisions)
         step = self._tile_products(schedule, decisions, shared[-1])
-        self._tile_inputs(schedule, "lines" if decisions["fused"] else "")
+        self._tile_inputs(schedule, "tiles" if decisions["fused"] else "")
         if decisions["prefetch"]:
             several = decisions["panels"] > 1
             ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
-            at = step if step and self._is_paced(decisions) else "column"
+            at = step if step and self._is_paced(decisions) else "row"
             schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
-        schedule.parallel(join(schedule, shared[: shared.index("lines") + 1]))
+        schedule.parallel(join(schedule, shared[: shared.index("tiles") + 1]))
         self._lay_out_tiles(schedule, decisions)
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:
         """Whether every step of a sum may fetch one cache line of the next panel."""
         tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
-        points = (decisions["lines"], self.extent("tx"))
+        points = (self._chunk(decisions), 1)
         hints = microkernel.hints_a_line(points, tiles, self.machine.threads)
         return bool(hints[0] <= microkernel.PACED)
 
+    def _chunk(self, decisions: Decisions) -> int:
+        """Tiles of a chunk; the last may have fewer."""
+        return -(-self.extent("t") // decisions["chunks"])
+
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Chunks of lines and channels, in them tiles of one vector; gives the loops of the chunks,
+        """Chunks of tiles and channels, in them tiles of one vector; gives the loops of the chunks,
         outermost first."""
         width, last = self.machine.lanes, self.outputs[-1]
         kept = inline_once(schedule, self.outputs)
@@ -245,9 +255,11 @@ class _Kernel:
         schedule.split("in_channels", width, "vector", "lane")
         schedule.split(y, self.tile, "tile_y", "in_y")
         schedule.split(x, self.tile, "tile_x", "in_x")
-        schedule.split("tile_y", decisions["lines"], "lines", "line")
-        outer = ["lines", "channels"] if decisions["fused"] else ["channels", "lines"]
-        schedule.reorder(batch, *outer, "line", "tile_x", "vector", "in_y", "in_x", "lane")
+        schedule.reorder(batch, "channels", "tile_y", "tile_x", "vector", "in_y", "in_x", "lane")
+        schedule.fuse("tile_y", "tile_x", "any_tile")
+        schedule.split("any_tile", self._chunk(decisions), "tiles", "tile")
+        outer = ["tiles", "channels"] if decisions["fused"] else ["channels", "tiles"]
+        schedule.reorder(batch, *outer, "tile")
         schedule.vectorize("lane")
         schedule.unroll("in_y")
         schedule.unroll("in_x")
@@ -278,38 +290,32 @@ class _Kernel:
         schedule.compute_at(name, chunk)
         schedule.split(f"{name}_oc", decisions["vectors"] * width, "panel", "in_panel")
         schedule.split("in_panel", width, "panel_vector", "panel_lane")
-        schedule.split(f"{name}_ty", decisions["rows"], "row", "in_row")
-        schedule.split(f"{name}_tx", decisions["columns"], "column", "in_column")
-        inner = ("in_row", "in_column", "panel_vector")
+        schedule.split(f"{name}_t", decisions["rows"], "row", "in_row")
+        inner = ("in_row", "panel_vector")
         around = (f"{name}_{axis}" for axis in ("n", "i", "j"))
-        schedule.reorder(*around, "panel", "row", "column", *inner, "panel_lane")
+        schedule.reorder(*around, "panel", "row", *inner, "panel_lane")
         schedule.vectorize("panel_lane")
         for loop in inner:
             schedule.unroll(loop)
-        schedule.compute_at(_SUM, "column")
+        schedule.compute_at(_SUM, "row")
         schedule.set_scope(_SUM, Scope.REGISTER)
         return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Lays the transformed inputs and the products [n, c, ty, tx, i, j] out point by point."""
-        width, lines = self.machine.lanes, decisions["lines"]
-        chunk = decisions["vectors"] * decisions["panels"]
+        """Lays the transformed inputs and the products [n, c, t, i, j] out point by point."""
+        width, chunk = self.machine.lanes, self._chunk(decisions)
+        channels = decisions["vectors"] * decisions["panels"]
         batch = 1 if decisions["fused"] else self.extent("n")
         blocks = batch * -(-self.extent("ic") // width)
-        rows = lines if decisions["fused"] else self.extent("ty")
-        for buffer, count, height in (
-            (self.products.stage.buffer, chunk, lines),
-            (self.columns.buffer, blocks, rows),
+        for buffer, count, tiles in (
+            (self.products.stage.buffer, channels, chunk),
+            (self.columns.buffer, blocks, chunk if decisions["fused"] else self.extent("t")),
         ):
-            tiles = height * self.extent("tx")
             spread = _spread(tiles, 4 * width * count, self.points**2)
-            middle = (2, 3) if spread == tiles else (2,)
             if spread > tiles:
-                schedule.merge_axes(buffer.name, 2)
                 schedule.pad_axis(buffer.name, 2, spread)
-            i, j = middle[-1] + 1, middle[-1] + 2
-            order = (PhysicalDim(i), PhysicalDim(j), PhysicalDim(0), PhysicalDim(1, width))
-            rest = (*(PhysicalDim(axis) for axis in middle), PhysicalDim(1, 1, width))
+            order = (PhysicalDim(3), PhysicalDim(4), PhysicalDim(0), PhysicalDim(1, width))
+            rest = (PhysicalDim(2), PhysicalDim(1, 1, width))
             schedule.transform_layout(buffer.name, Layout((*order, *rest)))
 
     def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
@@ -319,13 +325,13 @@ class _Kernel:
         if loop:
             schedule.compute_at(name, loop)
         schedule.split(f"{name}_ic", width, "input_vector", "input_lane")
-        around = [f"{name}_n", "input_vector", f"{name}_ty"]
+        around = [f"{name}_n", f"{name}_t", "input_vector"]
         points = [f"{name}_i", f"{name}_j"]
-        schedule.reorder(*around, f"{name}_tx", *points, "input_lane")
+        schedule.reorder(*around, *points, "input_lane")
         schedule.vectorize("input_lane")
         for unrolled in points:
             schedule.unroll(unrolled)
-        self._keep_tile(schedule, self.rows, f"{name}_tx", ("c", "i"))
+        self._keep_tile(schedule, self.rows, "input_vector", ("c", "i"))
         if not loop:
             schedule.parallel(join(schedule, around))
 
@@ -333,9 +339,11 @@ class _Kernel:
 def _tiles(columns: Columns) -> microkernel.Tiles:
     """The register tiles of the products: panels around all tiles of a chunk."""
     given = {name: column.astype(np.float64) for name, column in columns.items()}
-    names = ("vectors", "rows", "columns", "unroll", "prefetch")
-    chosen = {name: given[name] for name in names}
-    return microkernel.Tiles(**chosen, order=np.full(len(given["vectors"]), float(Order.PANELS)))
+    chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch")}
+    single = np.ones(len(given["vectors"]))
+    return microkernel.Tiles(
+        **chosen, columns=single, order=np.full(len(given["vectors"]), float(Order.PANELS))
+    )
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
