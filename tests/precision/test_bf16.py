@@ -9,7 +9,11 @@ import pytest
 import farrier
 from bench import models
 from farrier.errors import UsageError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.records import MemoryRecords
 from farrier.target import host
+from farrier_device.measurement import Status
 
 needs_bf16 = pytest.mark.skipif(
     "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
@@ -75,11 +79,15 @@ def test_the_report_states_the_error():
 
 
 @needs_bf16
-def test_tuned_kernels_are_compared_as_bf16():
+def test_candidates_are_compared_as_bf16():
     data, allowed = MODELS["bert"]
-    artifact = farrier.compile(data, precision="bf16", trials=24)
+    records = MemoryRecords()
+    options = CompileOptions(precision="bf16", trials=32)
+    artifact = compile_model(data, options, records=records)
     assert artifact.report["verification"]["max_error"] < allowed
-    assert any(kernel.measured_us for kernel in artifact.manifest.kernels)
+    # What cannot be built is rejected, what is built is right.
+    statuses = {record.status for record in records}
+    assert Status.OK in statuses <= {Status.OK, Status.REJECTED}
 
 
 def test_a_target_without_the_instructions_is_refused():

@@ -26,6 +26,8 @@ from farrier.codegen.reductions import horizontal
 from farrier.codegen.registers import Piece, Tiles
 from farrier.codegen.text import Value, type_of
 from farrier.errors import CompilerError
+from farrier.intrinsics import Dot, dot_of
+from farrier.intrinsics.dot import factors_of
 from farrier.ir.expr import BinaryOp, Load, Scope
 from farrier.ir.loop import (
     Alloc,
@@ -174,6 +176,10 @@ class _Emitter:
                 self._store_scalar(stmt, op, total)
                 return
         value = cast(self.b, stmt.buffer.dtype, self.expressions.evaluate(stmt.value))
+        self._store_value(stmt, value)
+
+    def _store_value(self, stmt: Store, value: Value) -> None:
+        """Stores a value of the buffer's dtype."""
         if stmt.buffer.scope is Scope.REGISTER:
             self._store_register(stmt, value)
         else:
@@ -229,6 +235,8 @@ class _Emitter:
             self._vectorized(loop)
         elif kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) or loop.extent == 1:
             self._unrolled(loop)
+        elif kind is LoopKind.DOT:
+            self._dot(loop)
         elif kind is LoopKind.PARALLEL and self.outer is None:
             self._parallel(loop)
         else:
@@ -241,6 +249,32 @@ class _Emitter:
             constants[loop.var] = number
             self.emit(loop.body)
         del constants[loop.var]
+
+    def _dot(self, loop: For) -> None:
+        """All products of the loop by one dot product of the target, where one fits."""
+        store = loop.body
+        groups = self._groups(loop, store) if isinstance(store, Store) else None
+        if groups is None or not isinstance(store, Store):
+            self._unrolled(loop)
+            return
+        dot, left, right = groups
+        lanes = self.bindings.lanes
+        old = self.expressions.evaluate(Load(store.buffer, store.indices))
+        operands = (self.b.widen(value, lanes).text for value in (old, left, right))
+        total = Value(dot.emit(self.b, lanes, *operands), dot.total, lanes)
+        self._store_value(store, total)
+
+    def _groups(self, loop: For, store: Store) -> tuple[Dot, Value, Value] | None:
+        """The dot product that adds up the loop's products, and its operands; None for none."""
+        factors = factors_of(store)
+        if factors is None:
+            return None
+        left, right = factors
+        dot = dot_of(left.buffer.dtype, right.buffer.dtype, store.buffer.dtype, self.target)
+        if dot is None or dot.group != loop.extent or self.bindings.lanes not in dot.lanes:
+            return None
+        one, other = (self.memory.load_group(load, loop.var, dot.group) for load in factors)
+        return None if one is None or other is None else (dot, one, other)
 
     def _vectorized(self, loop: For) -> None:
         bindings = self.bindings

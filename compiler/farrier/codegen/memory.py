@@ -7,6 +7,7 @@ of a harmless address (the buffer's first element) for a scalar one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from farrier.codegen.arithmetic import from_memory, to_memory
@@ -78,6 +79,28 @@ class Memory:
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
         key = (buffer.name, pointer, offset.const, offset.stride, width, guard and guard.text)
         return self._remembered(key, lambda: self._load(buffer, pointer, offset))
+
+    def load_group(self, node: Load, loop: str, size: int) -> Value | None:
+        """The elements that `size` iterations of a loop read, one group a lane, as i32; None where
+        they are not neighbours."""
+        constants, element = self.bindings.constants, node.buffer.dtype.nbytes
+        offsets = []
+        for number in range(size):
+            constants[loop] = number
+            offsets.append(self.indices.resolve(self._form(node)))
+        del constants[loop]
+        first = offsets[0]
+        if any(offset[:1] + offset[2:4] != first[:1] + first[2:4] for offset in offsets):
+            return None
+        steps = [offset.const - first.const for offset in offsets]
+        if steps != [number * element for number in range(size)] or first.irregular:
+            return None
+        buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
+        pointer = self.indices.pointer(self.base(buffer), first)
+        width = self.bindings.active if first.stride else 1
+        guard = self.guard and self.guard.text
+        key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
+        return self._remembered(key, lambda: self._load(buffer, pointer, first))
 
     def _remembered(self, key: tuple[object, ...], load: Callable[[], Value]) -> Value:
         """The value of an earlier load that `key` says is the same, or of `load`."""

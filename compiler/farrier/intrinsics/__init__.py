@@ -1,15 +1,27 @@
-"""Tensor intrinsics: what machines can do to whole tiles, declared one target a file."""
+"""What machines can do to whole tiles and to groups of products, declared one target a file."""
 
 from __future__ import annotations
 
 from farrier.intrinsics import x86
 from farrier.intrinsics.declare import TensorIntrinsic, expand, vector_axis
+from farrier.intrinsics.dot import Dot
+from farrier.ir.types import DType
+from farrier.target import Target
 
 _BY_NAME = {intrinsic.name: intrinsic for intrinsic in x86.INTRINSICS}
 
-__all__ = ["TensorIntrinsic", "expand", "lookup", "vector_axis"]
+__all__ = ["Dot", "TensorIntrinsic", "dot_of", "expand", "lookup", "vector_axis"]
 
 
 def lookup(name: str) -> TensorIntrinsic:
     """The intrinsic of that name; raises KeyError where none is declared."""
     return _BY_NAME[name]
+
+
+def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | None:
+    """The dot product of the target that multiplies these; None where it has none."""
+    for dot in x86.DOTS:
+        fits = (dot.left, dot.right, dot.total) == (left, right, total)
+        if fits and dot.feature in target.features:
+            return dot
+    return None

@@ -27,6 +27,10 @@ class Writer(Protocol):
         """Calls the LLVM intrinsic `name` on arguments (type, value); gives the result's value."""
         ...
 
+    def pure(self, instruction: str) -> str:
+        """The value of an LLVM instruction that depends on its operands alone."""
+        ...
+
 
 # (writer, operand values) -> the output's new value. Operands stand in the order of the parameters,
 # as LLVM values; a scalar tile comes with its value in every lane of the widest vector.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.dot import Dot
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType
@@ -31,6 +32,25 @@ def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
     return TensorIntrinsic(name, semantics, frozenset({feature}), emit)
 
 
+def _dot_bf16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+    """total + a[0] * b[0] + a[1] * b[1], each of the sums rounded: one vdpbf16ps."""
+    pairs, sums = f"<{2 * lanes} x bfloat>", f"<{lanes} x float>"
+    left, right = (writer.pure(f"bitcast <{lanes} x i32> {side} to {pairs}") for side in (a, b))
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+    return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
+
+
+AVX512_DOT_BF16 = Dot(
+    name="avx512_dot_bf16",
+    group=2,
+    left=DType.BF16,
+    right=DType.BF16,
+    total=DType.F32,
+    lanes=(4, 8, 16),
+    feature="avx512_bf16",
+    emit=_dot_bf16,
+)
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
 INTRINSICS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
+DOTS = (AVX512_DOT_BF16,)

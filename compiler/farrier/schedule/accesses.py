@@ -11,6 +11,7 @@ from farrier.ir.loop import (
     For,
     If,
     Intrinsic,
+    LoopKind,
     Prefetch,
     Stmt,
     Store,
@@ -146,5 +147,8 @@ def private_buffers(stmt: Stmt) -> set[str]:
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Whether nothing below loops or allocates."""
-    return not any(isinstance(s, For | Alloc | Intrinsic) for s in walk_stmts(stmt))
+    """Whether nothing below loops, but over the products of a dot product, or allocates."""
+    return not any(
+        isinstance(s, Alloc | Intrinsic) or (isinstance(s, For) and s.kind is not LoopKind.DOT)
+        for s in walk_stmts(stmt)
+    )

@@ -1,10 +1,11 @@
-"""Primitives that say how a loop runs: parallel, vectorize, unroll."""
+"""Primitives that say how a loop runs: parallel, vectorize, unroll, dot."""
 
 from __future__ import annotations
 
+from farrier.intrinsics.dot import factors_of
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Scope
-from farrier.ir.loop import Alloc, For, Function, LoopKind
+from farrier.ir.expr import Expr, Scope
+from farrier.ir.loop import Alloc, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import variables
 from farrier.schedule.accesses import Access, is_straight_line, touches
 from farrier.schedule.dependence import conflicts, loops_around
@@ -84,6 +85,40 @@ def unroll(function: Function, loop: str) -> Function:
     path = nest.path_to_loop(loop)
     _require_serial(nest, nest.loop(loop))
     return _with_kind(function, path, LoopKind.UNROLLED)
+
+
+def dot(function: Function, loop: str) -> Function:
+    """Lets the target add up the products of an innermost loop at once, in any order.
+
+    before:  for k in 2: t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
+    after:   for k in dot(2): t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
+
+    A condition around the sum that does not depend on the loop is put around the loop.
+    """
+    nest = Nest(function, "dot")
+    path, conditions, store = _check_dot(nest, loop)
+    old = path[-1]
+    assert isinstance(old, For)
+    made: Stmt = For(old.var, old.extent, LoopKind.DOT, store)
+    for condition in reversed(conditions):
+        made = If(condition, made)
+    return nest.replace(path, made)
+
+
+def _check_dot(nest: Nest, name: str) -> tuple[Path, list[Expr], Store]:
+    path, loop = nest.path_to_loop(name), nest.loop(name)
+    _require_serial(nest, loop)
+    conditions, body = [], loop.body
+    while isinstance(body, If) and body.otherwise is None:
+        if name in variables(body.condition):
+            nest.fail(f"a condition within {name} depends on it")
+        conditions.append(body.condition)
+        body = body.then
+    if not isinstance(body, Store) or any(name in variables(index) for index in body.indices):
+        nest.fail(f"{name} holds something else than a sum into one element")
+    if factors_of(body) is None:
+        nest.fail(f"{name} adds something else than products")
+    return path, conditions, body
 
 
 def _conflicts(nest: Nest, path: Path, loop: For) -> list[tuple[Access, Access, frozenset[str]]]:

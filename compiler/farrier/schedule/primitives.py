@@ -17,7 +17,7 @@ from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
 from farrier.schedule.inline import inline
-from farrier.schedule.kind_primitives import parallel, unroll, vectorize
+from farrier.schedule.kind_primitives import dot, parallel, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
@@ -32,6 +32,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "parallel": parallel,
     "vectorize": vectorize,
     "unroll": unroll,
+    "dot": dot,
     "inline": inline,
     "cache_read": cache_read,
     "cache_write": cache_write,

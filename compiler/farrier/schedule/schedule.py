@@ -52,6 +52,9 @@ class Schedule:
     def unroll(self, loop: str) -> None:
         self.apply("unroll", loop)
 
+    def dot(self, loop: str) -> None:
+        self.apply("dot", loop)
+
     def inline(self, buffer: str) -> None:
         self.apply("inline", buffer)
 

@@ -48,7 +48,7 @@ class Problem:
     batch: int  # independent products
     lanes: int  # extent of the lane axis
     points: tuple[int, int]  # extents of the two tiled point axes, outer first
-    steps: int  # of the whole reduction
+    steps: int  # of the whole reduction; a step adds one product, or one group, to each lane
     taps: tuple[int, int]  # the window's extents along the points, (1, 1) for a matmul
     strides: tuple[int, int]  # of the points in the point operand
     lane_bytes: int  # of the lane operand, for all products
@@ -58,6 +58,7 @@ class Problem:
     packs: bool  # the lane operand is copied, panel by panel, on the way
     padded: int  # elements of one line of the point operand, across, where lines are copied; or 0
     epilogue: int  # operations on each result
+    group: int = 1  # products that a step adds to each lane: an element of an operand is a group
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     row_tiles = np.ceil(problem.points[0] / tiles.rows)
     cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
     if problem.packs:
-        cycles += problem.batch * problem.lanes * problem.steps * _COPY_CYCLES
+        elements = problem.batch * problem.lanes * problem.steps * problem.group
+        cycles += elements * _COPY_CYCLES
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, panels)
     cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
@@ -169,7 +171,8 @@ def _one_tile(
     points = r * c
     steps = float(problem.steps)
     multiply = steps * v * points / machine.fma_ports
-    chain = steps * machine.fma_latency + 0 * v
+    latency = machine.fma_latency if problem.group == 1 else machine.dot_latency
+    chain = steps * latency + 0 * v
     field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
         (c - 1) * problem.strides[1] + problem.taps[1]
     )

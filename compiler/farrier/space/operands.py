@@ -27,8 +27,10 @@ from farrier.ir.expr import (
 )
 from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction
+from farrier.space.dot_products import Grouping
 from farrier.space.nests import loop_extents
 from farrier.space.squares import SMALLEST, turn_squares
 
@@ -84,15 +86,16 @@ def pack_lane_operand(program: Program, contraction: Contraction) -> Program:
     return _with_operand(program, contraction, stage, load, tuple(Var(name) for name in names))
 
 
-def pack(schedule: Schedule, stage: Stage, width: int) -> None:
+def pack(schedule: Schedule, stage: Stage, width: int, grouping: Grouping | None = None) -> None:
     """Puts the nest of a packed operand on vectors: turned in squares of `width` elements where
     neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
-    cache lines which it takes its elements from serve the next vectors too."""
+    cache lines which it takes its elements from serve the next vectors too. Groups of a dot product
+    lie together."""
     assert isinstance(stage.body, Load)
     source, lane = stage.body, stage.axes[-1].name
     extents = loop_extents(schedule.function)
     across = source.indices[vector_axis(source.buffer)]
-    if isinstance(across, Var) and across != Var(lane):
+    if isinstance(across, Var) and across != Var(lane) and grouping is None:
         loops = (f"{stage.buffer.name}_{axis}" for axis in (across.name, lane))
         if min(extents[loop] for loop in loops) >= SMALLEST:
             turn_squares(schedule, stage, across.name, lane, [source.buffer], width)
@@ -101,6 +104,12 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
     chunk, lanes = schedule.split(along, width)
     schedule.reorder(chunk, *others, lanes)
     schedule.unroll(lanes)
+    if grouping is not None:
+        at, group = [axis.name for axis in stage.axes].index(grouping.axis), grouping.dot.group
+        schedule.unroll(schedule.split(others[at], group)[1])
+        dims = [PhysicalDim(axis, group if axis == at else 1) for axis in range(len(stage.axes))]
+        layout = Layout((*dims, PhysicalDim(at, 1, group)))
+        schedule.transform_layout(stage.buffer.name, layout)
 
 
 def _ranges(stage: Stage) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """One tile of a contraction in registers: how its weights lie and in which order it is summed.
 
 The accumulators are values; each step of the reduction loads the vectors of the lane operand once
-and broadcasts one element of the point operand after the other.
+and broadcasts one element of the point operand after the other; with dot products, one group of
+neighbours of each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from farrier.ir.substitute import variables
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction, extent_of, volume
+from farrier.space.dot_products import Grouping
 
 _WINDOW = 49  # a depthwise window of so many taps is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
@@ -31,12 +33,31 @@ class TiledSum:
     blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
     block: int
     prefix: str
+    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
 
     @classmethod
     def of(
-        cls, contraction: Contraction, width: int, tiled: tuple[str, str], prefix: str = ""
+        cls,
+        contraction: Contraction,
+        width: int,
+        tiled: tuple[str, str],
+        prefix: str = "",
+        grouping: Grouping | None = None,
     ) -> TiledSum:
-        return cls(contraction, width, tiled, *reduced_block(contraction), prefix)
+        return cls(contraction, width, tiled, *reduced_block(contraction), prefix, grouping)
+
+    @property
+    def inner_steps(self) -> int:
+        """The extent of the innermost loop over the reduction."""
+        axis = self.blocked or self.contraction.reduction[-1]
+        extent = self.block or extent_of(self.contraction.stage, axis)
+        grouped = self.grouping is not None and self.grouping.axis == axis
+        return extent // self.group if grouped else extent
+
+    @property
+    def group(self) -> int:
+        """Products that one step adds to a lane."""
+        return 1 if self.grouping is None else self.grouping.dot.group
 
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
         """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
@@ -50,13 +71,17 @@ class TiledSum:
         dims = [PhysicalDim(lane, chunk)] if chunk > panel else []
         dims += [PhysicalDim(at) for at in rest]
         dims.append(PhysicalDim(lane, panel, chunk // panel if chunk > panel else 0))
+        grouped = -1 if self.grouping is None else places[self.grouping.axis]
         if self.blocked in places:
             split = places[self.blocked]
             order.remove(split)
+            step = self.group if split == grouped else 1
             dims.append(PhysicalDim(split, self.block))
-            inner.append(PhysicalDim(split, 1, self.block))
-        dims += [PhysicalDim(at) for at in order]
-        layout = Layout((*dims, *inner, PhysicalDim(lane, 1, panel)))
+            inner.append(PhysicalDim(split, step, self.block // step))
+        dims += [PhysicalDim(at, self.group if at == grouped else 1) for at in order]
+        inner.append(PhysicalDim(lane, 1, panel))
+        inner += [] if self.grouping is None else [PhysicalDim(grouped, 1, self.group)]
+        layout = Layout((*dims, *inner))
         schedule.transform_layout(load.buffer.name, layout)
 
     def order(self, schedule: Schedule, unroll: int) -> str:
@@ -82,6 +107,12 @@ class TiledSum:
             steps.remove(blocked)
             block, in_block = self._split(schedule, blocked, self.block, "block", "in_block")
             steps = [block, *steps, in_block]
+        products = []
+        if self.grouping is not None:
+            axis = self.grouping.axis
+            at = steps.index(in_block if axis == self.blocked else f"{name}_{axis}")
+            steps[at], product = self._split(schedule, steps[at], self.group, "groups", "product")
+            products.append(product)
         unrolled = [*tile, vector]
         if found.depthwise:
             unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
@@ -89,7 +120,9 @@ class TiledSum:
             step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
             steps = [*steps[:-1], step, in_step]
             unrolled.append(in_step)
-        schedule.reorder(*first, *steps, *tile, vector, lane)
+        schedule.reorder(*first, *steps, *tile, vector, lane, *products)
+        for product in products:
+            schedule.dot(product)
         schedule.vectorize(init[1])
         schedule.vectorize(lane)
         for loop in (*start, init[0], *unrolled):

@@ -39,6 +39,7 @@ from farrier.space.contraction import (
     is_permuted,
     volume,
 )
+from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
 from farrier.space.machine import Machine
@@ -67,13 +68,13 @@ _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
-    kernel = _kernel(without_halos(program), machine)
+    kernel = _kernel(without_halos(program), machine, target)
     if kernel is None:
         return None
     return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
 
-def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     found = find_contraction(program)
     if found is None or 2 * _lane_extent(found) < machine.lanes:
@@ -88,7 +89,9 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         found = find_contraction(program)
         if found is None:  # the lanes themselves took turns: those of a plain image
             return None
-    packs = not is_direct(found)
+    grouping = find_grouping(found, target) if is_permuted(found.lane_load) else None
+    # A group of the lane operand lies together where its layout is chosen, or in its copy.
+    packs = not (is_direct(found) if grouping is None else is_constant(found.lane_load))
     if packs and not is_permuted(found.lane_load):
         return None
     program = accumulate(program)
@@ -97,7 +100,7 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         if wanted:
             program = rewrite(program, _again(program))
     made = _again(program)
-    return _Kernel(program, made, machine, turns, group, hoisted, packs)
+    return _Kernel(program, made, machine, turns, group, hoisted, packs, grouping)
 
 
 def _again(program: Program) -> Contraction:
@@ -117,6 +120,7 @@ class _Kernel:
     group: int  # neighbours on the lane axis that read the same points; 0: all do
     hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
     packs: bool  # the lane operand is a stage of its own, computed for each panel
+    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
 
     @functools.cached_property
     def function(self) -> Function:
@@ -138,7 +142,7 @@ class _Kernel:
 
     @functools.cached_property
     def _sum(self) -> TiledSum:
-        return TiledSum.of(self.contraction, self.machine.lanes, self.tiled)
+        return TiledSum.of(self.contraction, self.machine.lanes, self.tiled, grouping=self.grouping)
 
     @property
     def _outer_points(self) -> tuple[str, ...]:
@@ -154,7 +158,7 @@ class _Kernel:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
-        inner = self._sum.block or self.extents[self.contraction.reduction[-1]]
+        inner = self._sum.inner_steps
         unroll = [u for u in _UNROLL if inner % u == 0]
         unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
         orders = [Order.PANELS]
@@ -200,7 +204,8 @@ class _Kernel:
             batch=volume(stage, (*found.batch, *self._outer_points)),
             lanes=self.extents[found.lane],
             points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
-            steps=volume(stage, found.reduction),
+            steps=volume(stage, found.reduction) // self._sum.group,
+            group=self._sum.group,
             taps=(row_taps, column_taps),
             strides=(row_stride, column_stride),
             lane_bytes=found.lane_load.buffer.nbytes,
@@ -260,7 +265,7 @@ class _Kernel:
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
-            pack(schedule, self.program.stage(PACKED), self.machine.lanes)
+            pack(schedule, self.program.stage(PACKED), self.machine.lanes, self.grouping)
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:

@@ -1,0 +1,54 @@
+"""How a dot product of a machine is declared: what it multiplies, and the code that does it.
+
+    total[l] = total[l] + sum(a[g] * b[l, g] for g in axes(group))        for each lane l
+
+`a` and `b` are groups of `group` neighbours, as wide together as one element of the total. A loop
+of the kind `dot` over such products becomes one; where the target declares none that fits, the
+products are taken one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+from farrier.intrinsics.declare import Writer
+from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load
+from farrier.ir.loop import Store
+from farrier.ir.types import DType
+
+# (writer, lanes, total, a, b) -> the new total. `a` and `b` hold one group a lane, as i32.
+EmitDot: TypeAlias = Callable[[Writer, int, str, str, str], str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dot:
+    """One dot product, for vectors of any of `lanes` totals."""
+
+    name: str
+    group: int
+    left: DType
+    right: DType
+    total: DType
+    lanes: tuple[int, ...]
+    feature: str  # what the target must have, as `Target.features`
+    emit: EmitDot
+
+
+def factors_of(store: Store) -> tuple[Load, Load] | None:
+    """The factors of a store that adds a product of two loads, converted to its dtype where they
+    have another, to its own element; None for any other store."""
+    total, term = _sides(store.value, BinaryOp.ADD)
+    left, right = (
+        side.operand if isinstance(side, Cast) else side for side in _sides(term, BinaryOp.MUL)
+    )
+    if total != Load(store.buffer, store.indices):
+        return None
+    return (left, right) if isinstance(left, Load) and isinstance(right, Load) else None
+
+
+def _sides(expr: Expr | None, op: BinaryOp) -> tuple[Expr | None, Expr | None]:
+    if isinstance(expr, Binary) and expr.op is op:
+        return expr.left, expr.right
+    return None, None

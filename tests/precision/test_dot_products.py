@@ -1,0 +1,183 @@
+"""Kernels of bf16 dot products against float64 sums of the rounded operands, any shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farrier.codegen.emit import emit_function
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.loop import For, LoopKind
+from farrier.ir.run_loops import run_loops
+from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
+from farrier.ir.walk import walk
+from farrier.lower.program import to_program
+from farrier.ops import run_graph
+from farrier.space.rules import for_program
+from farrier.target import host, parse_target
+from tests.codegen.differential import run_compiled
+
+BF16 = DType.BF16
+LANES = 16
+
+needs_bf16 = pytest.mark.skipif(
+    "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
+)
+
+
+def tensor(name, *shape, dtype=BF16, layout=None):
+    return Value(name, TensorType(dtype, tuple(shape), layout))
+
+
+def region(op, operands, shape, *, layout=None, rounded=False, **attrs):
+    """A contraction of bf16 operands with an f32 sum; with `rounded`, its bf16."""
+    sums = tensor("sums", *shape, dtype=DType.F32, layout=layout)
+    nodes = [Node(op, operands, (sums,), attributes(accumulator="f32", **attrs))]
+    if rounded:
+        narrow = tensor("narrow", *shape, layout=layout)
+        nodes.append(Node("Cast", (sums,), (narrow,), attributes(to="bf16")))
+    return Graph("region", operands, (), tuple(nodes), nodes[-1].outputs)
+
+
+def blocked(block=LANES, pad=0):
+    halo = ((0, 0), (0, 0), (pad, pad), (pad, pad)) if pad else ()
+    return Layout.blocked(4, 1, block, halo)
+
+
+def convolution(n, ic, size, oc, kernel, stride, rounded=False):
+    pad = kernel // 2
+    out = (size + 2 * pad - kernel) // stride + 1
+    x = tensor("x", n, ic, size, size, layout=blocked(pad=pad))
+    return region(
+        "Conv",
+        (x, tensor("w", oc, ic, kernel, kernel)),
+        (n, oc, out, out),
+        layout=blocked(),
+        rounded=rounded,
+        kernel_shape=(kernel, kernel),
+        strides=(stride, stride),
+        dilations=(1, 1),
+        pads=(pad,) * 4,
+        group=1,
+    )
+
+
+def matmul(m, k, n, batch=(), rounded=False, layouts=(None, None)):
+    x, w = (*batch, m, k), (*batch, k, n)
+    operands = (tensor("x", *x, layout=layouts[0]), tensor("w", *w, layout=layouts[1]))
+    return region("MatMul", operands, (*batch, m, n), rounded=rounded)
+
+
+def is_dot(function):
+    """Whether a kernel has loops for dot products, and they become some."""
+    loops = [s for s in walk(function.body) if isinstance(s, For)]
+    has_loops = any(loop.kind is LoopKind.DOT for loop in loops)
+    assert ("dpbf16ps" in emit_function(function, host())) is has_loops
+    return has_loops
+
+
+def some(graph, seed):
+    rng = np.random.default_rng(seed)
+    return {
+        v.name: rng.standard_normal(v.type.static_shape).astype(BF16.numpy) for v in graph.inputs
+    }
+
+
+def check(graph, constants, seed, dots=True, target=None):
+    """One random candidate of the rule's space, compiled, against the reference."""
+    program = to_program(graph, "kernel", constants)
+    space = for_program(program, host(), 2)
+    candidates = space.candidates()
+    row = candidates[seed % len(candidates)]
+    function = space.build(space.decisions(row))
+    assert is_dot(function) is dots
+    inputs = some(graph, seed)
+    (found,) = run_compiled(function, inputs, threads=2, target=target).values()
+    (expected,) = run_graph(graph, inputs).values()
+    steps = inputs["x"].size
+    error = 2**-7 if found.dtype == BF16.numpy else 1e-6 * min(steps, 4096) ** 0.5
+    scale = np.abs(expected.astype(np.float64)).max()
+    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+    assert difference <= error * max(scale, 1.0)
+
+
+seeds = st.integers(0, 1 << 20)
+even = st.integers(1, 40).map(lambda n: 2 * n)
+
+
+@needs_bf16
+@given(st.integers(1, 40), even, st.integers(8, 70), st.booleans(), seeds)
+def test_products_with_weights(m, k, n, rounded, seed):
+    check(matmul(m, k, n, rounded=rounded), {"w"}, seed)
+
+
+@needs_bf16
+@given(st.integers(1, 3), st.integers(1, 20), even, st.integers(8, 40), seeds)
+def test_products_of_two_activations(batch, m, k, n, seed):
+    check(matmul(m, k, n, batch=(batch, 2)), set(), seed)
+
+
+@needs_bf16
+@given(st.integers(1, 20), even, st.integers(8, 40), seeds)
+def test_scores_of_transposed_keys(m, k, n, seed):
+    across = Layout((PhysicalDim(0), PhysicalDim(2), PhysicalDim(1)))
+    check(matmul(m, k, n, batch=(3,), layouts=(None, across)), set(), seed)
+
+
+@needs_bf16
+@given(
+    st.integers(1, 2),
+    st.integers(1, 20).map(lambda n: 2 * n),
+    st.integers(1, 9),
+    st.integers(8, 40),
+    st.sampled_from([1, 3]),
+    st.integers(1, 2),
+    seeds,
+)
+def test_convolutions(n, ic, size, oc, kernel, stride, seed):
+    check(convolution(n, ic, size, oc, kernel, stride), {"w"}, seed)
+
+
+@needs_bf16
+@pytest.mark.parametrize(
+    "graph",
+    [matmul(5, 7, 20), matmul(3, 1, 16), convolution(1, 7, 5, 16, 3, 1)],
+    ids=["odd sum", "one product", "odd channels"],
+)
+def test_what_has_no_groups_is_widened(graph):
+    check(graph, {"w"}, 3, dots=False)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_bf16_runs_without_dot_products(target):
+    if int(target[-1]) > int(host().cpu[-1]):
+        pytest.skip(f"this machine is no {target}")
+    machine = parse_target(target)
+    graph = matmul(9, 12, 37, rounded=True)
+    program = to_program(graph, "kernel", {"w"})
+    function = for_program(program, machine, 1).build(for_program(program, machine, 1).default())
+    inputs = some(graph, 1)
+    (found,) = run_compiled(function, inputs, target=machine).values()
+    (expected,) = run_graph(graph, inputs).values()
+    np.testing.assert_allclose(
+        found.astype(np.float32), expected.astype(np.float32), rtol=2**-7, atol=1e-5
+    )
+
+
+@needs_bf16
+def test_a_target_without_the_instruction_takes_products_one_by_one():
+    graph = matmul(6, 8, 32)
+    space = for_program(to_program(graph, "kernel", {"w"}), host(), 1)
+    function = space.build(space.default())
+    assert "dpbf16ps" in emit_function(function, host())
+    plain = parse_target("x86-64-v4")
+    assert "dpbf16ps" not in emit_function(function, plain)
+    inputs = some(graph, 2)
+    (expected,) = run_graph(graph, inputs).values()
+    for target in (host(), plain):
+        (found,) = run_compiled(function, inputs, target=target).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    (slow,) = run_loops(function, inputs).values()
+    np.testing.assert_allclose(slow, expected, rtol=1e-6, atol=1e-6)
