@@ -31,11 +31,12 @@ def _tiles(graph):
 
 
 @pytest.mark.parametrize(
-    ("max_error", "tiles"), [(3e-6, [4, 2, 0]), (1e-6, [2, 2, 0]), (0.0, [0, 0, 0])]
+    ("max_error", "tiles"),
+    [(1.0, [6, 4, 2, 0]), (3e-6, [4, 4, 2, 0]), (1e-6, [2, 2, 2, 0]), (0.0, [0] * 4)],
 )
 def test_an_algorithm_stays_within_the_error_allowed(max_error, tiles):
     settings = dataclasses.replace(SETTINGS, max_layer_error=max_error)
-    assert _tiles(choose_algorithms(_net((64, 56), (256, 14)), settings)) == tiles
+    assert _tiles(choose_algorithms(_net((96, 120), (64, 56), (256, 14)), settings)) == tiles
 
 
 def test_what_was_measured_wins_over_arithmetic_where_it_is_allowed():

@@ -38,7 +38,7 @@ def check_winograd(region, function, seed=0):
     inputs["u"] = transformed(rng.standard_normal((oc, ic, 3, 3)), points - 2)
     (wanted,) = reference(region.graph, inputs).values()
     (got,) = run_loops(function, inputs).values()
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 if points == 8 else 1e-5)
 
 
 def residual(region):
@@ -52,6 +52,7 @@ CASES = {
     "no bias, residual, a halo": residual(winograd_conv(8, 8, 8, 4, 4, bias=False)).then(
         "Relu", layout=nchwc(1)
     ),
+    "tile 6": winograd_conv(8, 8, 12, 7, 6, out_pad=1).then("Relu"),
     "a value read twice": winograd_conv(4, 4, 4, 4, 2).then("Sigmoid").then("HardSwish"),
     "an image that is no multiple of the tile": winograd_conv(4, 8, 7, 5, 4).then("Relu"),
     "primes, tile 2": winograd_conv(8, 4, 7, 13, 2),

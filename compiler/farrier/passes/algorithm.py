@@ -13,6 +13,7 @@ class Algorithm(enum.StrEnum):
     DIRECT = "direct"
     WINOGRAD2 = "winograd2"
     WINOGRAD4 = "winograd4"
+    WINOGRAD6 = "winograd6"
 
     @property
     def tile(self) -> int:
@@ -25,5 +26,10 @@ class Algorithm(enum.StrEnum):
         return winograd.ERRORS.get(self.tile, DIRECT_ERROR)
 
 
-_TILES = {Algorithm.DIRECT: 0, Algorithm.WINOGRAD2: 2, Algorithm.WINOGRAD4: 4}
+_TILES = {
+    Algorithm.DIRECT: 0,
+    Algorithm.WINOGRAD2: 2,
+    Algorithm.WINOGRAD4: 4,
+    Algorithm.WINOGRAD6: 6,
+}
 DIRECT_ERROR = 2e-6

@@ -17,7 +17,8 @@ from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
 
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
-_TRANSFORM_CYCLES = 4.0  # for one vector of a tile: to load it, its sums, to store it
+# For one vector of a tile, by the tile: to load it, its sums, to store it.
+_TRANSFORM_CYCLES = {2: 4.0, 4: 4.0, 6: 8.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _seconds(node: Node, tile: int, machine: Machine) -> float:
     count, taps, transforms = batch * height * width, TAPS**2, 0.0
     if tile:
         count, taps = batch * -(-height // tile) * -(-width // tile), (tile + TAPS - 1) ** 2
-        transforms = _TRANSFORM_CYCLES * count * taps * (inputs + outputs) / machine.lanes
+        transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
     products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports)
     arithmetic = (products + transforms) / machine.hertz / machine.threads
     return max(arithmetic, 4 * taps * inputs * outputs / machine.memory_bandwidth)
