@@ -1,7 +1,7 @@
 """`make bench`: Farrier beside what a user would pick instead, one table a model.
 
     python -m bench [--models resnet18,bert_base | --quick] [--threads 1,2] [--rounds 15]
-                    [--target x86-64-v3]
+                    [--target x86-64-v3] [--precision bf16]
                     [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
 
@@ -30,6 +30,7 @@ from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
 from farrier.errors import FarrierError, UsageError
 from farrier.options import parse_budget
+from farrier.precision import Precision
 from farrier.records import FileRecords
 from farrier_device import describe
 
@@ -53,6 +54,7 @@ def main() -> int:
 def _main(arguments: argparse.Namespace, console: Console) -> int:
     settings = Settings(
         target=arguments.target,
+        precision=arguments.precision,
         peers=_peers(arguments, console),
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else 15),
         round_s=arguments.round_s,
@@ -110,6 +112,13 @@ def _parser() -> argparse.ArgumentParser:
         default="host",
         help="x86-64-v3: Farrier compiles for AVX2, and the peers are kept to it",
     )
+    parser.add_argument(
+        "--precision",
+        type=Precision,
+        choices=tuple(Precision),
+        default=Precision.F32,
+        help="bf16: of Farrier and the peers that can be asked for it; errors are against f32",
+    )
     parser.add_argument("--threads", default="1,2", help="by comma; one race each")
     parser.add_argument("--rounds", type=int, help="of each engine, in turn")
     parser.add_argument("--round-s", type=float, default=0.2, help="seconds of a round")
@@ -162,6 +171,7 @@ def _write(arguments: argparse.Namespace, results: list[Result], settings: Setti
         "python": platform.python_version(),
         "machine": dataclasses.asdict(describe.describe()),
         "target": settings.target,
+        "precision": settings.precision,
         "rounds": settings.rounds,
         "round_s": settings.round_s,
         "results": [result.to_json() for result in results],

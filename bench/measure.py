@@ -13,16 +13,18 @@ from typing import Any
 from bench.workloads import Workload
 from farrier.artifact.artifact import Artifact, load
 from farrier.artifact.size import Size
-from farrier.bench.race import Entrant, Failed, Figures, race
+from farrier.bench.race import Entrant, Failed, Figures, peer, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
+from farrier.precision import Precision
 from farrier.progress import Listener
 from farrier.records import RecordStore
 from farrier.target import parse_target
 from farrier.verify import random_inputs
 
-TOLERANCE = 1e-3  # of the range of an output, between any two engines
+# Of the range of an output: how far engines may be from the reference.
+TOLERANCES = {Precision.F32: 1e-3, Precision.BF16: Precision.BF16.tolerance}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Settings:
     """`trials` or `budget_s` adds a tuned artifact to the race; with neither there is none."""
 
     target: str  # host, or an x86-64 level that Farrier compiles for and the peers are kept to
+    precision: Precision  # that engines multiply in, where they can be asked for it
     peers: Sequence[Peer]
     rounds: int
     round_s: float
@@ -57,6 +60,7 @@ class Result:
 
     model: str
     threads: int
+    precision: Precision
     size: Size  # of the artifact without tuning
     compile_s: dict[str, float]  # by the label of Farrier's entrant; the tuning's time included
     operations: int  # that the compiled model does; a multiply-add counts two
@@ -78,8 +82,9 @@ class Result:
 
     @property
     def differing(self) -> list[str]:
-        """Whose outputs are not those of Farrier's untuned artifact, within the tolerance."""
-        return [one.label for one in self.figures if not one.max_error <= TOLERANCE]
+        """Whose outputs are not the reference's, within the tolerance."""
+        allowed = TOLERANCES[self.precision]
+        return [one.label for one in self.figures if not one.max_error <= allowed]
 
     @property
     def agree(self) -> bool:
@@ -129,7 +134,11 @@ def measure(
         onnx = folder / f"{workload.name}.onnx"
         onnx.write_bytes(data)
         plain = CompileOptions(
-            target=settings.target, shapes=workload.shapes, threads=threads, verify=False
+            target=settings.target,
+            shapes=workload.shapes,
+            threads=threads,
+            verify=False,
+            precision=settings.precision,
         )
         wanted = {"farrier": plain}
         if settings.tunes:
@@ -148,8 +157,11 @@ def measure(
                 listener=listener,
             )
             seconds[label] = time.perf_counter() - start
-            entrants.append(Entrant(label, artifact.save(folder / f"{len(entrants)}.farrier")))
-        entrants += [Entrant(peer.engine, onnx, peer.python) for peer in settings.peers]
+            path = artifact.save(folder / f"{len(entrants)}.farrier")
+            entrants.append(Entrant(label, path, precision=settings.precision))
+        entrants += [
+            peer(one.engine, onnx, one.python, settings.precision) for one in settings.peers
+        ]
         roofline = measure_roofline(parse_target(settings.target), threads)
         figures = race(
             entrants,
@@ -166,6 +178,7 @@ def measure(
     return Result(
         model=workload.name,
         threads=threads,
+        precision=settings.precision,
         size=size,
         compile_s=seconds,
         operations=_operations(first),

@@ -21,6 +21,7 @@ from farrier.artifact.size import Size
 from farrier.bench.race import Figures
 from farrier.bench.roofline import Roofline
 from farrier.errors import UsageError
+from farrier.precision import Precision
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +54,7 @@ def _figures(label: str, *rounds_ms: float) -> Figures:
 RESULT = Result(
     model="net<1>",
     threads=2,
+    precision=Precision.F32,
     size=Size(file_bytes=3_000_000, weights_bytes=2_000_000, winograd_bytes=400_000),
     compile_s={"farrier": 1.5, "farrier:tuned": 60.0},
     operations=4_000_000_000,

@@ -16,8 +16,10 @@ import pytest
 
 import farrier
 from farrier.bench.lane import Lane, Round
-from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, race
+from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, peer, race
 from farrier.errors import FarrierError, UsageError
+from farrier.precision import Precision
+from farrier.target import host
 from farrier.verify import random_inputs
 
 
@@ -35,7 +37,7 @@ def _state(pid: int) -> str:
 def _lane(small_model, inputs, folder: Path) -> Lane:
     np.savez(folder / "in.npz", **inputs)
     paths = [small_model.onnx, folder / "in.npz", folder / "out.npz"]
-    arguments = ["onnxruntime", *map(str, paths), "2", "host"]
+    arguments = ["onnxruntime", *map(str, paths), "2", "host", "f32"]
     return Lane("onnxruntime", sys.executable, arguments, folder / "errors.txt")
 
 
@@ -58,6 +60,31 @@ def test_the_outputs_agree_and_the_figures_are_of_all_rounds(small_model, inputs
     ratios = [a / b for a, b in zip(ours.rounds_ms, peer.rounds_ms, strict=True)]
     assert peer.ratio == pytest.approx(statistics.median(ratios))
     assert peer.model_bytes == small_model.onnx.stat().st_size
+
+
+@pytest.mark.skipif("avx512_bf16" not in host().features, reason="no bf16 dot products here")
+def test_errors_of_bf16_are_against_an_engine_in_f32(small_model, inputs, tmp_path):
+    artifact = farrier.compile(str(small_model.onnx), threads=1, precision="bf16", verify=False)
+    path = artifact.save(tmp_path / "bf16.farrier")
+    entrants = [
+        Entrant("farrier", path, precision=Precision.BF16),
+        peer("onnxruntime", small_model.onnx, sys.executable, Precision.BF16),
+        peer("openvino", small_model.onnx, sys.executable, Precision.BF16),
+    ]
+    ours, exact, other = race(entrants, inputs, threads=1, rounds=1, round_s=0.01)
+    assert [one.label for one in (ours, exact, other)] == [
+        "farrier",
+        "onnxruntime",
+        "openvino:bf16",
+    ]
+    assert exact.max_error == 0.0
+    assert 1e-5 < ours.max_error < 3e-2
+    assert 1e-5 < other.max_error < 3e-2
+
+
+def test_an_engine_is_asked_only_for_what_it_can(small_model):
+    with pytest.raises(UsageError, match="onnxruntime is not asked for bf16"):
+        Entrant("onnxruntime", small_model.onnx, precision=Precision.BF16)
 
 
 def test_engines_are_kept_to_a_target(small_model, inputs):
@@ -91,7 +118,7 @@ def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_pat
     )
     np.savez(tmp_path / "in.npz", **inputs)
     words = [tmp_path / "errors", "onnxruntime", small_model.onnx, tmp_path / "in.npz"]
-    words += [tmp_path / "out.npz", 1, "host"]
+    words += [tmp_path / "out.npz", 1, "host", "f32"]
     with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, text=True
     ) as parent:

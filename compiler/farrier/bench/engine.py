@@ -1,8 +1,11 @@
-"""One engine in one process: `python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS TARGET`.
+"""One engine in one process:
+
+    python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS TARGET PRECISION
 
 Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
 and answers with a line of JSON, `{"version": …, "limited": …, "load_s": …}`. TARGET is `host`, or
-an x86-64 level that the engine is kept to. Then for each line `M N` on standard input it runs the
+an x86-64 level that the engine is kept to; PRECISION is what it multiplies in, one of its
+PRECISIONS (f32, where it declares none). Then for each line `M N` on standard input it runs the
 model M times to warm up and N times by the clock, and answers with the list of the nanoseconds.
 Ends with standard input, and dies with the process that started it.
 
@@ -29,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    name, model, inputs_path, outputs_path, threads, target = arguments
+    name, model, inputs_path, outputs_path, threads, target, precision = arguments
     # A process that was stopped between its rounds would outlive its parent for ever.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")
@@ -46,7 +49,8 @@ def main(arguments: list[str]) -> None:
     for package in engine["PACKAGES"]:
         importlib.import_module(package)
     start = time.perf_counter()
-    run, named = engine["load"](model, inputs, int(threads))
+    chosen = {"precision": precision} if "PRECISIONS" in engine else {}
+    run, named = engine["load"](model, inputs, int(threads), **chosen)
     arrays = named(run())
     seconds = time.perf_counter() - start
     np.savez(outputs_path, **arrays)

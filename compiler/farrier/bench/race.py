@@ -19,6 +19,7 @@ import numpy.typing as npt
 from farrier.bench import engines
 from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
+from farrier.precision import Precision
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Failed = Callable[["Entrant", FarrierError], None]
@@ -32,6 +33,7 @@ _MOST_TURNS = 4  # times the rounds, where the machine does not become calm
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entrant:
     """One engine with the file it loads: a .farrier artifact for `farrier`, else the ONNX file.
+    `precision` is what it multiplies in; an artifact's is that of its compilation.
 
     `label` tells two artifacts apart, such as `farrier:untuned`; what stands before the colon is
     the engine. `python` is the interpreter of another environment, where the engine is not
@@ -41,6 +43,7 @@ class Entrant:
     label: str
     model: Path
     python: str = sys.executable
+    precision: Precision = Precision.F32
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -53,6 +56,8 @@ class Entrant:
                 f"{self.engine} is not installed: {', '.join(missing)}",
                 hint=f"see compiler/farrier/bench/engines/{self.engine}.py",
             )
+        if self.precision not in precisions(self.engine):
+            raise UsageError(f"{self.engine} is not asked for {self.precision} here")
 
     @property
     def engine(self) -> str:
@@ -61,7 +66,8 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """One engine's latencies in milliseconds, and how far its outputs are from the first's."""
+    """One engine's latencies in milliseconds, and how far its outputs are from the reference: those
+    of the first entrant in f32, or of the first where there is none."""
 
     label: str
     version: str
@@ -72,7 +78,7 @@ class Figures:
     p10_ms: float
     p90_ms: float
     ratio: float  # the first entrant's median over this one's, round by round, then the median
-    max_error: float  # against the first entrant's outputs, over the range of this one's
+    max_error: float  # against the reference, over the range of this one's outputs
     samples: int
     rounds_ms: tuple[float, ...]  # the median of each round
     peak_bytes: int  # of its process, Python and numpy included
@@ -84,6 +90,19 @@ def missing_packages(engine: str) -> list[str]:
     """What the engine needs and this environment lacks."""
     found = importlib.import_module(f"{engines.__name__}.{engine}")
     return [name for name in found.PACKAGES if not _installed(name)]
+
+
+def precisions(engine: str) -> tuple[Precision, ...]:
+    """What the engine can be asked to multiply in."""
+    found = importlib.import_module(f"{engines.__name__}.{engine}")
+    return tuple(map(Precision, getattr(found, "PRECISIONS", (Precision.F32,))))
+
+
+def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
+    """The entrant of an engine in a precision; in f32 where it cannot be asked for another."""
+    if precision is Precision.F32 or precision not in precisions(engine):
+        return Entrant(engine, model, python)
+    return Entrant(f"{engine}:{precision}", model, python, precision)
 
 
 def race(
@@ -118,7 +137,7 @@ def race(
         for number, entrant in enumerate(entrants):
             outputs = folder / f"outputs-{number}.npz"
             files = (entrant.model, folder / "inputs.npz", outputs)
-            arguments = (entrant.engine, *files, threads, target)
+            arguments = (entrant.engine, *files, threads, target, entrant.precision)
             try:
                 _check_limit(entrant, target)
                 lane = Lane(
@@ -133,7 +152,9 @@ def race(
                     raise
                 failed(entrant, error)
         _run([lane for _, lane, _ in lanes], rounds, round_s, calm)
-        first, reference = lanes[0][1], lanes[0][2]
+        first = lanes[0][1]
+        exact = (files for entrant, _, files in lanes if entrant.precision is Precision.F32)
+        reference = next(exact, lanes[0][2])
         return [
             _figures(entrant, lane, first, _max_error(reference, outputs))
             for entrant, lane, outputs in lanes

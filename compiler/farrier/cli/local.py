@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -152,14 +153,14 @@ def bench(
     """Time an artifact, or a model compiled now without tuning, beside other engines."""
     from farrier import pipeline
     from farrier.artifact.artifact import load
-    from farrier.bench.race import Entrant, race
+    from farrier.bench.race import Entrant, peer, race
+    from farrier.precision import parse_precision
     from farrier.verify import random_inputs
 
     names = [name for name in against.split(",") if name]
     compiled = model.suffix == ".farrier"
     if names and onnx is None:
         onnx = _source(model, load(model).manifest.name) if compiled else model
-    peers = [Entrant(name, onnx) for name in names if onnx is not None]
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
         path = model
         if not compiled:
@@ -173,8 +174,11 @@ def bench(
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
         manifest = load(path).manifest
+        asked = parse_precision(manifest.precision)
+        entrants = [Entrant("farrier", path, precision=asked)]
+        entrants += [peer(n, onnx, sys.executable, asked) for n in names if onnx is not None]
         figures = race(
-            [Entrant("farrier", path), *peers],
+            entrants,
             random_inputs(manifest.inputs),
             threads=threads or manifest.threads,
             target=target,

@@ -12,14 +12,18 @@ DISTRIBUTION = "farrier"
 # An artifact is made for its target.
 LIMITS: dict[str, Any] = {level: {} for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
 
+PRECISIONS = ("f32", "bf16")
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load(
-    model: str, inputs: Arrays, threads: int
+    model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
     """`Session.run`: aligned inputs are read in place, outputs are new arrays."""
     from farrier.artifact.artifact import load as load_artifact
 
-    session = load_artifact(model).session(threads)
+    artifact = load_artifact(model)
+    assert artifact.manifest.precision == precision
+    session = artifact.session(threads)
     return lambda: session.run(inputs), lambda outputs: outputs
