@@ -100,9 +100,9 @@ def precisions(engine: str) -> tuple[Precision, ...]:
 
 def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
     """The entrant of an engine in a precision; in f32 where it cannot be asked for another."""
-    if precision is Precision.F32 or precision not in precisions(engine):
-        return Entrant(engine, model, python)
-    return Entrant(f"{engine}:{precision}", model, python, precision)
+    if engine in ENGINES and precision in precisions(engine) and precision is not Precision.F32:
+        return Entrant(f"{engine}:{precision}", model, python, precision)
+    return Entrant(engine, model, python)
 
 
 def race(

@@ -161,6 +161,8 @@ def bench(
     compiled = model.suffix == ".farrier"
     if names and onnx is None:
         onnx = _source(model, load(model).manifest.name) if compiled else model
+    asked = parse_precision(load(model).manifest.precision if compiled else precision)
+    peers = [peer(name, onnx, sys.executable, asked) for name in names if onnx is not None]
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
         path = model
         if not compiled:
@@ -174,11 +176,8 @@ def bench(
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
         manifest = load(path).manifest
-        asked = parse_precision(manifest.precision)
-        entrants = [Entrant("farrier", path, precision=asked)]
-        entrants += [peer(n, onnx, sys.executable, asked) for n in names if onnx is not None]
         figures = race(
-            entrants,
+            [Entrant("farrier", path, precision=asked), *peers],
             random_inputs(manifest.inputs),
             threads=threads or manifest.threads,
             target=target,
