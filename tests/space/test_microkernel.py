@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 
 import numpy as np
 import pytest
 from space_programs import Region, nchwc, tensor
 
+from farrier.codegen.emit import emit_function
+from farrier.codegen.llvm import assembly
 from farrier.space.epilogue import operations
 from farrier.space.rules import for_program
 from farrier.target import Target
 
+AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
 AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25)
 
 
@@ -33,9 +37,9 @@ def conv_space(channels, size, outputs, kernel=3, threads=2, target=AVX512):
     return for_program(region.program, target, threads)
 
 
-def matmul_space(m, k, n, threads=2):
+def matmul_space(m, k, n, threads=2, target=AVX512):
     region = Region(tensor("x", m, k)).then("MatMul", tensor("w", k, n), shape=(m, n))
-    return for_program(region.program, AVX512, threads)
+    return for_program(region.program, target, threads)
 
 
 LAYERS = [
@@ -105,6 +109,18 @@ def test_narrow_registers_get_smaller_tiles():
     sse = dataclasses.replace(AVX512, vector_bits=128, registers=16)
     default = conv_space(64, 28, 64, target=sse).default()
     assert 8 <= default["vectors"] * default["rows"] * default["columns"] <= 13
+
+
+@pytest.mark.parametrize("unroll", [1, 2, 4])
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda target: target.cpu)
+@pytest.mark.parametrize(("make", "shape"), LAYERS[1::2])
+def test_the_hot_loop_of_the_default_spills_nothing(make, shape, target, unroll):
+    space = make(*shape, target=target)
+    function = space.build({**space.default(), "unroll": unroll})
+    text = assembly(emit_function(function, target), target)
+    loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    assert loop.count("vfmadd") >= 8 * unroll
+    assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
 
 
 def test_tails_cost_time():

@@ -78,7 +78,8 @@ class Memory:
         # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
         key = (buffer.name, pointer, offset.const, offset.stride, width, guard and guard.text)
-        return self._remembered(key, lambda: self._load(buffer, pointer, offset))
+        spread = self.bindings.lane is not None and offset.stride != 0
+        return self._remembered(key, lambda: self._load(buffer, pointer, offset), spread)
 
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
         """The elements that `size` iterations of a loop read, one group a lane, as i32; None where
@@ -100,31 +101,37 @@ class Memory:
         width = self.bindings.active if first.stride else 1
         guard = self.guard and self.guard.text
         key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
-        return self._remembered(key, lambda: self._load(buffer, pointer, first))
+        return self._remembered(key, lambda: self._load(buffer, pointer, first), bool(first.stride))
 
-    def _remembered(self, key: tuple[object, ...], load: Callable[[], Value]) -> Value:
-        """The value of an earlier load that `key` says is the same, or of `load`."""
+    def _remembered(
+        self, key: tuple[object, ...], load: Callable[[], Value], spread: bool = False
+    ) -> Value:
+        """The value of an earlier load that `key` says is the same, or of `load`; `spread`: each
+        lane has an element of its own."""
         value = self._recent.pop(key, None)
         if value is None:
-            self._make_room(key)
+            self._make_room(key, spread)
             value = load()
         self._recent[key] = value
         return value
 
-    def _make_room(self, key: tuple[object, ...]) -> None:
+    def _make_room(self, key: tuple[object, ...], spread: bool) -> None:
         """Forgets the load that was used longest ago if there is no register for one more.
 
-        LLVM would find a load that is forgotten and made again to be the same as the first, keep
-        its value for all that time, and spill: a fence that costs no instruction stands between.
+        LLVM would make a load early that it finds to be the same as one that is forgotten, or a
+        vector that neighbours an earlier one, keep its value for all that time, and spill: a fence
+        that costs no instruction stands between.
         """
-        if key in self._evicted:
-            self.b.put('fence syncscope("singlethread") acq_rel')
-            self._evicted.clear()
         room = self._registers - self.tile_vectors - _SPARE_REGISTERS
-        if len(self._recent) >= max(room, _FEWEST_REMEMBERED):
+        is_full = len(self._recent) >= max(room, _FEWEST_REMEMBERED)
+        fenced = key in self._evicted or (is_full and spread)
+        if is_full:
             oldest = next(iter(self._recent))
             del self._recent[oldest]
             self._evicted.add(oldest)
+        if fenced:
+            self.b.put('fence syncscope("singlethread") acq_rel')
+            self._evicted.clear()
 
     def store(self, node: Store, value: Value) -> None:
         """Stores a value of the buffer's dtype, in a vectorized loop one element a lane."""

@@ -36,6 +36,13 @@ class Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         return cls(target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes)
 
+    @property
+    def room(self) -> int:
+        """Registers for a tile and one step's operands; the rest is left to LLVM, which spills
+        without. Of 16 as few as one: a tile of 12 sums hides the latency that one of 10 does not.
+        """
+        return max(self.registers * 15 // 16, 4)
+
     def bandwidth(self, nbytes: int) -> float:
         """Bytes a cycle at which each core streams through its share of `nbytes`, from the
         second-level cache where that holds it."""

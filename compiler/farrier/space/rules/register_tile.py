@@ -174,11 +174,11 @@ class _Kernel:
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Accumulators, one step's vectors and two broadcasts fit the registers; panels do not
+        """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
         straddle groups."""
         vectors = columns["vectors"]
-        live = vectors * columns["rows"] * columns["columns"] + vectors + 2
-        fits = live <= max(self.machine.registers - 1, 4)
+        live = vectors * columns["rows"] * columns["columns"] + vectors + 1
+        fits = live <= self.machine.room
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0

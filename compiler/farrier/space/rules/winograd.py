@@ -146,11 +146,11 @@ class _Kernel:
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Accumulators, one step's vectors and two broadcasts fit the registers, a row of them the
+        """Accumulators, one step's vectors and a broadcast fit the registers, a row of them the
         chunk; chunks of channels are whole."""
         vectors = columns["vectors"]
-        live = vectors * columns["rows"] + vectors + 2
-        fits: npt.NDArray[np.bool_] = live <= max(self.machine.registers - 1, 4)
+        live = vectors * columns["rows"] + vectors + 1
+        fits: npt.NDArray[np.bool_] = live <= self.machine.room
         fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
         blocks = -(-self.extent("oc") // self.machine.lanes)
         fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
