@@ -236,6 +236,10 @@ class _Kernel:
                 loop, in_block = schedule.split(loop, block)
                 inner.append(in_block)
             (outer if axis.name in self.rows else inner).append(loop)
+        if chunk in outer[:-1]:
+            # Lines of the image around blocks of channels: as convolutions divide it.
+            at = outer.index(chunk)
+            outer[at], outer[at + 1] = outer[at + 1], chunk
         schedule.reorder(*outer, *inner, lanes)
         schedule.vectorize(lanes)
         return outer
