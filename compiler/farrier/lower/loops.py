@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
 from farrier.ir.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
-from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Program, Stage
 from farrier.lower.padding import Padding, plan_padding
@@ -91,42 +92,51 @@ def _nest(
 
 
 def _halo(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
-    """Zeros around an output: one parallel loop over all blocks of the axes without halo, in it one
-    nest for each side of each axis with halo; corners belong to the first of their axes."""
+    """Zeros around an output: one parallel loop over the lines of the first axis with halo, in it
+    all blocks of the axes without. A thread writes zeros beside what it has computed where that was
+    shared by lines, too."""
     layout = buffer.layout
     assert layout is not None
     name = f"{buffer.name}_halo"
     shape = padding.shapes.get(buffer.name, buffer.shape)
     rank = len(shape)
-    edges = [axis for axis in range(rank) if any(layout.halo_of(axis))]
-    counts, fixed, lanes = _blocks(stage, buffer, shape, name)
-    sides: list[Stmt] = []
-    for position, axis in enumerate(edges):
-        before, after = layout.halo_of(axis)
-        for side, first, extent in (("low", -before, before), ("high", shape[axis], after)):
-            nest: list[tuple[str, int, LoopKind]] = []
-            indices = dict(fixed)
-            for other in edges:
-                start, length = first, extent
-                if other in edges[:position]:
-                    start, length = 0, shape[other]
-                elif other != axis:
-                    start = -layout.halo_of(other)[0]
-                    length = shape[other] + sum(layout.halo_of(other))
-                var = f"{name}_{stage.axes[axis].name}_{side}_{stage.axes[other].name}"
-                nest.append((var, length, LoopKind.SERIAL))
-                indices[other] = e.add(Var(var), start)
-            for lane_axis, (base, block) in lanes.items():
-                var = f"{name}_{stage.axes[axis].name}_{side}_{stage.axes[lane_axis].name}"
-                nest.append((var, block, LoopKind.VECTORIZED))
-                indices[lane_axis] = e.add(base, Var(var))
-            zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
-            stmt: Stmt = Store(buffer, tuple(indices[a] for a in range(rank)), zero)
-            for var, length, kind in reversed(nest):
-                stmt = For(var, length, kind, stmt)
+    first, *others = [axis for axis in range(rank) if any(layout.halo_of(axis))]
+    counts, fixed, lanes = _blocks(stage, buffer, shape, f"{name}_block")
+    before, after = layout.halo_of(first)
+    line = Var(name)
+    fixed[first] = e.sub(line, before)
+    zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
+
+    def zeros(side: str, spans: Mapping[int, tuple[int, int]]) -> Stmt:
+        """Zeros at (first index, extent) of each of the other axes."""
+        nest: list[tuple[str, int, LoopKind]] = []
+        indices = dict(fixed)
+        for axis, (start, length) in spans.items():
+            var = f"{name}_{side}_{stage.axes[axis].name}"
+            nest.append((var, length, LoopKind.SERIAL))
+            indices[axis] = e.add(Var(var), start)
+        for axis, (base, block) in lanes.items():
+            var = f"{name}_{side}_{stage.axes[axis].name}"
+            nest.append((var, block, LoopKind.VECTORIZED))
+            indices[axis] = e.add(base, Var(var))
+        stmt: Stmt = Store(buffer, tuple(indices[axis] for axis in range(rank)), zero)
+        if side == "outside":
+            stmt = If(e.less(line, before), stmt, If(e.less(before + shape[first] - 1, line), stmt))
+        for var, length, kind in reversed(nest):
+            stmt = For(var, length, kind, stmt)
+        return stmt
+
+    spans = {axis: (0, shape[axis]) for axis in others}
+    parts = [zeros("outside", spans)]
+    for axis in others:  # the ends of every line; corners belong to the last of their axes
+        below, above = layout.halo_of(axis)
+        for side, start, extent in (("low", -below, below), ("high", shape[axis], above)):
             if extent:
-                sides.append(stmt)
-    return For(name, math.prod(counts), LoopKind.PARALLEL, Block(tuple(sides)))
+                end = {**spans, axis: (start, extent)}
+                parts.append(zeros(f"{stage.axes[axis].name}_{side}", end))
+        spans[axis] = (-below, shape[axis] + below + above)
+    blocks = For(f"{name}_block", math.prod(counts), LoopKind.SERIAL, Block(tuple(parts)))
+    return For(name, before + shape[first] + after, LoopKind.PARALLEL, blocks)
 
 
 def _blocks(
