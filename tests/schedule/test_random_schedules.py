@@ -38,7 +38,7 @@ PROGRAMS = {
 KINDS = (
     *("split", "split", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "inline"),
     *("compute_at", "compute_at", "set_scope", "transform_layout", "merge_axes", "cache_write"),
-    *("cache_read", "rfactor", "prefetch", "pad_axis"),
+    *("cache_read", "rfactor", "prefetch", "pad_axis", "cut"),
 )
 NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
 
@@ -98,6 +98,8 @@ def _random_step(data, schedule, step):
             outer = dice.loop()
             at = dice.loops.index(outer)
             schedule.fuse(outer, dice.loops[(at + 1) % len(dice.loops)], dice.new("fused"))
+        case "cut":
+            schedule.cut(dice.loop(), dice.number(1, 5), dice.new("rest"))
         case "reorder":
             at, count = dice.number(0, len(dice.loops) - 1), dice.number(2, 4)
             schedule.reorder(*data.draw(st.permutations(dice.loops[at : at + count])))

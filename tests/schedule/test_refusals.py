@@ -45,6 +45,9 @@ REFUSALS = {
     "factor": (MATMUL, None, lambda s: s.split("y_m", 0), "a factor of 0 for y_m"),
     "split a vector": (MATMUL, _vectorized, lambda s: s.split("y_k", 2), "y_k is vectorized"),
     "fuse across": (MATMUL, None, lambda s: s.fuse("y_m", "y_k", "f"), "not stand directly within"),
+    "cut at the end": (MATMUL, None, lambda s: s.cut("y_k", 9, "r"), "does not divide in two"),
+    "cut a vector": (MATMUL, _vectorized, lambda s: s.cut("y_k", 2, "r"), "y_k is vectorized"),
+    "cut to a loop's name": (MATMUL, None, lambda s: s.cut("y_k", 2, "y_n"), "a loop y_n already"),
     "not a nest": (MATMUL, None, lambda s: s.reorder("y_m", "y_init_n"), "not in the perfect nest"),
     "parallel sum": (MATMUL, None, lambda s: s.parallel("y_k"), "iterations of y_k conflict"),
     "nested parallel": (

@@ -13,9 +13,13 @@ import dataclasses
 import keyword
 
 from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
+from farrier.ops.builder import without_halo
 from farrier.passes.attention import attention_regions
+from farrier.passes.bottlenecks import bottlenecks
 from farrier.passes.rewriting import join_origins, rename
+from farrier.passes.settings import Settings
 from farrier.passes.views import is_view
 
 # Beyond this many nodes a kernel gains nothing and its code grows.
@@ -31,10 +35,11 @@ _ONCE = frozenset(
 )
 
 
-def fuse(graph: Graph) -> Graph:
+def fuse(graph: Graph, settings: Settings) -> Graph:
     """Turns groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
-    most one contraction or reduction, or an attention; the elementwise operators around it, literal
-    scalars. Views of row-major tensors stay outside: they are the same memory.
+    most one contraction or reduction, an attention, or the convolutions of an inverted bottleneck;
+    the elementwise operators around it, literal scalars. Values inside have no halo. Views of
+    row-major tensors stay outside: they are the same memory.
 
     before:
         @graph
@@ -60,7 +65,7 @@ def fuse(graph: Graph) -> Graph:
             return y
     """
     graph = _copy_what_is_returned_twice(graph)
-    groups = _Grouping(graph).groups()
+    groups = _Grouping(graph, settings.threads).groups()
     constants = {constant.value.name: constant for constant in graph.constants}
     returned = frozenset(value.name for value in graph.outputs)
     nodes = [_kernel(group, constants) if group.fused else group.nodes[0] for group in groups]
@@ -81,14 +86,18 @@ class _Group:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, threads: int) -> None:
         self._graph = graph
         self._returned = frozenset(value.name for value in graph.outputs)
         self._readers = graph.consumers()
         self._kinds = {id(node): _kind(node) for node in graph.nodes}
         self._positions = {id(node): at for at, node in enumerate(graph.nodes)}
         self._homes = self._find_homes()
-        self._attention = attention_regions(graph)
+        # Nodes that join the kernel of one that reads them, all of these or none.
+        self._taken = {
+            **attention_regions(graph),
+            **bottlenecks(graph, lambda node: self._homes[id(node)], threads),
+        }
         self._group_of: dict[int, _Group] = {}
 
     def groups(self) -> list[_Group]:
@@ -166,8 +175,8 @@ class _Grouping:
         if len(groups) != 1:
             return None
         (group,) = groups.values()
-        if id(node) in self._attention:
-            return group  # whole or not at all
+        if id(node) in self._taken:
+            return group
         if not group.fused or len(group.nodes) >= _MAX_NODES:
             return None
         if self._kind(node) is Kind.ELEMENTWISE:
@@ -236,15 +245,21 @@ def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
             else:
                 inputs[value.name] = value
     outputs = group.nodes[-1].outputs
+    bare = {
+        value.name: Value(value.name, _without_halo(value.type))
+        for node in group.nodes[:-1]
+        for value in node.outputs
+    }
+    nodes = tuple(rename(node, bare) for node in group.nodes)
     region = Graph(
-        _region_name(group.nodes),
-        tuple(inputs.values()),
-        tuple(literals.values()),
-        tuple(group.nodes),
-        outputs,
+        _region_name(group.nodes), tuple(inputs.values()), tuple(literals.values()), nodes, outputs
     )
     origin = join_origins(group.nodes)
     return Node("Fused", region.inputs, outputs, regions=(region,), origin=origin)
+
+
+def _without_halo(type: TensorType) -> TensorType:
+    return dataclasses.replace(type, layout=without_halo(type.layout))
 
 
 def _region_name(nodes: list[Node]) -> str:

@@ -55,7 +55,7 @@ PASSES: Mapping[str, Pass] = {
     "eliminate-dead-code": _for_any_settings(eliminate_dead_code),
     "fold-batch-norm": _for_any_settings(fold_batch_norm),
     "fold-constants": _for_any_settings(fold_constants),
-    "fuse": _for_any_settings(fuse),
+    "fuse": fuse,
     "lower-precision": lower_precision,
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),

@@ -147,7 +147,7 @@ def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
     if isinstance(parent, Alloc):
         return Alloc(parent.buffer, new)
     if isinstance(parent, Block):
-        return Block(tuple(new if s is old else s for s in parent.statements))
+        return block([new if s is old else s for s in parent.statements])
     assert isinstance(parent, If)
     if parent.then is old:
         return If(parent.condition, new, parent.otherwise)

@@ -16,6 +16,7 @@ from farrier.schedule.buffer_primitives import (
 from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
+from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import dot, parallel, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
@@ -28,6 +29,7 @@ Primitive: TypeAlias = Callable[..., Function]
 PRIMITIVES: dict[str, Primitive] = {
     "split": split,
     "fuse": fuse,
+    "cut": cut,
     "reorder": reorder,
     "parallel": parallel,
     "vectorize": vectorize,

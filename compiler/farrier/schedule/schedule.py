@@ -40,6 +40,11 @@ class Schedule:
         self.apply("fuse", outer, inner, name)
         return name
 
+    def cut(self, loop: str, at: int, rest: str) -> str:
+        """Returns the name of the loop over the iterations from `at` on."""
+        self.apply("cut", loop, at, rest)
+        return rest
+
     def reorder(self, *loops: str) -> None:
         self.apply("reorder", loops)
 

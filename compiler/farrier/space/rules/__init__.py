@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from farrier.ir.tensor import Program
-from farrier.space.rules import attention, elementwise, fallback, register_tile, rows, winograd
+from farrier.space.rules import (
+    attention,
+    bottleneck,
+    elementwise,
+    fallback,
+    register_tile,
+    rows,
+    winograd,
+)
 from farrier.space.space import Space
 from farrier.target import Target
 
 RULES = (
     register_tile.space,
+    bottleneck.space,
     winograd.space,
     attention.space,
     rows.space,

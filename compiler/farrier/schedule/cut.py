@@ -1,0 +1,63 @@
+"""Primitive: cut."""
+
+from __future__ import annotations
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Var
+from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
+from farrier.ir.substitute import Substitution
+from farrier.schedule.nest import Nest, Path, block, loops, map_children, walk_stmts
+
+
+def cut(function: Function, loop: str, at: int, rest: str) -> Function:
+    """Runs a loop's first `at` iterations in one loop and the others in a loop `rest` after it.
+
+    before:  for i in 10: b[i] = a[i - 1] if 0 <= i - 1 else 0.0
+    after:   for i in 1: b[i] = 0.0
+             for i_rest in 9: b[i_rest + 1] = a[i_rest]
+
+    What is known of a condition in either part is left out there. The loops below are named anew
+    in the second part: `<rest>_<loop>`.
+    """
+    nest = Nest(function, "cut")
+    path = _check(nest, loop, at, rest)
+    return nest.replace(path, _edit(nest, path[-1], at, rest))
+
+
+def _check(nest: Nest, name: str, at: int, rest: str) -> Path:
+    path, loop = nest.path_to_loop(name), nest.loop(name)
+    if loop.kind is not LoopKind.SERIAL:
+        nest.fail(f"{name} is {loop.kind} already; rearrange loops before they get a kind")
+    if not 0 < at < loop.extent:
+        nest.fail(f"{name} has {loop.extent} iterations, which {at} does not divide in two parts")
+    if not all(isinstance(s, For | If | Store) for s in walk_stmts(loop)):
+        nest.fail(f"{name} is no nest of stores alone")
+    nest.require_new(rest, *(f"{rest}_{inner.var}" for inner in loops(loop.body)))
+    return path
+
+
+def _edit(nest: Nest, loop: Stmt, at: int, rest: str) -> Stmt:
+    assert isinstance(loop, For)
+    ranges = nest.ranges()
+    first = _simplified(loop.body, Simplifier({**ranges, loop.var: at}))
+    names = {inner.var: f"{rest}_{inner.var}" for inner in loops(loop.body)}
+    moved = {old: Var(new) for old, new in names.items()}
+    variables = {**moved, loop.var: e.add(Var(rest), at)}
+    second = Substitution(variables, loops=names).stmt(loop.body)
+    known = {**ranges, rest: loop.extent - at}
+    known |= {new: ranges[old] for old, new in names.items()}
+    second = _simplified(second, Simplifier(known))
+    return block(
+        [
+            For(loop.var, at, loop.kind, first),
+            For(rest, loop.extent - at, loop.kind, second),
+        ]
+    )
+
+
+def _simplified(stmt: Stmt, simplifier: Simplifier) -> Stmt:
+    if isinstance(stmt, Store):
+        indices = tuple(map(simplifier.simplify, stmt.indices))
+        return Store(stmt.buffer, indices, simplifier.simplify(stmt.value))
+    return map_children(stmt, lambda child: _simplified(child, simplifier))

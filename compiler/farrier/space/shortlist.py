@@ -1,0 +1,75 @@
+"""The best few register tiles of one contraction, each as one value of a knob.
+
+A kernel of several contractions has too many tiles to enumerate all combinations of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.space import microkernel
+from farrier.space.machine import Machine
+from farrier.space.space import Floats
+
+_BITS = 6  # of a value, for each extent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tile:
+    """Vectors of lanes, rows and columns of points that are in registers at once."""
+
+    vectors: int
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, value: int) -> Tile:
+        """The inverse of `value`."""
+        return cls(*(int(part) for part in parts(np.array(value))))
+
+    @property
+    def value(self) -> int:
+        """The tile as the value of a knob."""
+        return (self.vectors << 2 * _BITS) + (self.rows << _BITS) + self.columns
+
+
+def parts(
+    values: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Vectors, rows and columns of tiles given as values."""
+    last = (1 << _BITS) - 1
+    return values >> 2 * _BITS, values >> _BITS & last, values & last
+
+
+def tiles_of(
+    values: npt.NDArray[np.int64], unroll: Floats, order: Floats, prefetch: bool
+) -> microkernel.Tiles:
+    """A population of tiles as the model takes them."""
+    vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
+    return microkernel.Tiles(
+        vectors, rows, columns, unroll, order, np.full(len(values), float(prefetch))
+    )
+
+
+def shortlist(
+    problem: microkernel.Problem,
+    machine: Machine,
+    choices: tuple[Iterable[int], Iterable[int], Iterable[int]],
+    count: int,
+) -> tuple[int, ...]:
+    """The `count` tiles that the model ranks first, best first, of those with vectors, rows and
+    columns among `choices` whose accumulators, one step's vectors and two broadcasts fit the
+    registers."""
+    grid = np.meshgrid(*(np.array(list(choice), np.int64) for choice in choices), indexing="ij")
+    vectors, rows, columns = (axis.reshape(-1) for axis in grid)
+    fits = vectors * rows * columns + vectors + 2 <= max(machine.registers - 1, 4)
+    values = (vectors << 2 * _BITS) + (rows << _BITS) + columns
+    values = values[fits]
+    one = np.ones(len(values))
+    tiles = tiles_of(values, one, one * microkernel.Order.PARTS, prefetch=False)
+    seconds = microkernel.estimate(problem, tiles, machine).seconds
+    return tuple(int(value) for value in values[np.argsort(seconds, kind="stable")[:count]])
