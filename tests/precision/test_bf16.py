@@ -22,7 +22,7 @@ needs_bf16 = pytest.mark.skipif(
 # name: (the model, the largest error as a share of the output's range)
 MODELS = {
     "resnet": (models.build("resnet18", size=64, classes=11), 2e-2),
-    "mobilenet": (models.build("mobilenet_v2", size=64, classes=11), 3e-2),
+    "mobilenet": (models.build("mobilenet_v2", size=64, classes=11), 5e-2),
     "bert": (
         models.build("bert_base", layers=2, width=96, heads=3, tokens=38, vocabulary=50),
         2e-2,
@@ -75,7 +75,7 @@ def test_the_report_states_the_error():
     report = farrier.compile(data, precision="bf16").report
     assert report["precision"] == "bf16"
     verification = report["verification"]
-    assert 1e-5 < verification["max_error"] < allowed < verification["tolerance"]
+    assert 1e-5 < verification["max_error"] < allowed <= verification["tolerance"]
 
 
 @needs_bf16

@@ -141,6 +141,35 @@ def test_convolutions(n, ic, size, oc, kernel, stride, seed):
 
 
 @needs_bf16
+@given(
+    st.integers(1, 3),
+    st.integers(5, 12),
+    st.integers(8, 40),
+    st.integers(1, 3).map(lambda n: 2 * n),
+    st.integers(1, 2),
+    seeds,
+)
+def test_convolutions_of_planes(ic, size, oc, width, stride, seed):
+    """Groups along the rows of an image, odd starts among them."""
+    pad = width // 2
+    halo = ((0, 0), (0, 0), (pad, pad), (pad, pad))
+    x = tensor("x", 1, ic, size, size, layout=Layout(Layout.plain(4).dims, halo))
+    out = ((size + 2 * pad - 3) // stride + 1, (size + 2 * pad - width) // stride + 1)
+    graph = region(
+        "Conv",
+        (x, tensor("w", oc, ic, 3, width)),
+        (1, oc, *out),
+        layout=blocked(),
+        kernel_shape=(3, width),
+        strides=(stride, stride),
+        dilations=(1, 1),
+        pads=(pad,) * 4,
+        group=1,
+    )
+    check(graph, {"w"}, seed)
+
+
+@needs_bf16
 @pytest.mark.parametrize(
     "graph",
     [matmul(5, 7, 20), matmul(3, 1, 16), convolution(1, 7, 5, 16, 3, 1)],

@@ -80,7 +80,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     check_bias(types, outputs)
     extents = _window(types, attrs).outputs(tuple(spatial))
-    return (TensorType(accumulator(x.dtype, attrs), (batch, outputs, *extents)),)
+    return (TensorType(accumulator(x.dtype, w.dtype, attrs), (batch, outputs, *extents)),)
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:

@@ -25,13 +25,13 @@ from farrier.ops.operator import (
     rounded,
     widened,
 )
-from farrier.ops.pointwise import broadcast_shapes, first_dtype
+from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar, cast
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = required(types, 0), required(types, 1)
-    dtype = accumulator(first_dtype(types, attrs), attrs)
+    dtype = accumulator(a.dtype, b.dtype, attrs)
     if not a.rank or not b.rank:
         raise Mismatch(f"factors {a.shape} and {b.shape} must not be scalars")
     left = a.static_shape if a.rank > 1 else (1, *a.static_shape)
@@ -78,7 +78,7 @@ def _batch(shape: tuple[int, ...], lead: tuple[Expr, ...]) -> tuple[int | Expr, 
 
 def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = required(types, 0), required(types, 1)
-    dtype = accumulator(first_dtype(types[:2], attrs), attrs)
+    dtype = accumulator(a.dtype, b.dtype, attrs)
     if len(types) > 2 and types[2] is not None and types[2].dtype is not dtype:
         raise Mismatch(f"the product is {dtype} and the addend {types[2].dtype}")
     if a.rank != 2 or b.rank != 2:

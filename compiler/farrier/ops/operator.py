@@ -83,9 +83,12 @@ class Operator:
     explicit: Callable[[Types, Attrs], Attrs] | None = None
 
 
-def accumulator(operands: DType, attrs: Attrs) -> DType:
-    """The dtype of a contraction's sum."""
-    return DType(str(attrs.get("accumulator", operands.value)))
+def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:
+    """The dtype of a contraction's sum; Mismatch where that of its operands is none and they
+    differ."""
+    if "accumulator" not in attrs and left is not right:
+        raise Mismatch(f"one operand is {left} and the other {right}")
+    return DType(str(attrs.get("accumulator", left.value)))
 
 
 def widened(array: Array, attrs: Attrs) -> Array:

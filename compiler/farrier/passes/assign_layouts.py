@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
-from farrier.ir.types import Layout, TensorType
+from farrier.ir.types import DType, Layout, TensorType
 from farrier.passes.layouts import CONVOLUTIONS, FLOATS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -45,6 +45,7 @@ class _Assignment:
         self._forms: dict[int, Form] = {}  # by position of the node
         self._blocked: set[str] = set()  # values that their producer writes in blocks
         self._halos: dict[str, int] = {}  # what readers of the blocked form ask for
+        self._rims: dict[str, int] = {}  # what readers of a plain form ask for, of bf16 images
         self._written_as: dict[str, Value] = {}  # each value as its producer writes it
         self._copies: dict[tuple[str, bool], Value] = {}  # by name, and whether in blocks
 
@@ -54,6 +55,7 @@ class _Assignment:
         if not self._blocked:
             return self._graph
         self._share_halos()
+        self._keep_rims()
         for position, node in enumerate(self._graph.nodes):
             self._place(node, self._forms[position])
         for value in self._graph.outputs:
@@ -71,6 +73,21 @@ class _Assignment:
         x = node.inputs[0] if node.inputs else None
         if form is Form.BLOCKED and x is not None:
             self._halos[x.name] = max(self._halos.get(x.name, 0), halo_read(node))
+
+        if form is Form.BLOCKED_OUTPUT and x is not None and x.type.dtype is DType.BF16:
+            self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
+
+    def _keep_rims(self) -> None:
+        """Leaves a halo around those plain images alone that are computed here, and that nothing
+        reads but the convolutions that ask for it."""
+        computed = {value.name for node in self._graph.nodes for value in node.outputs}
+        others = self._returned | {
+            value.name
+            for position, node in enumerate(self._graph.nodes)
+            for value in node.inputs
+            if value is not None and self._forms[position] is not Form.BLOCKED_OUTPUT
+        }
+        self._rims = {n: rim for n, rim in self._rims.items() if rim and n in computed - others}
 
     def _share_halos(self) -> None:
         """Gives the parts of a concatenation the halo of the whole, so that they may be written
@@ -117,6 +134,10 @@ class _Assignment:
             returned = value.name in self._returned
             name = self._rewriter.fresh(f"{value.name}_blocked") if returned else value.name
             written = Value(name, _with_layout(value.type, self._layout(value.name)))
+        elif value.name in self._rims:
+            plain, rim = Layout.plain(4), self._rims[value.name]
+            halo = ((0, 0), (0, 0), (rim, rim), (rim, rim))
+            written = Value(value.name, _with_layout(value.type, Layout(plain.dims, halo)))
         self._written_as[value.name] = written
         return written
 

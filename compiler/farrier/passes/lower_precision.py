@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import TypeAlias
 
-from farrier.ir.graph import Graph, Node, Value, attributes
+import numpy as np
+
+from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
+from farrier.ops.window import window_of
 from farrier.passes.layouts import halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.precision import Precision
+
+Inputs: TypeAlias = tuple[Value | None, ...]
 
 _CONTRACTIONS = frozenset(("Conv", "MatMul", "Gemm"))
 # What they compute is some of the elements of their first input (a Concat's of all), unchanged.
@@ -35,7 +42,11 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """Where the settings ask for bf16, gives convolutions and matrix products bf16 operands,
     rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
     elements read is stored as bf16; everything else is computed in f32 as before. Grouped
-    convolutions, odd sums, and inputs and outputs of the model stay f32.
+    convolutions, odd sums, and inputs and outputs of the model stay f32; so does the one row of a
+    product with constant weights, which takes the time of reading these.
+
+    Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
+    window of odd width gets a column of zeros.
 
     before:
         @graph
@@ -94,6 +105,8 @@ class _Lowering:
             return False
         if node.op == "Conv":
             return self._is_lowered_convolution(node, x, w)
+        if self._is_row(node):
+            return True
         lanes = 1 if w.type.rank < 2 else node.outputs[0].type.static_shape[-1]
         if x.type.rank < 2 or lanes < _FEWEST_LANES or node.attr("transA", 0):
             return False
@@ -103,9 +116,27 @@ class _Lowering:
         """Its padding must be zeros that lie in memory."""
         if x.type.rank != 4 or node.attr("group", 1) != 1 or w.name not in self._constants:
             return False
-        if w.type.static_shape[0] < _FEWEST_LANES or x.type.static_shape[1] % _PAIR:
+        if w.type.static_shape[0] < _FEWEST_LANES:
             return False
-        return not any(node.attr("pads", (0,))) or halo_read(node) > 0
+        if any(node.attr("pads", (0,))) and not halo_read(node):
+            return False
+        if self._is_planar(x):
+            dense = all(step == 1 for step in node.attr("dilations", (1,)))
+            return dense and w.type.static_shape[-1] > 1
+        return x.type.static_shape[1] % _PAIR == 0
+
+    def _is_planar(self, x: Value) -> bool:
+        """Whether an image has too few channels to lie in blocks of them."""
+        return x.type.static_shape[1] < _FEWEST_LANES
+
+    def _is_row(self, node: Node) -> bool:
+        """Whether a node is the product of one row with constant weights."""
+        x, w = node.inputs[:2]
+        assert x is not None
+        assert w is not None
+        if node.op not in ("MatMul", "Gemm") or w.name not in self._constants or w.type.rank != 2:
+            return False
+        return math.prod(x.type.static_shape[:-1]) == 1 and not node.attr("transA", 0)
 
     def _is_narrow(self, value: Value) -> bool:
         """Whether a value is stored as bf16: some reader wants it so, and none suffers."""
@@ -128,7 +159,7 @@ class _Lowering:
     def _bf16_inputs(self, node: Node) -> range:
         """The inputs that a node reads as bf16."""
         if id(node) in self._lowered:
-            return range(2)
+            return range(1, 2) if self._is_row(node) else range(2)
         moves = node.op in _MOVERS and len(node.outputs) == 1
         if not moves or node.outputs[0].name not in self._narrow:
             return range(0)
@@ -137,19 +168,43 @@ class _Lowering:
     # Rewriting ------------------------------------------------------------------------------------
 
     def _rewrite(self, node: Node) -> None:
-        bf16 = self._bf16_inputs(node)
+        bf16, lowered = self._bf16_inputs(node), id(node) in self._lowered
+        given, attrs, outputs = node.inputs, dict(node.attrs), node.outputs
+        if lowered and node.op == "Conv":
+            given, attrs = self._with_even_window(node)
         inputs = tuple(
             None if value is None else self._bf16(value) if at in bf16 else self._f32(value)
-            for at, value in enumerate(node.inputs)
+            for at, value in enumerate(given)
         )
-        attrs, outputs = node.attrs, node.outputs
-        if id(node) in self._lowered:
-            attrs = attributes(**dict(attrs), accumulator=DType.F32.value)
+        if lowered:
+            attrs["accumulator"] = DType.F32.value
         elif bf16:
             (y,) = outputs
             self._in_bf16[y.name] = self._like(y, DType.BF16)
             outputs = (self._in_bf16[y.name],)
-        self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attrs, outputs=outputs))
+        made = Node(node.op, inputs, outputs, attributes(**attrs), node.regions, node.origin)
+        self._rewriter.emit(made)
+
+    def _with_even_window(self, node: Node) -> tuple[Inputs, dict[str, Attribute]]:
+        """The inputs and attributes of a convolution, its window a column of zeros wider where it
+        reads an odd number of columns of a planar image."""
+        x, w, *bias = node.inputs
+        assert x is not None
+        assert w is not None
+        height, width = w.type.static_shape[2:]
+        attrs = dict(node.attrs)
+        if not self._is_planar(x) or width % _PAIR == 0:
+            return node.inputs, attrs
+        data = self._rewriter.data(w)
+        assert data is not None
+        wider = np.pad(data, ((0, 0), (0, 0), (0, 0), (0, 1)))
+        window = window_of(attrs, x.type.static_shape[2:], (height, width))
+        window = dataclasses.replace(
+            window, kernel=(height, width + 1), after=(window.after[0], window.after[1] + 1)
+        )
+        attrs.pop("auto_pad", None)
+        weights = self._rewriter.constant(wider, f"{w.name}_wider")
+        return (x, weights, *bias), attrs | window.attributes()
 
     def _bf16(self, value: Value) -> Value:
         """A value as bf16, converted once for all its readers."""

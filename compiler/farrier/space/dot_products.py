@@ -41,7 +41,7 @@ def find_grouping(found: Contraction, target: Target) -> Grouping | None:
 
 
 def _neighbours(found: Contraction, load: Load, group: int) -> str | None:
-    """The reduced axis along which aligned groups of a load's elements lie together."""
+    """The reduced axis along which groups of a load's elements lie together, within its blocks."""
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     extents = layout.physical_shape(load.buffer.shape)
     inner = [dim for dim, extent in zip(layout.dims, extents, strict=True) if extent > 1]
@@ -52,11 +52,8 @@ def _neighbours(found: Contraction, load: Load, group: int) -> str | None:
     index = load.indices[inner[-1].axis]
     form = Simplifier({axis.name: axis.extent for axis in axes}).linear(index)
     axis = next((name for name in found.reduction if form.terms.get(Var(name)) == 1), None)
-    if axis is None or form.const % group:
+    others = {atom: factor for atom, factor in form.terms.items() if atom != Var(axis or "")}
+    if any(axis in variables(atom) for atom in others):
         return None
-    others = [
-        factor
-        for atom, factor in form.terms.items()
-        if atom != Var(axis) and (factor % group or axis in variables(atom))
-    ]
-    return None if others else axis
+    straddles = inner[-1].mod and any(term % group for term in (form.const, *others.values()))
+    return None if straddles else axis
