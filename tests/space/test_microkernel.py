@@ -123,6 +123,12 @@ def test_the_hot_loop_of_the_default_spills_nothing(make, shape, target, unroll)
     assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
 
 
+def test_barely_enough_accumulators_do_not_hide_the_latency():
+    # 14 columns: tiles of 5 waste nothing, those of 2x3 a third of the last column of tiles.
+    default = conv_space(256, 14, 1024, 1, target=AVX2).default()
+    assert default["vectors"] * default["rows"] * default["columns"] == 12
+
+
 def test_tails_cost_time():
     # 28 columns divide by 7 and not by 6; both tiles have room in the registers.
     space = conv_space(64, 28, 64)
