@@ -21,26 +21,23 @@ from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.variant import Variant, make_variant
-from farrier_device.measurement import CandidateResult, Status
+from farrier_device.measurement import Status
 
 RULE = "algorithm"
 _MARGIN = 0.02  # what an algorithm must win over the one that arithmetic says by
+_CLOSE = 1.15  # times the seconds of the best measured: what may win with another schedule
 _PLAUSIBLE = 1.6  # times the seconds of the best by arithmetic: what is slower is not measured
 
 
 def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dict[Algorithm, float]:
-    """What the records say of a layer's algorithms, those that are not allowed included."""
+    """What the records say of a layer's algorithms, those that are not allowed included: the latest
+    of each, as those were measured side by side."""
     fingerprint = settings.target.fingerprint
     known = usable(records, layer.key, fingerprint, settings.threads, RULE)
-    by_tile: dict[int, tuple[int, ...]] = {}
-    for record in known:
-        tile = record.knobs["tile"]
-        by_tile[tile] = by_tile.get(tile, ()) + record.samples_ns
-    return {
-        way: CandidateResult(Status.OK, by_tile[way.tile]).median_ns / 1e9
-        for way in Algorithm
-        if way.tile in by_tile
-    }
+    latest: dict[int, TuningRecord] = {}
+    for record in sorted(known, key=lambda record: record.created):
+        latest[record.knobs["tile"]] = record
+    return {way: latest[way.tile].seconds for way in Algorithm if way.tile in latest}
 
 
 def known_algorithms(
@@ -85,6 +82,28 @@ def plausible(layer: Layer) -> list[Algorithm]:
     return [way for way in layer.allowed if layer.seconds(way) <= bar or way is layer.fastest]
 
 
+def contenders(
+    prepared: Graph, default: Variant, chosen_one: Variant, records: RecordStore
+) -> list[Variant]:
+    """The variant with the best known algorithms, and those with what came close to them: with
+    schedules of their own they may turn out best."""
+    settings = default.settings
+    known = known_algorithms(prepared, settings, records)
+    found = [chosen_one]
+    for way in Algorithm:
+        algorithms = dict(known)
+        for layer in layers(prepared, settings):
+            seconds = known_seconds(layer, settings, records)
+            if layer.key not in known or way not in layer.allowed or way not in seconds:
+                continue
+            if seconds[way] < _CLOSE * seconds[known[layer.key]]:
+                algorithms[layer.key] = way
+        if algorithms != known:
+            other = dataclasses.replace(settings, algorithms=algorithms)
+            found.append(make_variant(prepared, other))
+    return found
+
+
 def unmeasured(prepared: Graph, settings: Settings, records: RecordStore) -> list[Layer]:
     """One layer of each shape for which there is a choice that no record decides."""
     shapes = {layer.key: layer for layer in layers(prepared, settings)}
@@ -126,22 +145,22 @@ def measure_algorithms(
                 for variant, calls in zip(variants, times, strict=True)
                 if chosen(layer, variant.settings) is way
             ]
-            records.add(_record(layer, way, settings, sum(samples, ()), seed))
+            records.add(algorithm_record(layer, way, settings, sum(samples, ()), seed))
     return len(variants)
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:
     """Nanoseconds of layers of one shape in each run of a variant, their mean."""
-    mine = [one.samples_ns for layer in alike for one in calls if _computes(one, layer)]
+    mine = [one.samples_ns for layer in alike for one in calls if computes(one.call.origin, layer)]
     return tuple(round(sum(run) / len(alike)) for run in zip(*mine, strict=True))
 
 
-def _computes(one: CallTimes, layer: Layer) -> bool:
-    """Whether a call comes from the nodes of a layer."""
-    return set(layer.origin.split(",")) <= set(one.call.origin.split(","))
+def computes(origin: str, layer: Layer) -> bool:
+    """Whether a call from these nodes is, among others, from the nodes of a layer."""
+    return set(layer.origin.split(",")) <= set(origin.split(","))
 
 
-def _record(
+def algorithm_record(
     layer: Layer, way: Algorithm, settings: Settings, samples: tuple[int, ...], seed: int
 ) -> TuningRecord:
     return TuningRecord(

@@ -13,12 +13,13 @@ from farrier.ir.work import arithmetic
 from farrier.lower.program import to_program
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
-from farrier.records import RecordStore, best
+from farrier.records import RecordStore, best, usable
 from farrier.space import Space
 from farrier.space.rules import for_program
 from farrier.target import Target
 
 _SLOW_RULE = "fallback"
+MARGIN = 0.01  # what a schedule must win over the default by
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,13 +76,20 @@ def choose_defaults(
 def choose_known(
     defaults: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
 ) -> dict[str, Choice]:
-    """The fastest schedule that `records` hold for each task on this target, else its default."""
+    """The fastest schedule that `records` hold for each task on this target; its default where they
+    hold none, or none that beats it clearly."""
     chosen = dict(defaults)
     for key, default in defaults.items():
         known = best(records, key, target.fingerprint, threads, default.space.rule_name)
         if known is None or not default.space.contains(known.knobs):
             continue
-        if known.knobs != default.decisions:
+        rule = default.space.rule_name
+        usual = [
+            record.seconds
+            for record in usable(records, key, target.fingerprint, threads, rule)
+            if record.knobs == default.decisions and record.context is known.context
+        ]
+        if known.seconds < (1 - MARGIN) * min(usual, default=float("inf")):
             chosen[key] = dataclasses.replace(
                 default, decisions=known.knobs, source="transferred", measured_s=known.seconds
             )

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from farrier.algorithms import known_algorithms, measure_algorithms, plausible, unmeasured
-from farrier.choose import Choice
-from farrier.compare import CallTimes, Comparison, ComparisonError
+from farrier.algorithms import (
+    contenders,
+    known_algorithms,
+    measure_algorithms,
+    plausible,
+    unmeasured,
+)
+from farrier.compare import Comparison, ComparisonError
+from farrier.finals import Finals
 from farrier.ir.graph import Graph
 from farrier.options import CompileOptions
 from farrier.partition import Task
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import Listener, VariantsCompared, Warned
-from farrier.records import Context, RecordStore, TuningRecord, usable
-from farrier.records.record import pairs
+from farrier.records import RecordStore
 from farrier.search import Measurer, TuningTask, tune
 from farrier.variant import Variant, make_variant
-from farrier_device.measurement import CandidateResult, Status
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
 _FINALS_SHARE = 0.1
 _SHORTEST_S = 5.0  # a share of the budget that building and measuring variants fits into
 _VARIANT_S = 0.8  # to measure a variant for
 _LEAST_S = 0.05
-_MARGIN = 0.01  # what a schedule must win over the default by
-
-Decisions = dict[str, int]
+_BUILT_VARIANT_S = 2.5  # to build it as well
+_FINALISTS = 4  # schedules of a kernel that run in the model, the default among them
+_MORE_FINALISTS = 8  # where the budget leaves time
 
 
 def tune_model(
@@ -43,25 +47,35 @@ def tune_model(
     `default` was made of. What was measured goes to `records`."""
     begin = time.monotonic()
     trials = _choose_algorithms(prepared, default, comparison, records, options, listener)
-    chosen = _with_known_algorithms(prepared, default, records)
-    settings = chosen.settings
-    left = None
-    if options.budget_s is not None:
-        spent = time.monotonic() - begin
-        left = max(0.0, options.budget_s * (1 - _FINALS_SHARE) - spent)
-    choices = chosen.choices
+    best = _with_known_algorithms(prepared, default, records)
+    rivals = contenders(prepared, default, best, records)
+    budget = options.budget_s
+    if budget is not None:
+        budget = max(0.0, budget * (1 - _FINALS_SHARE) - (time.monotonic() - begin))
+    choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
     finalists = tune(
         [TuningTask(key, c.task.name, c.space, c.calls) for key, c in choices.items()],
-        settings.target.fingerprint,
+        default.settings.target.fingerprint,
         measurer_of({key: choice.task for key, choice in choices.items()}),
         records,
         trials=trials,
-        budget_s=left,
+        budget_s=budget,
         seed=options.seed,
-        threads=settings.threads,
+        threads=default.settings.threads,
         listener=listener,
     )
-    return _finals(chosen, finalists, comparison, records, options, listener)
+    most, seconds = _FINALISTS, _VARIANT_S
+    if options.budget_s is not None:
+        left = options.budget_s - (time.monotonic() - begin)
+        most = max(most, min(_MORE_FINALISTS, int(left / len(rivals) / _BUILT_VARIANT_S)))
+        seconds = max(_LEAST_S, min(_VARIANT_S, left / 2 / most / len(rivals)))
+    finalists = {key: several[:most] for key, several in finalists.items()}
+    final = Finals(prepared, rivals, finalists, records, options.seed)
+    try:
+        return final.run(comparison, seconds, listener)
+    except ComparisonError as error:
+        listener(Warned(f"schedules stay as they were, unmeasured in the model: {error}"))
+        return best
 
 
 def known_variant(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
@@ -108,96 +122,3 @@ def _choose_algorithms(
     changed = sum(known[layer.key] is not layer.fastest for layer in wanted)
     listener(VariantsCompared("algorithms", count, changed))
     return None if options.trials is None else options.trials - needed
-
-
-def _finals(
-    variant: Variant,
-    finalists: Mapping[str, Sequence[Decisions]],
-    comparison: Comparison,
-    records: RecordStore,
-    options: CompileOptions,
-    listener: Listener,
-) -> Variant:
-    """Measures the finalists of all kernels where they stand: each variant of the model has one of
-    every kernel. The first finalist, the default, stays where none beats it clearly."""
-    choices = {key: _measured_alone(variant, key, records) for key in variant.choices}
-    variant = dataclasses.replace(variant, choices=choices)
-    count = max(map(len, finalists.values()), default=1)
-    if count == 1:
-        return variant
-    contestants = [_with(variant, finalists, place) for place in range(count)]
-    seconds = _VARIANT_S
-    if options.budget_s is not None:
-        seconds = min(seconds, max(_LEAST_S, options.budget_s * _FINALS_SHARE / 2 / count))
-    try:
-        times = comparison.by_call(contestants, seconds)
-    except ComparisonError as error:
-        listener(Warned(f"schedules stay as they were, unmeasured in the model: {error}"))
-        return variant
-    for key, rivals in finalists.items():
-        if len(rivals) == 1:
-            continue
-        samples = [_samples(key, calls) for calls in times[: len(rivals)]]
-        for decisions, one in zip(rivals, samples, strict=True):
-            records.add(_record(variant, key, decisions, one, options.seed))
-        medians = [CandidateResult(Status.OK, one).median_ns for one in samples]
-        place = min(range(len(rivals)), key=medians.__getitem__)
-        if medians[place] >= (1 - _MARGIN) * medians[0]:
-            place = 0
-        choices[key] = dataclasses.replace(
-            choices[key],
-            decisions=rivals[place],
-            source="tuned",
-            measured_s=medians[place] / 1e9,
-        )
-    best = dataclasses.replace(variant, choices=choices)
-    changed = sum(c.decisions != finalists[key][0] for key, c in choices.items())
-    listener(VariantsCompared("schedules", count, changed))
-    return best
-
-
-def _measured_alone(variant: Variant, key: str, records: RecordStore) -> Choice:
-    """The choice with what was measured of it, if anything was."""
-    choice, settings = variant.choices[key], variant.settings
-    known = usable(
-        records, key, settings.target.fingerprint, settings.threads, choice.space.rule_name
-    )
-    seconds = [r.seconds for r in known if r.knobs == choice.decisions and r.samples_ns]
-    if not seconds:
-        return choice
-    return dataclasses.replace(choice, source="tuned", measured_s=min(seconds))
-
-
-def _with(variant: Variant, finalists: Mapping[str, Sequence[Decisions]], place: int) -> Variant:
-    """The variant with each kernel's finalist at `place`, its first where it has fewer."""
-    choices: dict[str, Choice] = {}
-    for key, choice in variant.choices.items():
-        mine = finalists[key]
-        decisions = mine[place] if place < len(mine) else mine[0]
-        choices[key] = dataclasses.replace(choice, decisions=decisions)
-    return dataclasses.replace(variant, choices=choices)
-
-
-def _samples(task: str, calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of a call of the task in each run of the model, the mean over its calls."""
-    mine = [one.samples_ns for one in calls if one.call.task == task]
-    return tuple(round(sum(run) / len(mine)) for run in zip(*mine, strict=True))
-
-
-def _record(
-    variant: Variant, key: str, decisions: Decisions, samples: tuple[int, ...], seed: int
-) -> TuningRecord:
-    space = variant.choices[key].space
-    return TuningRecord(
-        task=key,
-        fingerprint=variant.settings.target.fingerprint,
-        threads=variant.settings.threads,
-        rule=space.rule_name,
-        decisions=pairs(decisions),
-        trace=str(space.trace(decisions)),
-        status=Status.OK,
-        samples_ns=samples,
-        seed=seed,
-        created=time.time(),
-        context=Context.MODEL,
-    )

@@ -26,7 +26,7 @@ def test_tuning_beats_the_default_and_says_so(toy_task):
     default, first, *others = best["t"]
     assert default == task.space.default()
     assert measurer.seconds("t", first) < 0.7 * measurer.seconds("t", default)
-    assert len(others) == 2
+    assert len(others) == 6
     assert len(records) == 128
     trials = [event for event in events if isinstance(event, TrialsMeasured)]
     assert [event.trials for event in trials] == list(range(16, 129, 16))
@@ -106,7 +106,7 @@ def test_what_is_clearly_slower_than_the_default_is_no_finalist(toy_task):
     task, measurer = toy_task(), ToyMeasurer({"t": (9, 20)})
     default, *rivals = tune([task], "host", measurer, MemoryRecords(), trials=64)["t"]
     assert default == task.space.default()
-    bar = 1.05 * measurer.seconds("t", default)
+    bar = 1.1 * measurer.seconds("t", default)
     assert all(measurer.seconds("t", rival) < bar for rival in rivals)
 
 

@@ -150,6 +150,26 @@ def test_what_one_compilation_measured_another_knows():
     assert tiles(known_variant(graph, strict, records)) == {"conv0": 2}
 
 
+def test_an_algorithm_that_came_close_may_win_with_another_schedule():
+    graph, default = prepared([DEEP])
+    seen = {2: [], 4: []}
+
+    def nanoseconds(tile, decisions):
+        if decisions not in seen[tile]:
+            seen[tile].append(dict(decisions))
+        place = seen[tile].index(decisions)
+        return 500 + place if tile == 2 else 540 if place == 0 else 400 + place
+
+    records = MemoryRecords()
+    tuned, events = run(graph, default, FakeComparison(nanoseconds), records)
+    assert VariantsCompared("algorithms", 2, 0) in events
+    assert tiles(tuned) == {"conv0": 4}
+    assert convolution(tuned).decisions == seen[4][1]
+    again = known_variant(graph, default, records)
+    assert tiles(again) == {"conv0": 4}
+    assert again.is_same_code(tuned)
+
+
 def test_a_lead_within_the_noise_changes_nothing():
     graph, default = prepared([DEEP])
     tuned, _ = run(graph, default, FakeComparison(by_tile({0: 900, 2: 500, 4: 495})))

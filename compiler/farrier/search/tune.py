@@ -20,8 +20,8 @@ from farrier_device.measurement import CandidateResult
 BATCH = 16
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
 FAULTS = 3  # attempts at a batch that the device could not measure
-FINALISTS = 3  # of each task
-NEAR = 0.05  # slower than the default by this may still win in a model
+FINALISTS = 7  # of each task, beside the default
+NEAR = 0.1  # slower than the default by this may still win in a model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

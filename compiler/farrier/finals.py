@@ -1,0 +1,171 @@
+"""The finals of tuning: the best schedules of every kernel, each where it stands in the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from farrier.algorithms import algorithm_record, computes, known_algorithms
+from farrier.choose import MARGIN, Choice
+from farrier.compare import CallTimes, Comparison
+from farrier.ir.graph import Graph
+from farrier.passes.choose_algorithms import Layer, chosen, layers
+from farrier.progress import Listener, VariantsCompared
+from farrier.records import Context, RecordStore, TuningRecord, usable
+from farrier.records.record import pairs
+from farrier.space import Space
+from farrier.variant import Variant, make_variant
+from farrier_device.measurement import CandidateResult, Status
+
+Decisions: TypeAlias = dict[str, int]
+
+
+class Finals:
+    """Variants of one model that differ in algorithms, and the finalists of each of their kernels,
+    the default first. What is measured goes to `records`."""
+
+    def __init__(
+        self,
+        prepared: Graph,
+        rivals: Sequence[Variant],
+        finalists: Mapping[str, Sequence[Decisions]],
+        records: RecordStore,
+        seed: int,
+    ) -> None:
+        self._prepared = prepared
+        self._rivals = rivals
+        self._finalists = finalists
+        self._records = records
+        self._seed = seed
+        self._settings = rivals[0].settings
+
+    def run(self, comparison: Comparison, seconds: float, listener: Listener) -> Variant:
+        """The best of all: each variant runs `seconds` with each place of the finalists. Raises
+        ComparisonError."""
+        places = range(max(map(len, self._finalists.values()), default=1))
+        contestants = [self._with(rival, place) for rival in self._rivals for place in places]
+        if len(contestants) == 1:
+            return self._told(self._rivals[0], {})
+        times = comparison.by_call(contestants, seconds)
+        best = self._judge(contestants, times)
+        self._judge_algorithms(best)
+        winner = self._told(self._winner(), best)
+        changed = sum(
+            choice.decisions != self._finalists.get(key, [choice.decisions])[0]
+            for key, choice in winner.choices.items()
+        )
+        listener(VariantsCompared("schedules", len(contestants), changed))
+        return winner
+
+    def _with(self, rival: Variant, place: int) -> Variant:
+        """The variant with each kernel's finalist at `place`, its first where it has fewer."""
+        choices: dict[str, Choice] = {}
+        for key, choice in rival.choices.items():
+            mine = self._finalists[key]
+            decisions = mine[place] if place < len(mine) else mine[0]
+            choices[key] = dataclasses.replace(choice, decisions=decisions)
+        return dataclasses.replace(rival, choices=choices)
+
+    def _judge(
+        self, contestants: Sequence[Variant], times: Sequence[Sequence[CallTimes]]
+    ) -> dict[str, tuple[Decisions, float]]:
+        """The best decisions of each task and their seconds; the default's where none beats them
+        clearly."""
+        samples: dict[str, dict[tuple[tuple[str, int], ...], tuple[int, ...]]] = {}
+        spaces: dict[str, Space] = {}
+        for variant, calls in zip(contestants, times, strict=True):
+            for key, choice in variant.choices.items():
+                mine, decisions = samples.setdefault(key, {}), pairs(choice.decisions)
+                mine[decisions] = mine.get(decisions, ()) + _samples(key, calls)
+                spaces[key] = choice.space
+        best = {}
+        for key, measured in samples.items():
+            if len(measured) > 1:
+                for decisions, one in measured.items():
+                    self._records.add(self._record(key, spaces[key], dict(decisions), one))
+            medians = {decisions: _seconds(one) for decisions, one in measured.items()}
+            default = pairs(self._finalists[key][0])
+            first = min(medians, key=medians.__getitem__)
+            if medians[first] >= (1 - MARGIN) * medians[default]:
+                first = default
+            best[key] = (dict(first), medians[first])
+        return best
+
+    def _judge_algorithms(self, best: Mapping[str, tuple[Decisions, float]]) -> None:
+        """Records how each algorithm of a layer does with its best schedule, where several ran."""
+        everywhere = layers(self._prepared, self._settings)
+        for layer in {layer.key: layer for layer in everywhere}.values():
+            ran = {chosen(layer, rival.settings): rival for rival in self._rivals}
+            alike = [other for other in everywhere if other.key == layer.key]
+            if len(ran) > 1:
+                for way, rival in ran.items():
+                    ns = round(sum(_of(other, rival, best) for other in alike) / len(alike) * 1e9)
+                    record = algorithm_record(layer, way, self._settings, (ns,), self._seed)
+                    self._records.add(record)
+
+    def _winner(self) -> Variant:
+        """The variant with the algorithms that are best by now."""
+        known = known_algorithms(self._prepared, self._settings, self._records)
+        settings = dataclasses.replace(self._settings, algorithms=known)
+        wanted = [chosen(layer, settings) for layer in layers(self._prepared, settings)]
+        for rival in self._rivals:
+            ours = layers(self._prepared, rival.settings)
+            if [chosen(layer, rival.settings) for layer in ours] == wanted:
+                return rival
+        return make_variant(self._prepared, settings)
+
+    def _told(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
+        """The variant with the best schedules, and what was measured of each."""
+        choices = {}
+        for key, choice in variant.choices.items():
+            if key in best and len(self._finalists[key]) > 1:
+                decisions, seconds = best[key]
+                choices[key] = dataclasses.replace(
+                    choice, decisions=decisions, source="tuned", measured_s=seconds
+                )
+            else:
+                choices[key] = self._measured_alone(key, choice)
+        return dataclasses.replace(variant, choices=choices)
+
+    def _measured_alone(self, key: str, choice: Choice) -> Choice:
+        """The choice with what was measured of it, if anything was."""
+        settings, rule = self._settings, choice.space.rule_name
+        known = usable(self._records, key, settings.target.fingerprint, settings.threads, rule)
+        seconds = [r.seconds for r in known if r.knobs == choice.decisions and r.samples_ns]
+        if not seconds:
+            return choice
+        return dataclasses.replace(choice, source="tuned", measured_s=min(seconds))
+
+    def _record(
+        self, key: str, space: Space, decisions: Decisions, samples: tuple[int, ...]
+    ) -> TuningRecord:
+        return TuningRecord(
+            task=key,
+            fingerprint=self._settings.target.fingerprint,
+            threads=self._settings.threads,
+            rule=space.rule_name,
+            decisions=pairs(decisions),
+            trace=str(space.trace(decisions)),
+            status=Status.OK,
+            samples_ns=samples,
+            seed=self._seed,
+            created=time.time(),
+            context=Context.MODEL,
+        )
+
+
+def _samples(task: str, calls: Sequence[CallTimes]) -> tuple[int, ...]:
+    """Nanoseconds of a call of the task in each run of the model, the mean over its calls."""
+    mine = [one.samples_ns for one in calls if one.call.task == task]
+    return tuple(round(sum(run) / len(mine)) for run in zip(*mine, strict=True))
+
+
+def _seconds(samples: tuple[int, ...]) -> float:
+    return CandidateResult(Status.OK, samples).median_ns / 1e9
+
+
+def _of(layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> float:
+    """Seconds of the calls that compute a layer, each with its best schedule."""
+    return sum(best[call.task][1] for call in variant.calls if computes(call.origin, layer))
