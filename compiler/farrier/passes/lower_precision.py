@@ -41,9 +41,10 @@ _PAIR = 2  # products that one bf16 dot product adds up
 def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """Where the settings ask for bf16, gives convolutions and matrix products bf16 operands,
     rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
-    elements read is stored as bf16; everything else is computed in f32 as before. Grouped
-    convolutions, odd sums, and inputs and outputs of the model stay f32; so does the one row of a
-    product with constant weights, which takes the time of reading these.
+    elements read is stored as bf16, and so is a result that waits to be added to a later one;
+    everything else is computed in f32 as before. Grouped convolutions, odd sums, and inputs and
+    outputs of the model stay f32; so does the one row of a product with constant weights, which
+    takes the time of reading these.
 
     Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
     window of odd width gets a column of zeros.
@@ -79,9 +80,11 @@ class _Lowering:
         self._graph = graph
         self._rewriter = Rewriter(graph)
         self._readers = graph.consumers()
+        self._producers = graph.producers()
         self._returned = frozenset(value.name for value in graph.outputs)
         self._constants = frozenset(constant.value.name for constant in graph.constants)
         self._lowered = {id(node) for node in graph.nodes if self._is_lowered(node)}
+        self._homes = self._find_homes()
         self._narrow: set[str] = set()  # values that are stored as bf16
         self._in_bf16: dict[str, Value] = {}
 
@@ -143,11 +146,43 @@ class _Lowering:
         readers = self._readers.get(value.name, [])
         if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
             return False
+        if len(readers) == 1 and self._waits(value, readers[0]):
+            return True
         wanted = [self._wants(reader, value) for reader in readers]
         return any(wanted) and all(
             wants or lookup(reader.op).kind is Kind.ELEMENTWISE
             for reader, wants in zip(readers, wanted, strict=True)
         )
+
+    def _waits(self, value: Value, reader: Node) -> bool:
+        """Whether a contraction's result lies in memory until that of a later one meets it in an
+        elementwise operator, the later one's epilogue."""
+        first = self._producers.get(value.name)
+        if first is None or id(first) not in self._lowered:
+            return False
+        if lookup(reader.op).kind is not Kind.ELEMENTWISE:
+            return False
+        others = [other for other in reader.inputs if other is not None and other != value]
+        return any(
+            other.type.shape == value.type.shape
+            and self._homes.get(other.name, -1) > self._homes[value.name]
+            for other in others
+        )
+
+    def _find_homes(self) -> dict[str, int]:
+        """For each value, the position of the latest lowered contraction whose result reaches it
+        through elementwise operators of its shape alone."""
+        homes: dict[str, int] = {}
+        for position, node in enumerate(self._graph.nodes):
+            y = node.outputs[0]
+            if id(node) in self._lowered:
+                homes[y.name] = position
+            elif lookup(node.op).kind is Kind.ELEMENTWISE:
+                same = (v for v in node.inputs if v is not None and v.type.shape == y.type.shape)
+                found = [homes[v.name] for v in same if v.name in homes]
+                if found:
+                    homes[y.name] = max(found)
+        return homes
 
     def _wants(self, reader: Node, value: Value) -> bool:
         """Whether a reader takes all it reads of a value as bf16."""
