@@ -7,8 +7,14 @@ candidates is their ratio, so they need not be exact for every model of a family
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from farrier.target import Target
+
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,12 +42,15 @@ class Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         return cls(target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes)
 
-    @property
-    def room(self) -> int:
-        """Registers for a tile and one step's operands; the rest is left to LLVM, which spills
-        without. Of 16 as few as one: a tile of 12 sums hides the latency that one of 10 does not.
+    def fits(self, vectors: Ints, points: Ints) -> npt.NDArray[np.bool_]:
+        """Whether the sums of tiles of `vectors` vectors by `points` points stay in registers, with
+        one step's vectors and a broadcast.
+
+        What is left over is for LLVM, which spills without. Of 16 registers that is as few as one:
+        a tile of 12 sums hides the latency that one of 10 does not.
         """
-        return max(self.registers * 15 // 16, 4)
+        live = vectors * points + vectors + 1
+        return live <= max(self.registers * 15 // 16, 4)
 
     def bandwidth(self, nbytes: int) -> float:
         """Bytes a cycle at which each core streams through its share of `nbytes`, from the

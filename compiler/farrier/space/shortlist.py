@@ -62,13 +62,11 @@ def shortlist(
     count: int,
 ) -> tuple[int, ...]:
     """The `count` tiles that the model ranks first, best first, of those with vectors, rows and
-    columns among `choices` whose accumulators, one step's vectors and two broadcasts fit the
-    registers."""
+    columns among `choices` that fit the registers."""
     grid = np.meshgrid(*(np.array(list(choice), np.int64) for choice in choices), indexing="ij")
     vectors, rows, columns = (axis.reshape(-1) for axis in grid)
-    fits = vectors * rows * columns + vectors + 2 <= max(machine.registers - 1, 4)
     values = (vectors << 2 * _BITS) + (rows << _BITS) + columns
-    values = values[fits]
+    values = values[machine.fits(vectors, rows * columns)]
     one = np.ones(len(values))
     tiles = tiles_of(values, one, one * microkernel.Order.PARTS, prefetch=False)
     seconds = microkernel.estimate(problem, tiles, machine).seconds

@@ -216,8 +216,7 @@ class _Kernel:
         block = columns["block"]
         fits = np.ones(len(block), bool)
         for vectors, rows in (("score_vectors", "score_rows"), ("vectors", "rows")):
-            live = columns[vectors] * columns[rows] + columns[vectors] + 2
-            fits &= live <= max(self.machine.registers - 1, 4)
+            fits &= self.machine.fits(columns[vectors], columns[rows])
             fits &= (block % columns[rows] == 0) | (block == self.rows)
         parts = columns["parts"]
         fits &= (parts == 1) | (self._part_rows(block, parts) * (parts - 1) < self.rows)

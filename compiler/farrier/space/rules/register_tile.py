@@ -177,8 +177,7 @@ class _Kernel:
         """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
         straddle groups."""
         vectors = columns["vectors"]
-        live = vectors * columns["rows"] * columns["columns"] + vectors + 1
-        fits = live <= self.machine.room
+        fits = self.machine.fits(vectors, columns["rows"] * columns["columns"])
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0

@@ -149,8 +149,7 @@ class _Kernel:
         """Accumulators, one step's vectors and a broadcast fit the registers, a row of them the
         chunk; chunks of channels are whole."""
         vectors = columns["vectors"]
-        live = vectors * columns["rows"] + vectors + 1
-        fits: npt.NDArray[np.bool_] = live <= self.machine.room
+        fits = self.machine.fits(vectors, columns["rows"])
         fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
         blocks = -(-self.extent("oc") // self.machine.lanes)
         fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
