@@ -16,14 +16,14 @@ from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
-from farrier.compare import Race
 from farrier.importer import ImportedModel
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ops import winograd
 from farrier.precision import Precision
 from farrier.records import RecordStore, usable
-from farrier.variant import Variant
+from farrier.tuning.compare import Race
+from farrier.tuning.variant import Variant
 from farrier.verify import Verification
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")

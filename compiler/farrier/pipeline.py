@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from farrier.algorithms import algorithms_report
 from farrier.artifact.artifact import Artifact
 from farrier.assemble import assemble, plan
 from farrier.choose import Choice, choose_defaults
 from farrier.codegen import compile_functions
-from farrier.compare import Comparison, Race, compared
 from farrier.importer import import_model
 from farrier.ir.loop import Function
 from farrier.measure import LocalDevice, Runner, TaskMeasurer
@@ -23,8 +21,10 @@ from farrier.progress import Listener, TasksFound, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import parse_target
-from farrier.tune_model import known_variant, tune_model
-from farrier.variant import Variant
+from farrier.tuning.algorithms import algorithms_report
+from farrier.tuning.compare import Comparison, Race, compared
+from farrier.tuning.tune_model import known_variant, tune_model
+from farrier.tuning.variant import Variant
 from farrier.verify import Verification, Verifier
 from farrier_device.measurement import TimingPolicy
 

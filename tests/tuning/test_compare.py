@@ -8,7 +8,6 @@ import pytest
 
 from bench import models
 from farrier import pipeline
-from farrier.compare import Comparison, ComparisonError, compared
 from farrier.importer import import_model
 from farrier.measure import LocalDevice
 from farrier.options import CompileOptions
@@ -18,7 +17,8 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.target import parse_target
-from farrier.variant import make_variant
+from farrier.tuning.compare import Comparison, ComparisonError, compared
+from farrier.tuning.variant import make_variant
 from farrier_device.measurement import DeviceFault, MeasureResult
 
 TARGET = parse_target("host")

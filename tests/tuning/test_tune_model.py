@@ -10,17 +10,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.algorithms import algorithms_report
 from farrier.artifact.calls import CallRecord
-from farrier.compare import CallTimes, ComparisonError
 from farrier.importer import import_model
 from farrier.options import CompileOptions
 from farrier.passes import Settings, prepare
 from farrier.progress import VariantsCompared, Warned
 from farrier.records import Context, MemoryRecords
 from farrier.target import parse_target
-from farrier.tune_model import known_variant, tune_model
-from farrier.variant import make_variant
+from farrier.tuning.algorithms import algorithms_report
+from farrier.tuning.compare import CallTimes, ComparisonError
+from farrier.tuning.tune_model import known_variant, tune_model
+from farrier.tuning.variant import make_variant
 from farrier_device.measurement import CandidateResult, Status
 
 

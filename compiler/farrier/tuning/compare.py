@@ -23,7 +23,7 @@ from farrier.measure import Blobs, Runner
 from farrier.progress import Listener, Warned
 from farrier.records.record import pairs
 from farrier.target import Target
-from farrier.variant import Variant
+from farrier.tuning.variant import Variant
 from farrier_device.measurement import (
     Argument,
     Candidate,

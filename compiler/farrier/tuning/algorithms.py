@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from farrier.compare import CallTimes, Comparison
 from farrier.ir.graph import Graph
 from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.records import Context, RecordStore, TuningRecord, usable
-from farrier.variant import Variant, make_variant
+from farrier.tuning.compare import CallTimes, Comparison
+from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
 
 RULE = "algorithm"

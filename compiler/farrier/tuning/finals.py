@@ -7,16 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from farrier.algorithms import algorithm_record, computes, known_algorithms
 from farrier.choose import MARGIN, Choice
-from farrier.compare import CallTimes, Comparison
 from farrier.ir.graph import Graph
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.space import Space
-from farrier.variant import Variant, make_variant
+from farrier.tuning.algorithms import algorithm_record, computes, known_algorithms
+from farrier.tuning.compare import CallTimes, Comparison
+from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import CandidateResult, Status
 
 Decisions: TypeAlias = dict[str, int]

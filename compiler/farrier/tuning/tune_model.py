@@ -6,15 +6,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
-from farrier.algorithms import (
-    contenders,
-    known_algorithms,
-    measure_algorithms,
-    plausible,
-    unmeasured,
-)
-from farrier.compare import Comparison, ComparisonError
-from farrier.finals import Finals
 from farrier.ir.graph import Graph
 from farrier.options import CompileOptions
 from farrier.partition import Task
@@ -22,7 +13,16 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import Listener, VariantsCompared, Warned
 from farrier.records import RecordStore
 from farrier.search import Measurer, TuningTask, tune
-from farrier.variant import Variant, make_variant
+from farrier.tuning.algorithms import (
+    contenders,
+    known_algorithms,
+    measure_algorithms,
+    plausible,
+    unmeasured,
+)
+from farrier.tuning.compare import Comparison, ComparisonError
+from farrier.tuning.finals import Finals
+from farrier.tuning.variant import Variant, make_variant
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
 _FINALS_SHARE = 0.1
