@@ -212,3 +212,65 @@ def test_helpers_that_never_start_are_replaced(load):
     context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
     assert library.entry("regions")(pointers([context.ctypes.data]), address) == 0
     np.testing.assert_array_equal(counts, 50)
+
+
+# Chunks take no time, but for the first that a helper runs: that takes ctx[1] turns. ctx[0] counts
+# the chunks that helpers ran.
+SLOW_HELPER = """
+define void @helped(ptr %ctx, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %caller = icmp eq i64 %worker, 0
+  br i1 %caller, label %done, label %help
+help:
+  %before = atomicrmw add ptr %ctx, i64 1 monotonic
+  %first = icmp eq i64 %before, 0
+  br i1 %first, label %slow, label %done
+slow:
+  %turns.at = getelementptr i8, ptr %ctx, i64 8
+  %turns = load i64, ptr %turns.at
+  br label %turn
+turn:
+  %t = phi i64 [ 0, %slow ], [ %t.next, %turn ]
+  call void asm sideeffect "", "~{memory}"()
+  %t.next = add i64 %t, 1
+  %again = icmp slt i64 %t.next, %turns
+  br i1 %again, label %turn, label %done
+done:
+  ret void
+}
+define i32 @stall(ptr %args, ptr %pool) {
+  %ctx = load ptr, ptr %args
+  %parallel_for = load ptr, ptr %pool
+  call void %parallel_for(ptr %pool, ptr @helped, ptr %ctx, i64 64)
+  ret i32 0
+}
+"""
+BEARABLE, MOST = 4 * 131072, 1280 * 131072  # ticks of debt, and of the longest rest
+ALONE_UNTIL, REST = 264 // 8, 272 // 8  # of the pool's memory, as i64
+
+
+def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
+    library = load(SLOW_HELPER + BODY)
+    pool = pool_of(library, 3)
+    memory = np.frombuffer(pool._memory.view, np.int64)
+    deadline, woken = time.monotonic() + 60, 0
+    while memory[ALONE_UNTIL] <= woken:  # until a helper has taken part, and the caller too
+        assert time.monotonic() < deadline
+        memory[ALONE_UNTIL] = woken = library._ticks()
+        context = np.array([0, 10_000_000], np.int64)  # milliseconds: more than is borne
+        assert library.entry("stall")(pointers([context.ctypes.data]), pool.address) == 0
+    assert MOST >= memory[REST] >= BEARABLE
+    counts, _ = run(library, pool, 31, 5)
+    np.testing.assert_array_equal(counts, 5)
+
+
+def test_a_caller_that_rests_runs_alone_and_then_no_longer(load, pool_of):
+    library = load(BODY)
+    pool = pool_of(library, 2)
+    memory = np.frombuffer(pool._memory.view, np.int64)
+    memory[ALONE_UNTIL] = 2**62
+    counts, worker = run(library, pool, 64, 20, turns=20_000)
+    np.testing.assert_array_equal(counts, 20)
+    assert worker == 0
+    memory[ALONE_UNTIL] = 0
+    assert max(run(library, pool, 64, 5, turns=20_000)[1] for _ in range(5)) == 1

@@ -5,13 +5,19 @@
 ; took away is helped. A chunk is claimed by a compare-and-swap of its owner's claim word, which holds
 ; the region's number as well: a worker that wakes up late in another region claims nothing.
 ;
+; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
+; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
+; alone. Past 200 us of it the caller works alone for a while: for as long as the debt, and twice as
+; long as before where that was not long ago.
+;
 ; Memory of a pool (64-byte lines, so that no two writers share one):
 ;     0  ptr parallel_for    8  i64 threads                              (the public part)
 ;    64  i32 region number, the futex that idle workers sleep on         68  i32 shutdown
 ;        72  ptr body       80  ptr context     88  i64 extent           96  i64 chunks
 ;   128  i32 workers asleep
 ;   192  i32 chunks not reported, the futex that the caller sleeps on    196  i32 caller asleep
-;   256  i32 a region is running
+;   256  i32 a region is running                                          (the caller's own line)
+;        264  i64 ticks until which it works alone   272  i64 ticks of that rest   280  i64 debt, ticks
 ;   320 + 64 * worker:  i64 claim word = region << 32 | next chunk << 16 | end;  +8  i64 its thread
 
 define i64 @farrier_pool_size(i64 %threads) nounwind {
@@ -84,7 +90,13 @@ shared:
   br i1 %within, label %nested, label %idle
 idle:
   %single = icmp eq i64 %extent, 1
-  br i1 %single, label %serial, label %take
+  br i1 %single, label %serial, label %several
+several:
+  %start = call i64 @clock()
+  %until.at = getelementptr i8, ptr %pool, i64 264
+  %until = load atomic i64, ptr %until.at monotonic, align 8
+  %rests = icmp slt i64 %start, %until
+  br i1 %rests, label %serial, label %take
 serial:
   call void %body(ptr %context, i64 0, i64 %extent, i64 0)
   ret void
@@ -98,8 +110,10 @@ nested:
   ret void
 fork:
   %region = call i32 @fork(ptr %pool, ptr %body, ptr %context, i64 %extent)
-  call void @take_part(ptr %pool, i32 %region, i64 0)
+  %ran = call i32 @take_part(ptr %pool, i32 %region, i64 0)
+  %worked = call i64 @clock()
   call void @join(ptr %pool)
+  call void @settle(ptr %pool, i64 %start, i64 %worked, i32 %ran)
   store atomic i32 0, ptr %busy.at release, align 4
   ret void
 return:
@@ -168,8 +182,8 @@ done:
 }
 
 ; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed; then reports
-; how many it ran, once, since the count of chunks is the one word that all write.
-define internal void @take_part(ptr %pool, i32 %region, i64 %worker) nounwind {
+; how many it ran, once, since the count of chunks is the one word that all write. Returns that.
+define internal i32 @take_part(ptr %pool, i32 %region, i64 %worker) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
@@ -213,7 +227,7 @@ finish:
   call void @finish_chunks(ptr %pool, i32 %ran)
   br label %done
 done:
-  ret void
+  ret i32 %ran
 }
 
 ; Runs a claimed chunk. The region cannot end before, so its fields are stable.
@@ -271,6 +285,57 @@ wait:
   %left.wide = zext i32 %left to i64
   call void @futex(ptr %left.at, i64 128, i64 %left.wide)
   br label %sleep
+done:
+  ret void
+}
+
+; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited: what
+; it took beyond the time of all chunks at that pace is debt, what it saved pays it back.
+define internal void @settle(ptr %pool, i64 %start, i64 %worked, i32 %ran) nounwind {
+entry:
+  %some = icmp ne i32 %ran, 0
+  br i1 %some, label %count, label %done
+count:
+  %end = call i64 @clock()
+  %chunks.at = getelementptr i8, ptr %pool, i64 96
+  %chunks = load i64, ptr %chunks.at
+  %ran.wide = zext i32 %ran to i64
+  %own = sub i64 %worked, %start
+  %scaled = mul i64 %own, %chunks
+  %alone = udiv i64 %scaled, %ran.wide
+  %took = sub i64 %end, %start
+  %loss = sub i64 %took, %alone
+  %debt.at = getelementptr i8, ptr %pool, i64 280
+  %debt.old = load i64, ptr %debt.at
+  %debt.sum = add i64 %debt.old, %loss
+  %owes = icmp sgt i64 %debt.sum, 0
+  %debt = select i1 %owes, i64 %debt.sum, i64 0
+  store i64 %debt, ptr %debt.at
+  %budget = call i64 @spin_ticks()
+  %bearable = mul i64 %budget, 4
+  %much = icmp sgt i64 %debt, %bearable
+  br i1 %much, label %retire, label %done
+retire:
+  ; Not long ago: within four times as long as the last rest took.
+  %until.at = getelementptr i8, ptr %pool, i64 264
+  %until.old = load i64, ptr %until.at
+  %rest.at = getelementptr i8, ptr %pool, i64 272
+  %rest.old = load i64, ptr %rest.at
+  %since = sub i64 %end, %until.old
+  %long = mul i64 %rest.old, 4
+  %recent = icmp slt i64 %since, %long
+  %double = mul i64 %rest.old, 2
+  %again = select i1 %recent, i64 %double, i64 0
+  %longer = icmp sgt i64 %again, %debt
+  %wanted = select i1 %longer, i64 %again, i64 %debt
+  %most = mul i64 %budget, 1280
+  %within = icmp slt i64 %wanted, %most
+  %rest = select i1 %within, i64 %wanted, i64 %most
+  %until = add i64 %end, %rest
+  store atomic i64 %until, ptr %until.at monotonic, align 8
+  store i64 %rest, ptr %rest.at
+  store i64 0, ptr %debt.at
+  br label %done
 done:
   ret void
 }
@@ -347,7 +412,7 @@ awake:
   %over = icmp ne i32 %shutdown, 0
   br i1 %over, label %leave, label %work
 work:
-  call void @take_part(ptr %pool, i32 %region, i64 %worker)
+  %ran = call i32 @take_part(ptr %pool, i32 %region, i64 %worker)
   br label %idle
 leave:
   ret void

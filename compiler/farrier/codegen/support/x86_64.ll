@@ -32,6 +32,18 @@ define i64 @farrier_ticks() nounwind {
   ret i64 %ticks
 }
 
+; The same counter where it need not be exact: 20 ns less.
+define internal i64 @clock() nounwind {
+  %halves = call { i32, i32 } asm sideeffect "rdtsc", "={eax},={edx},~{dirflag},~{fpsr},~{flags}"()
+  %low = extractvalue { i32, i32 } %halves, 0
+  %high = extractvalue { i32, i32 } %halves, 1
+  %low.wide = zext i32 %low to i64
+  %high.wide = zext i32 %high to i64
+  %high.placed = shl i64 %high.wide, 32
+  %ticks = or i64 %high.placed, %low.wide
+  ret i64 %ticks
+}
+
 ; Ticks that the spin before a sleep may take: 35 to 65 us on counters of 2 to 3.8 GHz.
 define internal i64 @spin_ticks() nounwind {
   ret i64 131072

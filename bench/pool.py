@@ -1,0 +1,200 @@
+"""`python -m bench.pool`: what the thread pool costs when busy, when idle, and beside a neighbour.
+
+    fork and join  of a region, on 2 hot threads: what it takes beyond half of what one thread takes
+    idle           processor time of a session that nobody calls
+    neighbour      a process that never sleeps, on any core or on one: what a model then takes with
+                   2 threads, over what it takes with 1 and the machine to itself
+
+A neighbour that takes a core leaves one: the pool loses what the last ratio has above 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+
+from rich.console import Console
+
+from bench.workloads import NAMES, Workload, workload
+from farrier.artifact.artifact import Artifact
+from farrier.codegen import compile_text, link, support_object
+from farrier.errors import FarrierError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.target import host
+from farrier.verify import random_inputs
+from farrier_device.memory import pointers
+from farrier_device.native import Library, Pool
+
+_REGIONS = 1000  # a sample
+_SAMPLES = 60
+# Regions of `extent` items, each of so many turns of a loop that does nothing.
+_LOOP = """
+define internal void @items(ptr %work, i64 %begin, i64 %end, i64 %worker) nounwind {
+entry:
+  %turns.at = getelementptr i64, ptr %work, i64 1
+  %turns = load i64, ptr %turns.at
+  br label %item
+item:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %done ]
+  %any = icmp ne i64 %turns, 0
+  br i1 %any, label %turn, label %done
+turn:
+  %t = phi i64 [ 0, %item ], [ %t.next, %turn ]
+  call void asm sideeffect "", "~{memory}"()
+  %t.next = add i64 %t, 1
+  %again = icmp ult i64 %t.next, %turns
+  br i1 %again, label %turn, label %done
+done:
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %end
+  br i1 %more, label %item, label %return
+return:
+  ret void
+}
+define i32 @regions(ptr %args, ptr %pool) nounwind {
+entry:
+  %work = load ptr, ptr %args
+  %count = load i64, ptr %work
+  %extent.at = getelementptr i64, ptr %work, i64 2
+  %extent = load i64, ptr %extent.at
+  %parallel_for = load ptr, ptr %pool
+  br label %region
+region:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %region ]
+  call void %parallel_for(ptr %pool, ptr @items, ptr %work, i64 %extent)
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, %count
+  br i1 %more, label %region, label %done
+done:
+  ret i32 0
+}
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ForkJoin:
+    """Microseconds of a region on one thread and on two, medians."""
+
+    alone_us: float
+    shared_us: float
+
+    @property
+    def cost_us(self) -> float:
+        return self.shared_us - self.alone_us / 2
+
+
+def fork_join(turns: int, items: int = 16) -> ForkJoin:
+    """Times regions of `items` times `turns`; the threads are bound where the machine allows."""
+    target = host()
+    library = link([compile_text(_LOOP, target), support_object(target)])
+    work = (ctypes.c_int64 * 3)(_REGIONS, turns, items)
+    args = pointers([ctypes.addressof(work)])
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    found = []
+    with Library.from_bytes(library) as loaded:
+        for threads in (1, 2):
+            with Pool(loaded, threads, cpus if len(cpus) == threads else ()) as pool:
+                samples = loaded.time(loaded.entry("regions"), args, pool, _SAMPLES)
+            found.append(statistics.median(samples) / _REGIONS / 1e3)
+    return ForkJoin(*found)
+
+
+def idle_share(artifact: Artifact, seconds: float) -> float:
+    """Processor seconds a second that this process takes between calls."""
+    session = artifact.session(2)
+    session.run(random_inputs(artifact.manifest.inputs))
+    time.sleep(0.1)  # longer than any spin
+    start, busy = time.perf_counter(), time.process_time()
+    time.sleep(seconds)
+    return (time.process_time() - busy) / (time.perf_counter() - start)
+
+
+def mean_ms(artifact: Artifact, threads: int, seconds: float) -> float:
+    """Milliseconds a run, for so long: a mean, since runs that were held up are what counts."""
+    session = artifact.session(threads)
+    inputs = random_inputs(artifact.manifest.inputs)
+    session.run(inputs)
+    start, count = time.perf_counter(), 0
+    while count == 0 or time.perf_counter() - start < seconds:
+        session.run(inputs)
+        count += 1
+    elapsed = time.perf_counter() - start
+    session.close()
+    return elapsed / count * 1e3
+
+
+@contextlib.contextmanager
+def neighbour(cpus: Collection[int]) -> Iterator[None]:
+    """A process that never sleeps, on one of `cpus`."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(process.pid, cpus)
+        time.sleep(0.2)  # until it is at work
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compiled(source: Workload) -> Artifact:
+    options = CompileOptions(shapes=source.shapes, threads=2, verify=False)
+    return compile_model(source.build(), options, name=source.name)
+
+
+def neighbours(artifact: Artifact, seconds: float) -> dict[str, float]:
+    """Means in milliseconds, by what stands beside the model."""
+    cpus = sorted(os.sched_getaffinity(0))
+    found = {f"{threads} threads": mean_ms(artifact, threads, seconds) for threads in (1, 2)}
+    for name, where in (("any core", cpus), *((f"core {cpu}", [cpu]) for cpu in cpus[:2])):
+        with neighbour(where):
+            found[f"neighbour on {name}"] = mean_ms(artifact, 2, seconds)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pool",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--models", default="resnet18,mobilenet_v2", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each mean")
+    arguments = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        sources = [workload(name) for name in arguments.models.split(",")]
+        artifacts = [compiled(source) for source in sources]
+    except FarrierError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return error.exit_code
+    for turns in (0, 100, 1000, 10_000):
+        found = fork_join(turns)
+        console.print(
+            f"fork and join: {found.cost_us:.2f} us; a region takes {found.alone_us:.2f} us on one "
+            f"thread, {found.shared_us:.2f} us on two"
+        )
+    # A scheduler of its own would not share the cores with the neighbour.
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    for artifact in artifacts:
+        console.print(f"{artifact.manifest.name}:")
+        console.print(f"  idle: {idle_share(artifact, 1.0):.2%} of a core")
+        times = neighbours(artifact, arguments.seconds)
+        alone = times["1 threads"]
+        for name, milliseconds in times.items():
+            console.print(
+                f"  {name}: {milliseconds:.2f} ms, {milliseconds / alone:.2f} of 1 thread"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
