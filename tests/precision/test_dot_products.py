@@ -70,6 +70,18 @@ def matmul(m, k, n, batch=(), rounded=False, layouts=(None, None)):
     return region("MatMul", operands, (*batch, m, n), rounded=rounded)
 
 
+def residual(m, k, n):
+    """A bf16 operand of a sum that is converted before the product is computed."""
+    x, w, r = tensor("x", m, k), tensor("w", k, n), tensor("r", m, n)
+    wide, sums, y = (tensor(name, m, n, dtype=DType.F32) for name in ("wide", "sums", "y"))
+    nodes = (
+        Node("Cast", (r,), (wide,), attributes(to="f32")),
+        Node("MatMul", (x, w), (sums,), attributes(accumulator="f32")),
+        Node("Add", (wide, sums), (y,)),
+    )
+    return Graph("region", (x, w, r), (), nodes, (y,))
+
+
 def is_dot(function):
     """Whether a kernel has loops for dot products, and they become some."""
     loops = [s for s in walk(function.body) if isinstance(s, For)]
@@ -111,6 +123,12 @@ even = st.integers(1, 40).map(lambda n: 2 * n)
 @given(st.integers(1, 40), even, st.integers(8, 70), st.booleans(), seeds)
 def test_products_with_weights(m, k, n, rounded, seed):
     check(matmul(m, k, n, rounded=rounded), {"w"}, seed)
+
+
+@needs_bf16
+@given(st.integers(1, 40), even, st.integers(8, 70), seeds)
+def test_sums_with_what_is_stored_as_bf16(m, k, n, seed):
+    check(residual(m, k, n), {"w"}, seed)
 
 
 @needs_bf16

@@ -13,7 +13,7 @@ import dataclasses
 import keyword
 
 from farrier.ir.graph import Constant, Graph, Node, Value
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.passes.attention import attention_regions
@@ -142,6 +142,8 @@ class _Grouping:
                 source = producers.get(value.name) if value is not None else None
                 if source is None or value is None or value.type.shape != shape:
                     continue
+                if value.type.dtype is DType.BF16 and node.op == "Cast":
+                    continue  # what it reads is smaller than its result: it goes with its reader
                 home = homes[id(source)]
                 if home is not None and self._stays_inside(value) and self._can_lead(home):
                     best = home if best is None or self._rank(home) > self._rank(best) else best

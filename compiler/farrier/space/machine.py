@@ -29,8 +29,7 @@ class Machine:
     hertz: float = 3.7e9
     fma_ports: float = 2.0  # vector multiply-adds a cycle
     load_ports: float = 2.0  # vector or scalar loads a cycle
-    fma_latency: float = 4.0  # cycles from one multiply-add to the next that needs it
-    dot_latency: float = 6.0  # cycles from one dot product to the next that needs it
+    fma_latency: float = 4.0  # cycles from one multiply-add, or dot product, to the next
     l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
     l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
     remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written

@@ -171,8 +171,7 @@ def _one_tile(
     points = r * c
     steps = float(problem.steps)
     multiply = steps * v * points / machine.fma_ports
-    latency = machine.fma_latency if problem.group == 1 else machine.dot_latency
-    chain = steps * latency + 0 * v
+    chain = steps * machine.fma_latency + 0 * v
     field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
         (c - 1) * problem.strides[1] + problem.taps[1]
     )

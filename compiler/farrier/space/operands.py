@@ -69,6 +69,25 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
 
+def reduction_first(program: Program) -> Program:
+    """The program with its first reduction before the stages that this does not read; as it was
+    where the reduction reads one of them.
+
+    before:  wide[m, n] = cast(f32, r[m, n])
+             matmul[m, n] = sum(a[m, k] * b[k, n])
+             y[m, n] = wide[m, n] + matmul[m, n]
+    after:   matmul[m, n] = sum(a[m, k] * b[k, n])
+             wide[m, n] = cast(f32, r[m, n])
+             y[m, n] = wide[m, n] + matmul[m, n]
+    """
+    at = next((n for n, s in enumerate(program.stages) if isinstance(s.body, Reduce)), 0)
+    earlier, first = program.stages[:at], program.stages[at : at + 1]
+    made = {stage.buffer.name for stage in earlier}
+    if any(load.buffer.name in made for stage in first for load in loads(stage.body)):
+        return program
+    return dataclasses.replace(program, stages=(*first, *earlier, *program.stages[at + 1 :]))
+
+
 def pack_lane_operand(program: Program, contraction: Contraction) -> Program:
     """The program with the lane operand as a stage whose last axis is the lane's, so that a vector
     of it is one load.

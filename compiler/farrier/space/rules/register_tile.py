@@ -52,6 +52,7 @@ from farrier.space.operands import (
     hoist_padding,
     pack,
     pack_lane_operand,
+    reduction_first,
     without_halos,
 )
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -68,7 +69,7 @@ _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
-    kernel = _kernel(without_halos(program), machine, target)
+    kernel = _kernel(reduction_first(without_halos(program)), machine, target)
     if kernel is None:
         return None
     return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
