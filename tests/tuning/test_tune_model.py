@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from farrier.progress import VariantsCompared, Warned
 from farrier.records import Context, MemoryRecords
 from farrier.target import parse_target
 from farrier.tuning.algorithms import algorithms_report
+from farrier.tuning.climb import Climb
 from farrier.tuning.compare import CallTimes, ComparisonError
 from farrier.tuning.tune_model import known_variant, tune_model
 from farrier.tuning.variant import make_variant
@@ -253,3 +255,62 @@ def test_the_same_code_is_the_same_whatever_chose_it():
         for key, choice in default.choices.items()
     }
     assert not default.is_same_code(dataclasses.replace(default, choices=other))
+
+
+class Climbing(FakeComparison):
+    """Schedules are the faster the larger their `unroll`; copies of images are all alike."""
+
+    def __init__(self):
+        super().__init__(lambda tile, decisions: 1000 - 100 * decisions["unroll"])
+        self.forgotten = 0
+
+    def forget(self):
+        self.forgotten += 1
+
+
+def climb(variant, graph, measurer, records, seconds=600.0):
+    events = []
+    found = Climb(graph, Climbing(), measurer, records, 0).run(
+        variant, time.monotonic() + seconds, events.append
+    )
+    return found, events
+
+
+def low(variant):
+    """The variant with the slowest schedule of its convolution."""
+    slow = convolution(variant)
+    decisions = {**slow.decisions, "unroll": 1}
+    assert slow.space.contains(decisions)
+    choices = {**variant.choices, slow.task.key: dataclasses.replace(slow, decisions=decisions)}
+    return dataclasses.replace(variant, choices=choices)
+
+
+def test_the_search_goes_on_in_the_model_and_tells_the_records():
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, records = low(default), MemoryRecords()
+    found, events = climb(start, graph, Measurer(), records)
+    won = convolution(found)
+    assert won.decisions["unroll"] > 1
+    assert {event.what for event in events} == {"schedules"}
+    known = convolution(known_variant(graph, start, records))
+    assert known.decisions == won.decisions
+    assert {record.context for record in records} == {Context.MODEL}
+
+
+def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
+    class Wrong(Measurer):
+        def measure(self, task, space, batch):
+            return [CandidateResult(Status.WRONG, max_error=1.0) for _ in batch]
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, records = low(default), MemoryRecords()
+    found, _ = climb(start, graph, Wrong(), records)
+    assert found.is_same_code(start)
+    assert len(records) == 0
+
+
+def test_without_time_the_search_in_the_model_does_not_begin():
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    found, events = climb(low(default), graph, Measurer(), MemoryRecords(), seconds=1.0)
+    assert found.is_same_code(low(default))
+    assert events == []

@@ -36,7 +36,8 @@ def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dic
     known = usable(records, layer.key, fingerprint, settings.threads, RULE)
     latest: dict[int, TuningRecord] = {}
     for record in sorted(known, key=lambda record: record.created):
-        latest[record.knobs["tile"]] = record
+        if record.samples_ns:
+            latest[record.knobs.get("tile", -1)] = record
     return {way: latest[way.tile].seconds for way in Algorithm if way.tile in latest}
 
 

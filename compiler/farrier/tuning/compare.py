@@ -104,6 +104,11 @@ class Comparison:
             )
         ]
 
+    def forget(self) -> None:
+        """Drops the kernels compiled so far, where the next variants need others."""
+        self._functions.clear()
+        self._objects.clear()
+
     def _plans(self, variants: Sequence[Variant]) -> list[Plan]:
         """The variants with their memory placed, and what they need compiled."""
         known = len(self._functions)

@@ -107,6 +107,8 @@ class Finals:
 
     def _winner(self) -> Variant:
         """The variant with the algorithms that are best by now."""
+        if len(self._rivals) == 1:
+            return self._rivals[0]
         known = known_algorithms(self._prepared, self._settings, self._records)
         settings = dataclasses.replace(self._settings, algorithms=known)
         wanted = [chosen(layer, settings) for layer in layers(self._prepared, settings)]

@@ -1,4 +1,7 @@
-"""Tunes a model: algorithms in the whole model, kernels alone, the best of those in the model."""
+"""Tunes a model: algorithms in the whole model, kernels alone, the best of those in the model.
+
+With time left, the search goes on from these, in the model.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ from farrier.tuning.algorithms import (
     plausible,
     unmeasured,
 )
+from farrier.tuning.climb import Climb
 from farrier.tuning.compare import Comparison, ComparisonError
 from farrier.tuning.finals import Finals
 from farrier.tuning.variant import Variant, make_variant
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
-_FINALS_SHARE = 0.1
+_FINALS_SHARE = 0.35  # and what follows them
 _SHORTEST_S = 5.0  # a share of the budget that building and measuring variants fits into
 _VARIANT_S = 0.8  # to measure a variant for
 _LEAST_S = 0.05
@@ -53,10 +57,11 @@ def tune_model(
     if budget is not None:
         budget = max(0.0, budget * (1 - _FINALS_SHARE) - (time.monotonic() - begin))
     choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
+    measurer = measurer_of({key: choice.task for key, choice in choices.items()})
     finalists = tune(
         [TuningTask(key, c.task.name, c.space, c.calls) for key, c in choices.items()],
         default.settings.target.fingerprint,
-        measurer_of({key: choice.task for key, choice in choices.items()}),
+        measurer,
         records,
         trials=trials,
         budget_s=budget,
@@ -72,10 +77,14 @@ def tune_model(
     finalists = {key: several[:most] for key, several in finalists.items()}
     final = Finals(prepared, rivals, finalists, records, options.seed)
     try:
-        return final.run(comparison, seconds, listener)
+        best = final.run(comparison, seconds, listener)
     except ComparisonError as error:
         listener(Warned(f"schedules stay as they were, unmeasured in the model: {error}"))
         return best
+    if options.budget_s is None:
+        return best
+    climb = Climb(prepared, comparison, measurer, records, options.seed)
+    return climb.run(best, begin + options.budget_s, listener)
 
 
 def known_variant(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
