@@ -73,9 +73,9 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             results.append(result)
             console.print(report.headline(result))
             console.print(report.engines_table(result))
-            for one in result.peers:
-                if one.limited:
-                    console.print(f"{one.label} is kept to {settings.target}: {one.limited}")
+            for peer in result.peers:
+                if peer.limited:
+                    console.print(f"{peer.label} is kept to {settings.target}: {peer.limited}")
             for label in result.lighter:
                 console.print(f"{label} takes less memory", style="yellow")
             for label in result.differing:
