@@ -20,7 +20,7 @@ Home: TypeAlias = Callable[[Node], Node | None]
 
 _MAX_NODES = 8  # of one convolution and its epilogue, that may join the next one's kernel
 _GROWTH = 3  # times the image that it is made of, from which on an expanded image saves its way
-_MAX_AGAIN = 0.15  # of the expanded lines, that threads may compute for each of them
+_MAX_AGAIN = 0.3  # of the expanded lines, that threads may compute for each of them
 
 
 def bottlenecks(graph: Graph, home: Home, threads: int) -> dict[int, Node]:
