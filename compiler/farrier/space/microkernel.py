@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
+import math
 
 import numpy as np
 
@@ -26,6 +27,12 @@ _EXPOSED_CROWDED = 0.3  # where it has none
 PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
 _HINTS = 0.01  # of the arithmetic: what hints take that are paced so
 _BURST = 0.08  # what they take where they come all at once, before each tile
+_SHARED_AHEAD = 0.25  # of the way of what another core reads as well, where it is fetched ahead
+_LOADS = 0.1  # of the time of loads, what shows where they are not the bottleneck
+_BEYOND = 0.06  # of the traffic beyond the first-level cache, likewise
+_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
+_WAYS = 11  # rows of a tile in the same lines of the first-level cache, beside a panel's
+_COMPETING = 0.03  # of the time, where there are more
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
 _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
@@ -59,6 +66,7 @@ class Problem:
     padded: int  # elements of one line of the point operand, across, where lines are copied; or 0
     epilogue: int  # operations on each result
     group: int = 1  # products that a step adds to each lane: an element of an operand is a group
+    row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +95,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
     units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
     balance = np.ceil(units / machine.threads) / (units / machine.threads)
-    longest = np.ceil(row_tiles / machine.threads) * machine.threads / row_tiles
+    longest = np.ceil(row_tiles / machine.threads) * tiles.rows * machine.threads
+    longest = np.maximum(longest / problem.points[0], 1.0)
     balance = np.where(tiles.order == Order.PARTS, longest, balance)
     ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
     peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
@@ -136,7 +145,8 @@ def _shared(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     if problem.depthwise or problem.batch >= machine.threads:
         return 0 * tiles.order
     points = others * problem.point_bytes / machine.remote_bandwidth
-    lanes = others * problem.lane_bytes / machine.l3_bandwidth
+    again = np.where(tiles.prefetch > 0, _SHARED_AHEAD, 1.0)
+    lanes = again * others * problem.lane_bytes / machine.l3_bandwidth
     return np.where(tiles.order == Order.PANELS, points, lanes) / machine.hertz
 
 
@@ -191,7 +201,10 @@ def _one_tile(
     # them within 2%, with vectors of 8 lanes and of 16.
     core = np.maximum((multiply**4 + chain**4) ** 0.25, np.maximum(loads, beyond))
     # What is not the bottleneck still takes issue slots and waits at times.
-    core += 0.08 * (loads + beyond)
+    core += _LOADS * loads + _BEYOND * beyond
+    if problem.row_bytes:
+        sets = _CACHE_WAY // math.gcd(problem.row_bytes, _CACHE_WAY)
+        core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
     loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
     finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
     cycles: Floats = np.stack([core + loop + finish, chain, loads, beyond])
@@ -206,7 +219,10 @@ def _traffic(
         far = problem.point_bytes / machine.threads > 0.7 * machine.l2_bytes
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == Order.ROWS))
         return streamed / (machine.l3_bandwidth if far else machine.l2_bandwidth)
-    share = problem.point_bytes / problem.batch / machine.threads
+    readers = np.where(tiles.order == Order.PANELS, 1, machine.threads)
+    if problem.batch >= machine.threads:
+        readers = 1 + 0 * readers
+    share = problem.point_bytes / problem.batch / readers + tiles.prefetch * panel_bytes
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
 

@@ -4,7 +4,7 @@ The scores of a block stay in memory of the thread that computes them, so no seq
 for them; keys are turned once for all blocks of a head, so that vectors run along them. The
 division by a row's sum is left to the context, which is shorter than the row.
 
-    for head, part in parallel:
+    for part, head in parallel:                          a part of the query rows
         packed[k, key] = keys[key, k]
         for block:                                   of query rows
             for panel, row:  scores[rows, vectors of keys] = sum(queries * packed), scaled, masked
@@ -59,8 +59,8 @@ from farrier.target import Target
 
 NAME = "attention"
 _VECTORS = (1, 2, 3, 4, 6)
-_ROWS = (1, 2, 4, 5, 6, 8, 12, 13)
-_BLOCKS = (8, 12, 16, 24, 26, 32, 36, 39, 48, 52, 64, 72, 78, 96)  # query rows
+_ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
+_BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96)  # query rows
 _PARTS = (1, 2, 4, 8, 16)
 _UNROLL = (4, 2, 1)
 _PARTIALS = 2  # vectors of partial results along a row
@@ -213,13 +213,11 @@ class _Kernel:
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Both tiles fit the registers, and divide the block; every part has a block."""
-        block = columns["block"]
-        fits = np.ones(len(block), bool)
+        block, parts = columns["block"], columns["parts"]
+        fits: npt.NDArray[np.bool_] = self._part_rows(block, parts) * (parts - 1) < self.rows
         for vectors, rows in (("score_vectors", "score_rows"), ("vectors", "rows")):
             fits &= self.machine.fits(columns[vectors], columns[rows])
             fits &= (block % columns[rows] == 0) | (block == self.rows)
-        parts = columns["parts"]
-        fits &= (parts == 1) | (self._part_rows(block, parts) * (parts - 1) < self.rows)
         return fits
 
     def _part_rows(
@@ -231,8 +229,9 @@ class _Kernel:
         return whole
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Both products by the model of register tiles; the rows between them; packing; and the
-        caches from which each block takes keys, values and its own scores."""
+        """Both products by the model of register tiles; the rows between them; packing; the caches
+        from which each block takes keys, values and its own scores; and memory for the scores of
+        a block, which has left the caches since the last layer."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         first = microkernel.estimate(
@@ -244,12 +243,15 @@ class _Kernel:
         blocks = self.heads * np.ceil(self.rows / decided["block"])
         units = self.heads * decided["parts"]
         balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        part_rows = self._part_rows(columns["block"], columns["parts"])
+        balance = balance * np.maximum(part_rows * decided["parts"] / self.rows, 1.0)
         elements = self.heads * self.rows * self.keys
         rows = elements / machine.lanes * _SOFTMAX_CYCLES + self.heads * self.rows * _ROW_CYCLES
         packing = decided["parts"] * self.scores.lane_load.buffer.nbytes / 4 * _PACK_CYCLES
         beyond = self._traffic(decided["block"], blocks)
         cycles = rows + packing * self.packs + _EXPOSED * beyond
-        extra = cycles / machine.hertz / machine.threads
+        scratch = 4.0 * decided["block"] * self.keys * machine.threads
+        extra = cycles / machine.hertz / machine.threads + scratch / machine.memory_bandwidth
         seconds = (first.seconds + second.seconds + extra) * balance - machine.fork_join
         terms = {name: first.terms[name] + second.terms[name] for name in first.terms}
         terms["l2"] = terms["l2"] + beyond / machine.hertz
@@ -316,7 +318,7 @@ class _Kernel:
         return schedule
 
     def _tile_context(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tiles the nest that writes the output; gives the loops over heads and their parts."""
+        """Tiles the nest that writes the output; gives the loops over parts and heads."""
         found, name = self.context, self.context.output.buffer.name
         pairs = zip(found.stage.axes, found.output.axes, strict=True)
         loops = {inner.name: f"{name}_{outer.name}" for inner, outer in pairs}
@@ -327,7 +329,7 @@ class _Kernel:
         schedule.split("in_block", decisions["rows"], "row", "in_row")
         schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
         schedule.split("in_panel", width, "vector", "lane")
-        shared = [*(loops[axis] for axis in found.batch), "part"]
+        shared = ["part", *(loops[axis] for axis in found.batch)]
         schedule.reorder(*shared, "block", "panel", "row", "in_row", "vector", "lane")
         schedule.vectorize("lane")
         schedule.unroll("vector")

@@ -26,6 +26,7 @@ from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
+from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -215,7 +216,18 @@ class _Kernel:
             packs=self.packs,
             padded=self._padded_line() if self.hoisted else 0,
             epilogue=operations(found.epilogue),
+            row_bytes=0 if self.tiled[1] else self._row_bytes(),
         )
+
+    def _row_bytes(self) -> int:
+        """From one row's points to the next's, where an index of the points is the row itself."""
+        load = self.contraction.point_load
+        if not self.tiled[0] or Var(self.tiled[0]) not in load.indices:
+            return 0
+        axis, buffer = load.indices.index(Var(self.tiled[0])), load.buffer
+        layout = buffer.layout or Layout.plain(len(buffer.shape))
+        at = next(place for place, dim in enumerate(layout.dims) if dim.axis == axis)
+        return math.prod(layout.physical_shape(buffer.shape)[at + 1 :]) * buffer.dtype.nbytes
 
     def _padded_line(self) -> int:
         """Elements of the padded operand that share one index along the tile's rows."""
