@@ -133,7 +133,7 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
             context.abort(grpc.StatusCode.OUT_OF_RANGE, "blob")
         data = self.blobs[request.sha256]
         for start in range(request.offset, len(data), 4096):
-            if self.after["GetBlob"]:
+            if start > request.offset and self.after["GetBlob"]:
                 self.after["GetBlob"].pop(0)(context)
             yield device_pb2.BlobChunk(data=data[start : start + 4096])
 
