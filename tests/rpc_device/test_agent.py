@@ -212,7 +212,7 @@ class TestConnection:
         (letter,) = outbox.waiting()
         assert letter.lease == "kept"
         broker.faults["Report"].clear()
-        assert statuses(broker.result("kept")) == [Status.OK]
+        assert statuses(broker.result("kept", timeout_s=60.0)) == [Status.OK]
 
     def test_wrong_token(self, broker, start):
         running = start(token="wrong token")
