@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from farrier.artifact.artifact import Artifact
 from farrier.assemble import assemble, plan
@@ -11,16 +11,16 @@ from farrier.choose import Choice, choose_defaults
 from farrier.codegen import compile_functions
 from farrier.importer import import_model
 from farrier.ir.loop import Function
-from farrier.measure import LocalDevice, Runner, TaskMeasurer
+from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
 from farrier.package import package, specs
-from farrier.partition import extract_tasks
+from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
 from farrier.progress import Listener, TasksFound, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
-from farrier.target import parse_target
+from farrier.target import Target, parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.tune_model import known_variant, tune_model
@@ -68,13 +68,7 @@ def compile_model(
         device = local.runner if runner is None else runner
         comparison = Comparison(target, threads, device, local.blobs)
         if options.tunes:
-            measurer = functools.partial(
-                TaskMeasurer,
-                target=target,
-                runner=device,
-                blobs=local.blobs,
-                policy=TimingPolicy(threads=threads),
-            )
+            measurer = _measurer(target, device, local.blobs, threads)
             variant = steps(
                 "schedule",
                 tune_model,
@@ -109,6 +103,14 @@ def compile_model(
         seconds=steps.seconds,
         records=records,
     )
+
+
+def _measurer(
+    target: Target, runner: Runner, blobs: Blobs, threads: int
+) -> Callable[[Mapping[str, Task]], TaskMeasurer]:
+    """Makes what measures tasks by themselves on the runner's device."""
+    policy = TimingPolicy(threads=threads)
+    return functools.partial(TaskMeasurer, target=target, runner=runner, blobs=blobs, policy=policy)
 
 
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:

@@ -121,9 +121,7 @@ class Simplifier:
         for known, (low, high) in self.sums.items():
             factor = _multiple(form.terms, known) if low == high else 0
             if factor:
-                within = {atom for atom, _ in known}
-                rest = {atom: k for atom, k in form.terms.items() if atom not in within}
-                form = Linear(rest, form.const + factor * low)
+                form = Linear(_without(form.terms, known), form.const + factor * low)
         return form
 
     def bounds(self, expr: Expr) -> tuple[int, int]:
@@ -140,8 +138,7 @@ class Simplifier:
                 if factor:
                     low += factor * (least if factor > 0 else most)
                     high += factor * (most if factor > 0 else least)
-                    within = {atom for atom, _ in known}
-                    terms = {atom: k for atom, k in terms.items() if atom not in within}
+                    terms = _without(terms, known)
         for atom, factor in terms.items():
             least, most = self._atom_bounds(atom)
             if factor > 0:
@@ -538,6 +535,12 @@ def _multiple(terms: Mapping[Expr, int], known: Terms) -> int:
             return 0
         factor = found // k
     return factor
+
+
+def _without(terms: Mapping[Expr, int], known: Terms) -> dict[Expr, int]:
+    """`terms` less those of the sum `known`."""
+    within = {atom for atom, _ in known}
+    return {atom: k for atom, k in terms.items() if atom not in within}
 
 
 def _scale(form: Linear, factor: int) -> Linear:

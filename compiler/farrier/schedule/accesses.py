@@ -43,27 +43,24 @@ def accesses(stmt: Stmt) -> list[Access]:
 
 def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
     """Every read of the buffer within."""
-    return [a for a in accesses(stmt) if a.buffer.name == buffer and not a.writes]
+    return [access for access, _ in guarded_reads(stmt, buffer)]
 
 
-def guarded_reads(stmt: Stmt, buffer: str) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
-    """Every read of the buffer within, and the conditions within under which it happens."""
-    yield from _under(stmt, buffer, ())
-
-
-def _under(
-    stmt: Stmt, buffer: str, conditions: tuple[Expr, ...]
+def guarded_reads(
+    stmt: Stmt, buffer: str, conditions: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
+    """Every read of the buffer within, and the conditions under which it happens: `conditions`,
+    under which `stmt` stands, and those within."""
     for access in _of(stmt):
         if access.buffer.name == buffer and not access.writes:
             yield access, conditions
     if isinstance(stmt, If):
-        yield from _under(stmt.then, buffer, (*conditions, stmt.condition))
+        yield from guarded_reads(stmt.then, buffer, (*conditions, stmt.condition))
         if stmt.otherwise is not None:
-            yield from _under(stmt.otherwise, buffer, conditions)
+            yield from guarded_reads(stmt.otherwise, buffer, conditions)
         return
     for child in below(stmt):
-        yield from _under(child, buffer, conditions)
+        yield from guarded_reads(child, buffer, conditions)
 
 
 def writes(stmt: Stmt) -> set[str]:

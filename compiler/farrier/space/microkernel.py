@@ -48,7 +48,7 @@ class Order(enum.IntEnum):
     PARTS = 2  # a part of the rows for each thread, in it panels, and the part's rows in each
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Extents and sizes of one contraction, of all calls' work in one kernel."""
 
@@ -56,14 +56,14 @@ class Problem:
     lanes: int  # extent of the lane axis
     points: tuple[int, int]  # extents of the two tiled point axes, outer first
     steps: int  # of the whole reduction; a step adds one product, or one group, to each lane
-    taps: tuple[int, int]  # the window's extents along the points, (1, 1) for a matmul
-    strides: tuple[int, int]  # of the points in the point operand
+    taps: tuple[int, int] = (1, 1)  # the window's extents along the points, (1, 1) for a matmul
+    strides: tuple[int, int] = (1, 1)  # of the points in the point operand
     lane_bytes: int  # of the lane operand, for all products
     point_bytes: int  # of the point operand, for all products
     cold: bool  # whether the lane operand comes from memory
-    depthwise: bool  # the point operand is loaded as vectors too
-    packs: bool  # the lane operand is copied, panel by panel, on the way
-    padded: int  # elements of one line of the point operand, across, where lines are copied; or 0
+    depthwise: bool = False  # the point operand is loaded as vectors too
+    packs: bool = False  # the lane operand is copied, panel by panel, on the way
+    padded: int = 0  # elements of one line of the point operand, where lines are copied; or 0
     epilogue: int  # operations on each result
     group: int = 1  # products that a step adds to each lane: an element of an operand is a group
     row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well

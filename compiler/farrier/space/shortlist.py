@@ -28,13 +28,8 @@ class Tile:
 
     @classmethod
     def of(cls, value: int) -> Tile:
-        """The inverse of `value`."""
+        """The tile that a knob's value stands for."""
         return cls(*(int(part) for part in parts(np.array(value))))
-
-    @property
-    def value(self) -> int:
-        """The tile as the value of a knob."""
-        return (self.vectors << 2 * _BITS) + (self.rows << _BITS) + self.columns
 
 
 def parts(

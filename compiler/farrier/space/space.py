@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,18 @@ TERMS = (
 KNOB_SLOTS = 12
 
 
+class Kernel(Protocol):
+    """What a rule makes of a task that it knows: the parts of a space."""
+
+    def knobs(self) -> tuple[Knob, ...]: ...
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]: ...
+
+    def estimate(self, columns: Columns) -> Estimate: ...
+
+    def schedule(self, decisions: Decisions) -> Schedule: ...
+
+
 class Space:
     """All schedules of one task that one rule knows.
 
@@ -92,6 +104,11 @@ class Space:
         self._recipe = recipe
         self._whole: Population | None = None
         self._traces: dict[bytes, Trace] = {}  # of what was scheduled, by row
+
+    @classmethod
+    def of(cls, rule_name: str, kernel: Kernel) -> Space:
+        """The space of the schedules of `kernel`."""
+        return cls(rule_name, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
     @property
     def size(self) -> int:

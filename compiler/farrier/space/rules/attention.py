@@ -77,9 +77,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     stages may follow both products. None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(without_halos(program), machine)
-    if kernel is None:
-        return None
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return None if kernel is None else Space.of(NAME, kernel)
 
 
 def _kernel(program: Program, machine: Machine) -> _Kernel | None:
@@ -279,14 +277,9 @@ class _Kernel:
             lanes=extent_of(found.stage, found.lane),
             points=(volume(found.stage, found.points), 1),
             steps=volume(found.stage, found.reduction),
-            taps=(1, 1),
-            strides=(1, 1),
             lane_bytes=found.lane_load.buffer.nbytes,
             point_bytes=found.point_load.buffer.nbytes,
             cold=False,
-            depthwise=False,
-            packs=False,
-            padded=0,
             epilogue=operations(found.epilogue),
         )
 

@@ -63,9 +63,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of an inverted bottleneck; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(without_halos(program), machine)
-    if kernel is None:
-        return None
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return None if kernel is None else Space.of(NAME, kernel)
 
 
 def _kernel(program: Program, machine: Machine) -> _Kernel | None:
@@ -246,8 +244,6 @@ class _Kernel:
             point_bytes=0 if window else found.point_load.buffer.nbytes,
             cold=True,
             depthwise=window,
-            packs=False,
-            padded=0,
             epilogue=operations(found.epilogue),
         )
 

@@ -57,7 +57,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     if len(made.outputs) > 1 and _is_tangled(made):
         return None
     kernel = _Kernel(made, Machine.of(target, threads))
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return Space.of(NAME, kernel)
 
 
 def _is_tangled(program: Program) -> bool:
@@ -213,11 +213,6 @@ class _Kernel:
             ):
                 return count
         return 0
-
-
-def _lane_loop(stage: Stage) -> str:
-    """The loop along which a stage's result is contiguous."""
-    return f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}"
 
 
 def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:

@@ -71,9 +71,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(reduction_first(without_halos(program)), machine, target)
-    if kernel is None:
-        return None
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return None if kernel is None else Space.of(NAME, kernel)
 
 
 def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:

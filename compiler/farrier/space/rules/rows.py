@@ -63,7 +63,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     if any(stage.buffer.dtype not in (DType.F32, DType.BF16) for stage in made.stages):
         return None
     kernel = _Kernel(accumulate(made), Machine.of(target, threads))
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return Space.of(NAME, kernel)
 
 
 @dataclasses.dataclass(frozen=True)

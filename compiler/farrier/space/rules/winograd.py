@@ -66,9 +66,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a Winograd convolution and what follows it; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(program, machine)
-    if kernel is None:
-        return None
-    return Space(NAME, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+    return None if kernel is None else Space.of(NAME, kernel)
 
 
 def _kernel(program: Program, machine: Machine) -> _Kernel | None:
@@ -202,14 +200,9 @@ class _Kernel:
             lanes=self.extent("oc"),
             points=(self.extent("t"), 1),
             steps=self.extent("ic"),
-            taps=(1, 1),
-            strides=(1, 1),
             lane_bytes=found.lane_load.buffer.nbytes,
             point_bytes=found.point_load.buffer.nbytes,
             cold=True,
-            depthwise=False,
-            packs=False,
-            padded=0,
             epilogue=operations(self.outputs[1:]),
         )
 
