@@ -37,8 +37,8 @@ class Outbox:
         self._letters = [letter for letter in map(_read, files) if letter is not None]
 
     def add(self, letter: Letter) -> None:
-        """Keeps a result; on a full disk only until this process ends."""
-        self._letters.append(letter)
+        """Keeps a result; on a full disk only until this process ends. What waits is on the disk
+        before it is listed."""
         path = self._root / letter.file_name
         draft = path.with_suffix(".draft")
         try:
@@ -50,6 +50,7 @@ class Outbox:
         except OSError as error:
             log.warning("cannot keep the result of %s on disk: %s", letter.lease, error.strerror)
             draft.unlink(missing_ok=True)
+        self._letters.append(letter)
 
     def waiting(self) -> tuple[Letter, ...]:
         return tuple(self._letters)
