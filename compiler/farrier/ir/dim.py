@@ -1,0 +1,542 @@
+"""Symbolic dimensions: integer arithmetic on sizes that are known only when the model runs.
+
+    extent = int | dim
+    dim    = sum of coefficient * product of atoms          never a plain number
+    atom   = Symbol(name, low, high, typical)
+           | Combined(op, extent, extent)                   what is no polynomial
+    op     = floordiv | mod | min | max
+
+A `Dim` takes the operators of Python's integers, so shape rules, strides and loop bounds are
+written once for numbers and dims alike. Forms are canonical: equal sums are equal objects, and a
+result that is a number is an `int`. Comparison for order is decided by the ranges of the symbols;
+where those leave it open it raises `Undecided`, and nothing is guessed. `==` is that of the forms:
+a dim is never equal to a number.
+
+    (2*h + 6) // 2   ->  h + 3              -(-h // 2)  ->  (h + 1) // 2
+    n*h*w*64 // (h*w)  ->  64*n             (h // 2)*2 + h % 2  ->  h
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias, cast
+
+
+class Undecided(ValueError):
+    """A comparison whose outcome depends on the value of a symbol."""
+
+
+class DimOp(enum.StrEnum):
+    FLOORDIV = "floordiv"
+    MOD = "mod"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size between `low` and `high`, both included; tuned for where it is `typical`.
+
+    `high` is a dim where the data decides (how many elements are not zero), within a bound.
+    """
+
+    name: str
+    low: int
+    high: Extent
+    typical: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Combined:
+    op: DimOp
+    left: Extent
+    right: Extent
+
+    def __str__(self) -> str:
+        if self.op in (DimOp.MIN, DimOp.MAX):
+            return f"{self.op}({self.left}, {self.right})"
+        sign = "//" if self.op is DimOp.FLOORDIV else "%"
+        return f"{_grouped(self.left)} {sign} {_grouped(self.right)}"
+
+
+Atom: TypeAlias = Symbol | Combined
+Monomial: TypeAlias = tuple[Atom, ...]  # sorted, an atom as often as its power; () is one
+_Terms: TypeAlias = dict[Monomial, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dim:
+    """`sum(coefficient * product(monomial))`: at least one monomial is not (), none is twice, no
+    coefficient is zero; sorted. Made by arithmetic on `dim(…)`, not by hand."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Extent) -> Extent:
+        return _sum(self, other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Extent) -> Extent:
+        return _sum(self, other, -1)
+
+    def __rsub__(self, other: Extent) -> Extent:
+        return _sum(other, self, -1)
+
+    def __neg__(self) -> Extent:
+        return _sum(0, self, -1)
+
+    def __mul__(self, other: Extent) -> Extent:
+        return _product(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Extent) -> Extent:
+        return _divmod(self, other)[0]
+
+    def __rfloordiv__(self, other: Extent) -> Extent:
+        return _divmod(other, self)[0]
+
+    def __mod__(self, other: Extent) -> Extent:
+        return _divmod(self, other)[1]
+
+    def __rmod__(self, other: Extent) -> Extent:
+        return _divmod(other, self)[1]
+
+    def __lt__(self, other: Extent) -> bool:
+        return not self >= other
+
+    def __le__(self, other: Extent) -> bool:
+        return not _is_positive(self, other)
+
+    def __gt__(self, other: Extent) -> bool:
+        return _is_positive(self, other)
+
+    def __ge__(self, other: Extent) -> bool:
+        return not _is_positive(other, self)
+
+    def __bool__(self) -> bool:
+        low, high = self.bounds
+        if low > 0 or high < 0:
+            return True
+        raise Undecided(f"whether {self} is 0 depends on {_described(self)}")
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            size = str(abs(factor)) if abs(factor) != 1 or not monomial else ""
+            alone = len(self.terms) == 1 and not size and factor > 0 and len(monomial) == 1
+            atoms = [
+                f"({atom})" if _is_division(atom) and not alone else str(atom) for atom in monomial
+            ]
+            term = "*".join([size, *atoms] if size else atoms)
+            sign = "-" if factor < 0 else "+"
+            text += f" {sign} {term}" if text else term if factor > 0 else f"-{term}"
+        return text
+
+    @functools.cached_property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value, both included; each may lie beyond what is reached."""
+        low = high = 0
+        for monomial, factor in self.terms:
+            least = most = factor
+            for atom in monomial:
+                ends = _atom_bounds(atom)
+                corners = [a * b for a in (least, most) for b in ends]
+                least, most = min(corners), max(corners)
+            low, high = low + least, high + most
+        return low, high
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+Extent: TypeAlias = int | Dim
+
+
+def dim(name: str, low: int, high: Extent, typical: int | None = None) -> Extent:
+    """A symbol as an extent; the number itself where only one is in range.
+
+    Raises ValueError for an empty range. `typical` is brought into the range; by default it is
+    `high`.
+    """
+    most = bounds(high)[1]
+    if low > most:
+        raise ValueError(f"the range {low}..{high} of {name} is empty")
+    if low == high:
+        return low
+    chosen = most if typical is None else min(max(typical, low), most)
+    return Dim((((Symbol(name, low, high, chosen),), 1),))
+
+
+def bounds(extent: Extent) -> tuple[int, int]:
+    """Least and greatest value of an extent, both included."""
+    return extent.bounds if isinstance(extent, Dim) else (extent, extent)
+
+
+def typical(extent: Extent) -> int:
+    """The extent where every symbol has its typical value."""
+    return _evaluate(extent, lambda symbol: symbol.typical)
+
+
+def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
+    """The extent for given values of its symbols, by name; raises KeyError for one that lacks."""
+    return _evaluate(extent, lambda symbol: values[symbol.name])
+
+
+def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
+    """Every symbol of some extents, in the order of appearance; those of other symbols' bounds are
+    not among them. May repeat."""
+    for extent in extents:
+        if isinstance(extent, Dim):
+            for monomial, _ in extent.terms:
+                for atom in monomial:
+                    if isinstance(atom, Symbol):
+                        yield atom
+                    else:
+                        yield from symbols((atom.left, atom.right))
+
+
+def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
+    """The outermost atoms of some extents, in the order of appearance. May repeat."""
+    for extent in extents:
+        if isinstance(extent, Dim):
+            for monomial, _ in extent.terms:
+                yield from monomial
+
+
+def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
+    """The extent with some atoms replaced, also those within others."""
+    return _rebuild(extent, lambda atom: _replaced(atom, values))
+
+
+def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
+    """An extent that is never less, over the symbols that are known: those that the data decides
+    are replaced by their bounds."""
+    return _relaxed(extent, 1, is_known)
+
+
+def ceildiv(left: Extent, right: Extent) -> Extent:
+    """`left / right`, rounded up."""
+    return -(-left // right)
+
+
+def maximum(left: Extent, right: Extent) -> Extent:
+    return _extreme(DimOp.MAX, left, right)
+
+
+def minimum(left: Extent, right: Extent) -> Extent:
+    return _extreme(DimOp.MIN, left, right)
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of some extents; 1 of none."""
+    result: Extent = 1
+    for extent in extents:
+        result = result * extent
+    return result
+
+
+# Canonical forms ---------------------------------------------------------------------------------
+
+
+def _terms(extent: Extent) -> _Terms:
+    if isinstance(extent, Dim):
+        return dict(extent.terms)
+    number = operator.index(extent)
+    return {(): number} if number else {}
+
+
+def _make(terms: _Terms) -> Extent:
+    """The extent of a sum, its remainders and quotients joined; consumes `terms`."""
+    for monomial in list(terms):
+        match monomial:
+            case (Combined(DimOp.MOD, left, right),) if monomial in terms:
+                whole = _terms(_product(_atom(Combined(DimOp.FLOORDIV, left, right)), right))
+                factor = terms[monomial]
+                if all(terms.get(m) == factor * k for m, k in whole.items()):
+                    del terms[monomial]
+                    for m in whole:
+                        del terms[m]
+                    return _sum(_make(terms), _product(left, factor), 1)
+    if all(monomial == () for monomial in terms):
+        return terms.get((), 0)
+    return Dim(tuple(sorted(terms.items(), key=lambda term: _order(term[0]), reverse=True)))
+
+
+def _order(monomial: Monomial) -> tuple[int, list[str]]:
+    return len(monomial), [str(atom) for atom in reversed(monomial)]
+
+
+def _atom(atom: Atom) -> Dim:
+    return Dim((((atom,), 1),))
+
+
+def _sum(left: Extent, right: Extent, factor: int) -> Extent:
+    """`left + factor * right`."""
+    terms = _terms(left)
+    for monomial, k in _terms(right).items():
+        total = terms.pop(monomial, 0) + factor * k
+        if total:
+            terms[monomial] = total
+    return _make(terms)
+
+
+def _product(left: Extent, right: Extent) -> Extent:
+    terms: _Terms = {}
+    for one, j in _terms(left).items():
+        for other, k in _terms(right).items():
+            monomial = tuple(sorted((*one, *other), key=str))
+            total = terms.pop(monomial, 0) + j * k
+            if total:
+                terms[monomial] = total
+    return _make(terms)
+
+
+def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
+    """Quotient, rounded down, and remainder. Raises ZeroDivisionError; Undecided for a divisor that
+    may be zero or less."""
+    if isinstance(left, int) and isinstance(right, int):
+        return divmod(left, right)
+    if right == 0:
+        raise ZeroDivisionError(f"{left} divided by 0")
+    if isinstance(right, int) and right < 0:
+        quotient, rest = _divmod(-left, -right)
+        return quotient, -rest
+    if bounds(right)[0] < 1:
+        raise Undecided(f"whether {right} is positive depends on {_described(right)}")
+    whole, rest = _exact(left, right)
+    if _is_within(rest, right):
+        return whole, rest
+    low, high = bounds(rest)
+    if isinstance(right, int) and low // right == high // right:
+        return whole + low // right, rest - low // right * right
+    quotient, rest = _reduced(rest, right)
+    return whole + quotient, rest
+
+
+def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
+    """(q, r) with `left == q * right + r`, what divides without remainder in q."""
+    divisor = _terms(right)
+    lead, size = max(divisor.items(), key=lambda term: _order(term[0]))
+    whole: _Terms = {}
+    rest: Extent = left
+    for monomial, factor in sorted(_terms(left).items(), key=lambda t: _order(t[0]), reverse=True):
+        factor = _terms(rest).get(monomial, 0)
+        missing = _quotient(monomial, lead)
+        # A number may leave a remainder; of other terms all or nothing is taken.
+        take = factor // size if not monomial or factor % size == 0 else 0
+        if missing is None or not take:
+            continue
+        partial = _make({missing: take})
+        remaining = _sum(rest, _product(partial, right), -1)
+        if len(_terms(remaining)) < len(_terms(rest)) or len(divisor) == 1:
+            whole[missing] = whole.get(missing, 0) + take
+            rest = remaining
+    return _make({m: k for m, k in whole.items() if k}), rest
+
+
+def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """The atoms of `monomial` less those of `divisor`; None where it has not all of them."""
+    left = list(monomial)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _is_within(rest: Extent, divisor: Extent) -> bool:
+    """Whether `0 <= rest < divisor` for certain."""
+    return _least(rest) >= 0 and _least(_sum(divisor, rest, -1)) > 0
+
+
+def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
+    """Quotient and remainder of what has no part that divides: atoms of a normal form."""
+    if isinstance(rest, Dim) and isinstance(divisor, int):
+        if rest.terms[0][1] < 0:  # -x // d == -((x + d - 1) // d)
+            quotient = -((divisor - 1 - rest) // divisor)
+            return quotient, rest - quotient * divisor
+        match rest.terms:
+            case (((Combined(DimOp.FLOORDIV, inner, int(step)),), 1), *constant):
+                number = constant[0][1] if constant and constant[0][0] == () else 0
+                if len(constant) == bool(number):  # (x // s + c) // d == (x + s*c) // (s*d)
+                    quotient = (inner + step * number) // (step * divisor)
+                    return quotient, rest - quotient * divisor
+    quotient = _atom(Combined(DimOp.FLOORDIV, rest, divisor))
+    return quotient, _atom(Combined(DimOp.MOD, rest, divisor))
+
+
+def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right) if op is DimOp.MAX else min(left, right)
+    try:
+        larger, smaller = (left, right) if left >= right else (right, left)
+        return larger if op is DimOp.MAX else smaller
+    except Undecided:
+        return _atom(Combined(op, *sorted((left, right), key=str)))
+
+
+# Bounds and order --------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Symbol):
+        return atom.low, bounds(atom.high)[1]
+    left, right = bounds(atom.left), bounds(atom.right)
+    match atom.op:
+        case DimOp.FLOORDIV:
+            corners = [a // b for a in left for b in right]
+            return min(corners), max(corners)
+        case DimOp.MOD:
+            return 0, min(right[1] - 1, left[1]) if left[0] >= 0 else right[1] - 1
+        case DimOp.MIN:
+            return min(left[0], right[0]), min(left[1], right[1])
+        case DimOp.MAX:
+            return max(left[0], right[0]), max(left[1], right[1])
+
+
+def _is_positive(left: Extent, right: Extent) -> bool:
+    """Whether `left > right`; raises Undecided."""
+    difference = _sum(left, right, -1)
+    if _least(difference) > 0:
+        return True
+    if _least(-difference) >= 0:
+        return False
+    raise Undecided(f"whether {left} > {right} depends on {_described(difference)}")
+
+
+def _least(extent: Extent) -> int:
+    """A lower bound, which heeds how quotients and bounded symbols hang together with the rest."""
+    low = bounds(extent)[0]
+    for _ in range(_MOST_RELAXATIONS):
+        if low > 0 or not isinstance(extent, Dim):
+            break
+        scale, extent = _linearized(extent)
+        if scale == 0:
+            break
+        low = max(low, -(-bounds(extent)[0] // scale))
+    return low
+
+
+_MOST_RELAXATIONS = 4
+
+
+def _linearized(extent: Dim) -> tuple[int, Extent]:
+    """(s, e) with `s * extent >= e` and one atom less that depends on others; s is 0 where there is
+    none."""
+    for monomial, factor in extent.terms:
+        match monomial:
+            case (Combined(DimOp.FLOORDIV, left, int(step)),):
+                # x // d is at most x / d, and at least (x - d + 1) / d.
+                end = left if factor < 0 else left - (step - 1)
+                return step, _sum((extent - factor * _atom(monomial[0])) * step, end, factor)
+            case (Symbol(high=Dim() as high),) if factor < 0:
+                return 1, _sum(extent - factor * _atom(monomial[0]), high, factor)
+            case (Combined(DimOp.MIN, left, right),) if factor < 0:
+                rest = extent - factor * _atom(monomial[0])
+                ends = (_sum(rest, left, factor), _sum(rest, right, factor))
+                return 1, max(ends, key=lambda end: bounds(end)[0])
+            case (Combined(DimOp.MAX, left, right),) if factor > 0:
+                rest = extent - factor * _atom(monomial[0])
+                ends = (_sum(rest, left, factor), _sum(rest, right, factor))
+                return 1, max(ends, key=lambda end: bounds(end)[0])
+    return 0, extent
+
+
+def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
+    """A bound of the extent, above for sign 1 and below for -1, over known symbols."""
+    if isinstance(extent, int):
+        return extent
+    total: Extent = 0
+    for monomial, factor in extent.terms:
+        part: Extent = factor
+        for atom in monomial:  # sizes are not negative, so products are monotonic
+            part = part * _relaxed_atom(atom, sign if factor > 0 else -sign, is_known)
+        total = total + part
+    return total
+
+
+def _relaxed_atom(atom: Atom, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
+    if isinstance(atom, Symbol):
+        if is_known(atom):
+            return _atom(atom)
+        return _relaxed(atom.high, 1, is_known) if sign > 0 else atom.low
+    if all(map(is_known, symbols((atom.left, atom.right)))):
+        return _atom(atom)
+    left = _relaxed(atom.left, sign, is_known)
+    match atom.op:
+        case DimOp.MOD:
+            return _relaxed(atom.right, 1, is_known) - 1 if sign > 0 else 0
+        case DimOp.FLOORDIV:
+            return left // _relaxed(atom.right, -sign, is_known)
+        case _:
+            return _extreme(atom.op, left, _relaxed(atom.right, sign, is_known))
+
+
+# Walking -----------------------------------------------------------------------------------------
+
+
+def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
+    if isinstance(extent, int):
+        return extent
+    return cast(int, _rebuild(extent, lambda atom: _value(atom, value)))
+
+
+def _value(atom: Atom, value: Callable[[Symbol], int]) -> int:
+    if isinstance(atom, Symbol):
+        return value(atom)
+    return cast(int, _apply(atom.op, _evaluate(atom.left, value), _evaluate(atom.right, value)))
+
+
+def _replaced(atom: Atom, values: Mapping[Atom, Extent]) -> Extent:
+    if atom in values:
+        return values[atom]
+    if isinstance(atom, Symbol):
+        return _atom(atom)
+    return _apply(atom.op, substitute(atom.left, values), substitute(atom.right, values))
+
+
+def _rebuild(extent: Extent, visit: Callable[[Atom], Extent]) -> Extent:
+    if isinstance(extent, int):
+        return extent
+    total: Extent = 0
+    for monomial, factor in extent.terms:
+        total = total + product((factor, *map(visit, monomial)))
+    return total
+
+
+def _apply(op: DimOp, left: Extent, right: Extent) -> Extent:
+    match op:
+        case DimOp.FLOORDIV:
+            return left // right
+        case DimOp.MOD:
+            return left % right
+        case DimOp.MIN | DimOp.MAX:
+            return _extreme(op, left, right)
+
+
+def _is_division(atom: Atom) -> bool:
+    return isinstance(atom, Combined) and atom.op in (DimOp.FLOORDIV, DimOp.MOD)
+
+
+def _grouped(extent: Extent) -> str:
+    text = str(extent)
+    return text if text.isidentifier() or text.isdecimal() else f"({text})"
+
+
+def _described(extent: Extent) -> str:
+    """`h in 1..512, w in 1..512`."""
+    found = {symbol.name: symbol for symbol in symbols((extent,))}
+    return ", ".join(f"{name} in {s.low}..{s.high}" for name, s in sorted(found.items()))

@@ -1,0 +1,177 @@
+"""Arithmetic on dims means what it means on the numbers that they stand for."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farrier.ir.dim import (
+    Dim,
+    Extent,
+    Undecided,
+    bounds,
+    ceildiv,
+    dim,
+    evaluate,
+    maximum,
+    minimum,
+    product,
+    substitute,
+    symbols,
+    typical,
+    upper,
+)
+
+N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
+K = dim("k", 0, N * 100)
+
+_VALUES = st.fixed_dictionaries({"n": st.integers(1, 8), "h": st.integers(1, 512)}).flatmap(
+    lambda v: st.fixed_dictionaries(
+        {
+            "n": st.just(v["n"]),
+            "h": st.just(v["h"]),
+            "w": st.integers(3, 512),
+            "k": st.integers(0, v["n"] * 100),
+        }
+    )
+)
+_LEAVES = st.one_of(st.sampled_from([N, H, W, K]), st.integers(-9, 9))
+
+
+def _binary(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    plain = st.sampled_from([operator.add, operator.sub, operator.mul, minimum, maximum])
+    division = st.sampled_from([operator.floordiv, operator.mod, ceildiv])
+    divisor = st.one_of(st.integers(1, 9), st.sampled_from([N, H, W * 2, H * W]))
+    return st.tuples(plain, inner, inner) | st.tuples(division, inner, divisor)
+
+
+_TREES = st.recursive(_LEAVES, _binary, max_leaves=6)
+
+
+def _build(tree: Any) -> Extent:
+    if isinstance(tree, tuple):
+        function, left, right = tree
+        return function(_build(left), _build(right))  # type: ignore[no-any-return]
+    return tree  # type: ignore[no-any-return]
+
+
+def _compute(tree: Any, values: dict[str, int]) -> int:
+    if isinstance(tree, tuple):
+        function, left, right = tree
+        return function(_compute(left, values), _compute(right, values))  # type: ignore[no-any-return]
+    return evaluate(tree, values)
+
+
+@given(tree=_TREES, values=_VALUES)
+def test_arithmetic_is_that_of_numbers(tree: Any, values: dict[str, int]) -> None:
+    extent, expected = _build(tree), _compute(tree, values)
+    assert evaluate(extent, values) == expected
+    low, high = bounds(extent)
+    assert low <= expected <= high
+
+
+@given(left=_TREES, right=_TREES, values=_VALUES)
+def test_a_decided_order_holds(left: Any, right: Any, values: dict[str, int]) -> None:
+    one, other = _build(left), _build(right)
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        try:
+            decided = compare(one, other)
+        except Undecided:
+            continue
+        assert decided == compare(evaluate(one, values), evaluate(other, values))
+
+
+@given(tree=_TREES, values=_VALUES)
+def test_substitution_is_evaluation(tree: Any, values: dict[str, int]) -> None:
+    extent = _build(tree)
+    numbers = {symbol: values[symbol.name] for symbol in symbols((extent,))}
+    assert substitute(extent, numbers) == evaluate(extent, values)
+
+
+@pytest.mark.parametrize(
+    ("extent", "text"),
+    [
+        ((2 * H + 6) // 2, "h + 3"),
+        (-(-H // 2), "(h + 1) // 2"),
+        (ceildiv(H, 2), "(h + 1) // 2"),
+        (N * H * W * 64 // (H * W), "64*n"),
+        ((H // 2) * 2 + H % 2, "h"),
+        ((N * H * 3) % N, "0"),
+        ((H + 1) // 2 * W * N // ((H + 1) // 2 * W), "n"),
+        ((H // 2 + 1) * W * N // ((H // 2 + 1) * W), "n"),
+        ((H // 2) // 2, "h // 4"),
+        ((H * 16 + 5) // 16, "h"),
+        ((H * 16 + 5) % 16, "5"),
+        ((H * W + 2) // W, "h"),
+        (product((N, 3, H)), "3*h*n"),
+        (maximum(H, 600), "600"),
+        (minimum(H, 100), "min(100, h)"),
+        (N - N, "0"),
+    ],
+)
+def test_forms_are_canonical(extent: Extent, text: str) -> None:
+    assert str(extent) == text
+
+
+def test_equal_forms_are_equal() -> None:
+    assert (H + 1) * (W + N) == H * W + W + N * H + N
+    assert hash(H + W) == hash(W + H)
+    assert H != 224
+    assert H != W
+
+
+def test_order_heeds_what_hangs_together() -> None:
+    assert (H - 1) // 2 + 1 <= H
+    assert K <= N * 100
+    assert minimum(H, W) <= W
+    with pytest.raises(Undecided, match=r"h > w depends on h in 1\.\.512, w in 3\.\.512"):
+        assert H > W
+
+
+def test_truth_is_that_of_a_size() -> None:
+    assert H
+    with pytest.raises(Undecided, match="k in 0"):
+        bool(K)
+
+
+def test_a_range_of_one_is_a_number() -> None:
+    assert dim("n", 4, 4) == 4
+    with pytest.raises(ValueError, match="empty"):
+        dim("n", 5, 4)
+
+
+def test_typical_values() -> None:
+    assert typical(N * H + 1) == 8 * 224 + 1
+    assert typical(7) == 7
+
+
+@given(
+    tree=st.recursive(
+        _LEAVES.filter(lambda leaf: not isinstance(leaf, int) or leaf > 0),
+        lambda inner: st.tuples(st.sampled_from([operator.add, operator.mul]), inner, inner),
+        max_leaves=5,
+    ),
+    values=_VALUES,
+)
+def test_upper_is_over_known_symbols(tree: Any, values: dict[str, int]) -> None:
+    extent = _build(tree)
+    limit = upper(extent, lambda symbol: symbol.name != "k")
+    assert "k" not in {symbol.name for symbol in symbols((limit,))}
+    assert evaluate(limit, values) >= evaluate(extent, values)
+
+
+def test_a_number_is_no_index() -> None:
+    assert isinstance(H, Dim)
+    with pytest.raises(TypeError):
+        range(H)  # type: ignore[call-overload]
+
+
+def test_a_divisor_must_be_positive() -> None:
+    with pytest.raises(ZeroDivisionError):
+        H // 0
+    with pytest.raises(Undecided, match="positive"):
+        H // K
