@@ -20,7 +20,8 @@ class CompileOptions:
     `shapes` fixes dimensions by input name. `trials` bounds the measured candidates, `budget_s` the
     seconds spent tuning; with neither, nothing is measured and the analytic ranking decides.
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
-    max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed.
+    max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
+    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16.
     """
 
     target: str = "host"

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farrier.codegen.emit import emit_function
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
-from farrier.ops import lookup
+from farrier.ops import lookup, run_graph
 from farrier.ops.winograd import transformed
 from farrier.space.rules import for_program
 from farrier.target import host
@@ -18,29 +19,41 @@ from tests.codegen.differential import run_compiled
 
 # Of one layer, max |error| over max |result|; told in ops/winograd.py.
 BOUNDS = {2: 1e-6, 4: 3e-6}
+F32, BF16 = DType.F32, DType.BF16
+
+needs_bf16 = pytest.mark.skipif(
+    "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
+)
 
 
-def fused_convolution(shape, outputs, tile, pads, residual):
-    """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros."""
+def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=F32):
+    """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros. Images
+    in bf16 are converted right after they are read, before the product and after the sums."""
     lanes = host().lanes
     out = (shape[0], outputs, shape[2] + pads[0] + pads[2] - 2, shape[3] + pads[1] + pads[3] - 2)
     halo = Layout.blocked(4, 1, lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
 
-    def value(name, *shape, layout=None):
-        return Value(name, TensorType(DType.F32, shape, layout))
+    def value(name, *shape, layout=None, dtype=F32):
+        return Value(name, TensorType(dtype, shape, layout))
 
     inputs = [
-        value("x", *shape, layout=halo),
-        value("u", tile + 2, tile + 2, outputs, shape[1]),
+        value("x", *shape, layout=halo, dtype=images),
+        value("u", tile + 2, tile + 2, outputs, shape[1], dtype=weights),
         value("b", outputs),
     ]
-    conv, total, y = (value(name, *out, layout=halo) for name in ("c", "t", "y"))
-    attrs = attributes(tile=tile, kernel_shape=(3, 3), pads=pads)
+    conv, total, y, wide = (value(name, *out, layout=halo) for name in ("c", "t", "y", "wide"))
+    attrs = attributes(tile=tile, kernel_shape=(3, 3), pads=pads, accumulator="f32")
     nodes = [Node("WinogradConv", tuple(inputs), (conv,), attrs)]
     if residual:
-        inputs.append(value("r", *out, layout=halo))
-        nodes.append(Node("Add", (conv, inputs[-1]), (total,)))
+        inputs.append(value("r", *out, layout=halo, dtype=images))
+        if images is BF16:
+            nodes.insert(0, Node("Cast", (inputs[-1],), (wide,), attributes(to="f32")))
+        nodes.append(Node("Add", (conv, inputs[-1] if images is F32 else wide), (total,)))
     nodes.append(Node("Relu", nodes[-1].outputs, (y,)))
+    if images is BF16:
+        narrow = value("narrow", *out, layout=halo, dtype=BF16)
+        nodes.append(Node("Cast", (y,), (narrow,), attributes(to="bf16")))
+        y = narrow
     return Graph("region", tuple(inputs), (), tuple(nodes), (y,))
 
 
@@ -82,6 +95,44 @@ def run_against_direct(graph, tile, pads, pick, seed=0):
 def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pick):
     graph = fused_convolution((batch, channels, *extents), outputs, tile, pads, residual)
     assert run_against_direct(graph, tile, pads, pick) < 2 * BOUNDS[tile]
+
+
+@needs_bf16
+@settings(max_examples=25, deadline=None)
+@given(
+    factors=st.sampled_from([(2, BF16), (4, F32)]),
+    channels=st.sampled_from((16, 20, 32, 37)),
+    outputs=st.sampled_from((16, 24, 48)),
+    extents=st.tuples(st.integers(3, 15), st.integers(3, 15)),
+    residual=st.booleans(),
+    pick=st.none() | st.integers(0, 100_000),
+)
+def test_bf16(factors, channels, outputs, extents, residual, pick):
+    """Every candidate against the reference on the same factors."""
+    tile, weights = factors
+    shape = (1, channels, *extents)
+    graph = fused_convolution(shape, outputs, tile, (1, 1, 1, 1), residual, BF16, weights)
+    rng = np.random.default_rng(0)
+    arrays = {
+        v.name: rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)
+        for v in graph.inputs
+    }
+    (expected,) = run_graph(graph, arrays).values()
+    space = for_program(to_program(graph, "kernel", ("u",)), host(), 2)
+    assert space.rule_name == "winograd"
+    candidates = space.candidates()
+    chosen = (
+        space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
+    )
+    function = space.build(chosen)
+    is_dot = weights is BF16 and channels % 2 == 0
+    assert ("dpbf16ps" in emit_function(function, host())) is is_dot
+    (found,) = run_compiled(function, arrays, threads=2).values()
+    assert found.dtype == BF16.numpy
+    # Sums that lie between two bf16 may be rounded to either.
+    np.testing.assert_allclose(
+        found.astype(np.float32), expected.astype(np.float32), rtol=2**-7, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(

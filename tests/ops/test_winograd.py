@@ -19,18 +19,19 @@ TILES = (2, 4, 6)
 
 
 def winograd_region(x, u, b, tile, pads, halo=0, block=1):
-    """One WinogradConv of arrays of these shapes; its images in blocks, the input within zeros."""
+    """One WinogradConv of arrays of these shapes and dtypes, with an f32 sum; its images in blocks,
+    the input within zeros."""
 
     def layout(zeros):
         around = ((0, 0), (0, 0), (zeros, zeros), (zeros, zeros)) if zeros else ()
         return Layout.blocked(4, 1, block, around) if block > 1 or zeros else None
 
-    def value(name, shape, layout=None):
-        return Value(name, TensorType(DType.F32, shape, layout))
+    def value(name, array, layout=None):
+        return Value(name, TensorType(DType.from_numpy(array.dtype), array.shape, layout))
 
-    inputs = [value("x", x.shape, layout(halo)), value("u", u.shape)]
-    inputs += [] if b is None else [value("b", b.shape)]
-    attrs = {"tile": tile, "kernel_shape": (3, 3), "pads": pads}
+    inputs = [value("x", x, layout(halo)), value("u", u)]
+    inputs += [] if b is None else [value("b", b)]
+    attrs = {"tile": tile, "kernel_shape": (3, 3), "pads": pads, "accumulator": "f32"}
     (kind,) = lookup("WinogradConv").infer([v.type for v in inputs], {}, attrs)
     y = Value("y", TensorType(DType.F32, kind.shape, layout(0)))
     node = Node("WinogradConv", tuple(inputs), (y,), attributes(**attrs))
@@ -95,6 +96,27 @@ def test_any_factors_have_one_meaning():
     (expected,) = lookup("WinogradConv").reference([x, u], dict(graph.nodes[0].attrs))
     (computed,) = evaluate(to_program(graph, "kernel"), {"x": x, "u": u}).values()
     np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("tile", "weights"), [(2, DType.BF16), (4, DType.BF16), (6, DType.F32)])
+@pytest.mark.parametrize("block", [1, 4])
+def test_factors_are_rounded_to_the_dtype_of_the_weights(tile, weights, block):
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1, 4, 6, 7)).astype(DType.BF16.numpy)
+    w = rng.standard_normal((3, 4, 3, 3)).astype(np.float32)
+    u = transformed(w, tile).astype(weights.numpy)
+    graph = winograd_region(x, u, None, tile, (1, 1, 1, 1), 1, block)
+    (reference,) = lookup("WinogradConv").reference([x, u], dict(graph.nodes[0].attrs))
+    (computed,) = evaluate(to_program(graph, "kernel"), {"x": x, "u": u}).values()
+    expected = direct(x, w, None, (1, 1, 1, 1))
+    scale = np.abs(expected).max()
+    assert reference.dtype == np.float32
+    # A factor between two bf16 may be rounded to either: tile 4 has coefficients that are inexact.
+    apart = 1e-3 if weights is DType.BF16 and tile > 2 else ERRORS[tile]
+    np.testing.assert_allclose(computed, reference, rtol=0, atol=apart * scale)
+    error = np.abs(reference - expected).max() / scale
+    assert (error > 1e-4) == (weights is DType.BF16)
+    assert error < 5e-2
 
 
 def test_transformed_weights_are_exact_sums():

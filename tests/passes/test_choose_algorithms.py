@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 from graph_tools import SETTINGS, NetworkBuilder
 
+from farrier.ir.types import DType
 from farrier.ops import lookup
+from farrier.ops.winograd import input_sums, output_sums, transformed
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import choose_algorithms, layers
+from farrier.passes.lower_precision import lower_precision
+from farrier.precision import Precision
+from farrier.target import host
+
+needs_bf16 = pytest.mark.skipif(
+    "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
+)
 
 
 def _net(*sizes):
@@ -50,12 +59,49 @@ def test_what_was_measured_wins_over_arithmetic_where_it_is_allowed():
     assert _tiles(choose_algorithms(graph, strict)) == [0, 0, 2, 0]
 
 
+@needs_bf16
+def test_tiles_of_2_keep_bf16_and_larger_ones_have_f32_weights():
+    settings = dataclasses.replace(SETTINGS, target=host(), precision=Precision.BF16)
+    lowered = lower_precision(_net((64, 56), (256, 14), (512, 7)), settings)
+    graph = choose_algorithms(lowered, settings)
+    assert _tiles(graph) == [4, 2, 0, 0]
+    nodes = [node for node in graph.nodes if node.op in ("Conv", "WinogradConv")]
+    assert all(node.inputs[0].type.dtype is DType.BF16 for node in nodes)
+    weights = [node.inputs[1].type.dtype for node in nodes]
+    assert weights == [DType.F32, DType.BF16, DType.BF16, DType.BF16]
+    assert all(node.attr("accumulator") == "f32" for node in nodes)
+    rounded = {layer.key for layer in layers(lowered, settings)}
+    assert not rounded & {layer.key for layer in layers(_net((64, 56)), settings)}
+    plain = dataclasses.replace(settings, max_layer_error=0.0)
+    assert _tiles(choose_algorithms(lowered, plain)) == [0] * 4
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+@pytest.mark.parametrize("channels", [16, 64, 256])
+def test_errors_of_bf16_stay_below_what_is_said_of_them(algorithm, channels):
+    """Operands rounded, sums in f64, against the convolution of what was not rounded."""
+    rng = np.random.default_rng(channels)
+    x = np.maximum(rng.standard_normal((1, channels, 14, 14)), 0)
+    w = rng.standard_normal((32, channels, 3, 3)) / 3
+    pads = {"pads": (1, 1, 1, 1)}
+    (exact,) = lookup("Conv").reference([x, w], pads)
+    narrow, kind = DType.BF16.numpy, algorithm.weights(DType.BF16).numpy
+    if algorithm.tile:
+        attrs = {**pads, "tile": algorithm.tile, "accumulator": "f32"}
+        u = transformed(w, algorithm.tile).astype(kind)
+        (found,) = lookup("WinogradConv").reference([x.astype(narrow), u], attrs)
+    else:
+        operands = [x.astype(narrow).astype(np.float64), w.astype(kind).astype(np.float64)]
+        (found,) = lookup("Conv").reference(operands, pads)
+    error = np.abs(found - exact).max() / np.abs(exact).max()
+    stated = algorithm.error_of(DType.BF16)
+    assert stated / 5 < error < stated
+
+
 @pytest.mark.parametrize("algorithm", [a for a in Algorithm if a.tile])
 @pytest.mark.parametrize("channels", [16, 64, 256])
 def test_errors_stay_below_what_is_said_of_them(algorithm, channels):
     """In f32 throughout, as kernels compute, against the direct sum in f64."""
-    from farrier.ops.winograd import input_sums, output_sums, transformed
-
     rng = np.random.default_rng(channels)
     tile, extent = algorithm.tile, 2 * algorithm.tile
     x = rng.standard_normal((1, channels, extent + 2, extent + 2)).astype(np.float32)

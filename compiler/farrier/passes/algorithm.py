@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from farrier.ir.types import DType
 from farrier.ops import winograd
 
 
@@ -25,6 +26,17 @@ class Algorithm(enum.StrEnum):
         """What one layer in f32 stays below, as max |error| over max |result|."""
         return winograd.ERRORS.get(self.tile, DIRECT_ERROR)
 
+    def weights(self, operands: DType) -> DType:
+        """The dtype of the weights, and of what is multiplied, in a layer of such operands: larger
+        tiles would quadruple the error of bf16."""
+        return DType.F32 if self.tile > _LARGEST_BF16_TILE else operands
+
+    def error_of(self, operands: DType) -> float:
+        """What one layer stays below, its operands rounded to that dtype, as `error` is given."""
+        if operands is not DType.BF16:
+            return self.error
+        return _BF16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR)
+
 
 _TILES = {
     Algorithm.DIRECT: 0,
@@ -33,3 +45,6 @@ _TILES = {
     Algorithm.WINOGRAD6: 6,
 }
 DIRECT_ERROR = 2e-6
+_LARGEST_BF16_TILE = 2
+_BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # by the tile
+_ROUNDED_INPUT_ERROR = 4e-3  # of a layer in f32 whose input was stored as bf16

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 
+from farrier.intrinsics import dot_of
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops.window import Window, window_of
@@ -15,6 +16,7 @@ from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
+from farrier.target import Target
 
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
@@ -26,7 +28,9 @@ class Layer:
     """A convolution that several algorithms could compute."""
 
     node: Node
+    windows: Value  # in f32
     window: Window
+    target: Target
     machine: Machine
     max_error: float
 
@@ -34,8 +38,14 @@ class Layer:
     def key(self) -> str:
         """64 hex digits over all that decides how fast each algorithm is, for records."""
         shapes = [value.type.static_shape for value in self.node.inputs[:2] if value is not None]
-        text = f"algorithm of Conv {shapes} {self.window}"
+        text = f"algorithm of Conv {self.operands} {shapes} {self.window}"
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def operands(self) -> DType:
+        """The dtype of what the direct sum multiplies."""
+        assert self.node.inputs[0] is not None
+        return self.node.inputs[0].type.dtype
 
     @property
     def origin(self) -> str:
@@ -44,7 +54,8 @@ class Layer:
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The direct sum, and what stays within the error that the user allows."""
+        """The direct sum, and what stays within the error that the user allows; what comes on top
+        with operands in bf16 was allowed with the precision."""
         return tuple(
             way for way in Algorithm if way is Algorithm.DIRECT or way.error <= self.max_error
         )
@@ -59,7 +70,10 @@ class Layer:
 
     def seconds(self, way: Algorithm) -> float:
         """How long it should take, all threads together."""
-        return _seconds(self.node, way.tile, self.machine)
+        kind = way.weights(self.operands)
+        dot = dot_of(kind, kind, self.node.outputs[0].type.dtype, self.target)
+        group = 1 if dot is None else dot.group
+        return _seconds(self.node, way.tile, kind.nbytes, group, self.machine)
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
@@ -79,7 +93,8 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
     tiles of 2 four ninths and 16/9. So large images of few channels get tiles of 4, smaller ones
     tiles of 2, and the smallest the direct sum. An algorithm whose error the user does not allow
-    is left out; one that was measured to be best on this machine is taken.
+    is left out; one that was measured to be best on this machine is taken. Of operands in bf16
+    tiles of 2 keep the precision, larger ones have f32 weights: see `farrier.ops.winograd`.
 
     before:
         @graph
@@ -108,7 +123,7 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
         if layer is None or way is Algorithm.DIRECT:
             rewriter.emit(node)
         else:
-            _emit_winograd(rewriter, node, layer.window, way.tile)
+            _emit_winograd(rewriter, layer, way)
     return rewriter.finish()
 
 
@@ -123,18 +138,27 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
     if node.op != "Conv" or node.attr("group", 1) != 1:
         return None
     x, w = node.inputs[:2]
-    if x is None or w is None or w.type.rank != 4 or w.type.dtype is not DType.F32:
+    windows = None if x is None or w is None else _windows(w, rewriter)
+    if x is None or windows is None or windows.type.rank != 4:
         return None
-    outputs, inputs, *kernel = w.type.static_shape
+    outputs, inputs, *kernel = windows.type.static_shape
     if kernel != [TAPS, TAPS] or min(inputs, outputs) < settings.target.lanes:
         return None
-    if not _is_known(w, rewriter):
+    if not _is_known(windows, rewriter):
         return None
     window = window_of(dict(node.attrs), x.type.static_shape[2:], (TAPS, TAPS))
     if not window.strides == window.dilations == (1, 1):
         return None
     machine = Machine.of(settings.target, settings.threads)
-    return Layer(node, window, machine, settings.max_layer_error)
+    return Layer(node, windows, window, settings.target, machine, settings.max_layer_error)
+
+
+def _windows(w: Value, rewriter: Rewriter) -> Value | None:
+    """The weights in f32, before they were rounded to another dtype; None where there are none."""
+    producer = rewriter.producer(w)
+    if producer is not None and producer.op == "Cast":
+        (w,) = (value for value in producer.inputs if value is not None)
+    return w if w.type.dtype is DType.F32 else None
 
 
 def _is_known(value: Value, rewriter: Rewriter) -> bool:
@@ -145,9 +169,9 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
     return producer is not None and is_foldable(producer, rewriter)
 
 
-def _seconds(node: Node, tile: int, machine: Machine) -> float:
+def _seconds(node: Node, tile: int, nbytes: int, group: int, machine: Machine) -> float:
     """How long a convolution takes with tiles of `tile` outputs, 0 for the direct sum, all threads
-    together."""
+    together: weights of `nbytes` each, `group` products a step."""
     assert node.inputs[1] is not None
     batch, outputs, height, width = node.outputs[0].type.static_shape
     inputs = node.inputs[1].type.static_shape[1]
@@ -155,22 +179,29 @@ def _seconds(node: Node, tile: int, machine: Machine) -> float:
     if tile:
         count, taps = batch * -(-height // tile) * -(-width // tile), (tile + TAPS - 1) ** 2
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
-    products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports)
+    products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports * group)
     arithmetic = (products + transforms) / machine.hertz / machine.threads
-    return max(arithmetic, 4 * taps * inputs * outputs / machine.memory_bandwidth)
+    return max(arithmetic, nbytes * taps * inputs * outputs / machine.memory_bandwidth)
 
 
-def _emit_winograd(rewriter: Rewriter, node: Node, window: Window, tile: int) -> None:
-    x, w, *bias = node.inputs
-    assert w is not None
-    outputs, inputs, *_ = w.type.static_shape
+def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
+    node, window, tile = layer.node, layer.window, way.tile
+    x, _, *bias = node.inputs
+    outputs, inputs, *_ = layer.windows.type.static_shape
     points = tile + TAPS - 1
-    kind = TensorType(w.type.dtype, (points, points, outputs, inputs))
-    weights = Value(rewriter.fresh(f"{w.name}_winograd"), kind)
-    rewriter.emit(
-        Node("WinogradWeights", (w,), (weights,), attributes(tile=tile), origin=node.origin)
+    shape, kind = (points, points, outputs, inputs), way.weights(layer.operands)
+    weights = Value(rewriter.fresh(f"{layer.windows.name}_winograd"), TensorType(DType.F32, shape))
+    made = attributes(tile=tile)
+    origin = node.origin
+    rewriter.emit(Node("WinogradWeights", (layer.windows,), (weights,), made, origin=origin))
+    if kind is not DType.F32:
+        wide, name = weights, rewriter.fresh(f"{weights.name}_{kind.value}")
+        weights = Value(name, TensorType(kind, shape))
+        rewriter.emit(Node("Cast", (wide,), (weights,), attributes(to=kind.value), origin=origin))
+    attrs = attributes(
+        **{name: value for name, value in node.attrs if name == "accumulator"},
+        kernel_shape=window.kernel,
+        pads=window.before + window.after,
+        tile=tile,
     )
-    attrs = attributes(kernel_shape=window.kernel, pads=window.before + window.after, tile=tile)
-    rewriter.emit(
-        Node("WinogradConv", (x, weights, *bias), node.outputs, attrs, origin=node.origin)
-    )
+    rewriter.emit(Node("WinogradConv", (x, weights, *bias), node.outputs, attrs, origin=origin))

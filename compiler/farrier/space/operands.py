@@ -31,6 +31,7 @@ from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction
 from farrier.space.dot_products import Grouping
+from farrier.space.epilogue import reads_of
 from farrier.space.nests import loop_extents
 from farrier.space.squares import SMALLEST, turn_squares
 
@@ -69,9 +70,9 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
 
-def reduction_first(program: Program) -> Program:
-    """The program with its first reduction before the stages that this does not read; as it was
-    where the reduction reads one of them.
+def by_first_use(program: Program) -> Program:
+    """The program with each stage that is no reduction right before the first that reads it, so
+    that what only follows a contraction stands after it.
 
     before:  wide[m, n] = cast(f32, r[m, n])
              matmul[m, n] = sum(a[m, k] * b[k, n])
@@ -80,12 +81,14 @@ def reduction_first(program: Program) -> Program:
              wide[m, n] = cast(f32, r[m, n])
              y[m, n] = wide[m, n] + matmul[m, n]
     """
-    at = next((n for n, s in enumerate(program.stages) if isinstance(s.body, Reduce)), 0)
-    earlier, first = program.stages[:at], program.stages[at : at + 1]
-    made = {stage.buffer.name for stage in earlier}
-    if any(load.buffer.name in made for stage in first for load in loads(stage.body)):
-        return program
-    return dataclasses.replace(program, stages=(*first, *earlier, *program.stages[at + 1 :]))
+    stages: list[Stage] = []
+    outputs = {buffer.name for buffer in program.outputs}
+    for stage in reversed(program.stages):
+        at = 0
+        if not isinstance(stage.body, Reduce) and stage.buffer.name not in outputs:
+            at = next((n for n, s in enumerate(stages) if reads_of(stage.buffer.name, [s])), 0)
+        stages.insert(at, stage)
+    return dataclasses.replace(program, stages=tuple(stages))
 
 
 def pack_lane_operand(program: Program, contraction: Contraction) -> Program:

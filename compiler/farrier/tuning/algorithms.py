@@ -69,7 +69,7 @@ def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore)
             {
                 "nodes": layer.origin,
                 "algorithm": way.value,
-                "error": way.error,
+                "error": way.error_of(layer.operands),
                 "by_arithmetic": layer.fastest.value,
                 "measured_us": {other.value: s * 1e6 for other, s in seconds.items()},
             }

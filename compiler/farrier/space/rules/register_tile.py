@@ -50,10 +50,10 @@ from farrier.space.operands import (
     PACKED,
     PADDED,
     accumulate,
+    by_first_use,
     hoist_padding,
     pack,
     pack_lane_operand,
-    reduction_first,
     without_halos,
 )
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -70,7 +70,7 @@ _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
-    kernel = _kernel(reduction_first(without_halos(program)), machine, target)
+    kernel = _kernel(by_first_use(without_halos(program)), machine, target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 

@@ -39,11 +39,12 @@ from farrier.space.contraction import (
     innermost_axis,
     is_elementwise,
 )
+from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
 from farrier.space.nests import join
-from farrier.space.operands import without_halos
+from farrier.space.operands import by_first_use, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
 from farrier.target import Target
@@ -64,14 +65,13 @@ _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its su
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a Winograd convolution and what follows it; None for any other program."""
-    machine = Machine.of(target, threads)
-    kernel = _kernel(program, machine)
+    kernel = _kernel(program, Machine.of(target, threads), target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 
-def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
-    program = without_halos(program)
+    program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:
         return None
     rows, columns, product, half, result, *epilogue = program.stages
@@ -87,7 +87,8 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         return None
     if found.lane_load.buffer.scope is not Scope.CONSTANT:
         return None
-    return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine)
+    grouping = find_grouping(found, target)
+    return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine, grouping)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +102,7 @@ class _Kernel:
     half: Stage
     outputs: tuple[Stage, ...]  # the outputs' stage and the epilogue
     machine: Machine
+    grouping: Grouping | None  # how dot products take the sums; None: their products one by one
 
     @functools.cached_property
     def function(self) -> Function:
@@ -112,7 +114,7 @@ class _Kernel:
         stage = self.products.stage
         buffer = dataclasses.replace(stage.buffer, name=_SUM)
         renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
-        return TiledSum.of(renamed, self.machine.lanes, _TILES)
+        return TiledSum.of(renamed, self.machine.lanes, _TILES, grouping=self.grouping)
 
     @property
     def tile(self) -> int:
@@ -132,7 +134,7 @@ class _Kernel:
     def knobs(self) -> tuple[Knob, ...]:
         blocks = -(-self.extent("oc") // self.machine.lanes)
         tiles = self.extent("t")
-        inner = self._sum.block or self.extent("ic")
+        inner = self._sum.inner_steps
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
             Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
@@ -166,9 +168,10 @@ class _Kernel:
         chunk = np.ceil(tiles / decided["chunks"])
         transforms = squared * batch * tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
         # Of one chunk: the transformed input, the products, the weights.
-        inputs = 4.0 * squared * chunk * ic
+        width = self.columns.buffer.dtype.nbytes
+        inputs = 1.0 * width * squared * chunk * ic
         scratch = 4.0 * squared * chunk * channels
-        weights = 4.0 * squared * ic * channels
+        weights = 1.0 * width * squared * ic * channels
         room = _ROOM * machine.l2_bytes
         spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
         spilt *= chunks
@@ -181,7 +184,7 @@ class _Kernel:
         even = np.where(fused, batch * tiles / chunk, units)
         balance = np.ceil(units / machine.threads) * machine.threads / even
         # A thread reads what the others have transformed.
-        written = 4.0 * squared * batch * tiles * ic * (1 - 1 / machine.threads)
+        written = 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         remote = np.where(fused, 0.0, written / machine.remote_bandwidth)
         extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
         seconds = (products.seconds + extra / machine.hertz) * balance
@@ -199,7 +202,8 @@ class _Kernel:
             batch=self.extent("n") * self.points**2,
             lanes=self.extent("oc"),
             points=(self.extent("t"), 1),
-            steps=self.extent("ic"),
+            steps=self.extent("ic") // self._sum.group,
+            group=self._sum.group,
             lane_bytes=found.lane_load.buffer.nbytes,
             point_bytes=found.point_load.buffer.nbytes,
             cold=True,
@@ -303,7 +307,7 @@ class _Kernel:
             (self.products.stage.buffer, channels, chunk),
             (self.columns.buffer, blocks, chunk if decisions["fused"] else self.extent("t")),
         ):
-            spread = _spread(tiles, 4 * width * count, self.points**2)
+            spread = _spread(tiles, buffer.dtype.nbytes * width * count, self.points**2)
             if spread > tiles:
                 schedule.pad_axis(buffer.name, 2, spread)
             order = (PhysicalDim(3), PhysicalDim(4), PhysicalDim(0), PhysicalDim(1, width))
