@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
 
-.PHONY: demo test check bench chaos explore format clean
+.PHONY: demo test check bench conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -30,6 +30,9 @@ check: $(READY)  ## Style, types, layering.
 
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
+
+conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
+	$(BIN)/python -m conformance $(ARGS)
 
 chaos: $(READY)  ## Processes killed, stopped and cut off at every step.
 	$(BIN)/python -m pytest -m chaos

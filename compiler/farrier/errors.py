@@ -55,11 +55,18 @@ class UnsupportedOperatorError(FarrierError):
 
 
 class UnresolvedShapeError(FarrierError):
-    """Dimensions have no value; the hint is the `--shape` that would fix them."""
+    """Dimensions have no value; the hint is the `--shape` that would fix them.
+
+    `deciding` names the model's inputs whose values they depend on, where it is those.
+    """
 
     code = "unresolved-shape"
     exit_code = 5
     http_status = 422
+
+    def __init__(self, message: str, *, hint: str = "", deciding: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.deciding = deciding
 
 
 class InputMismatchError(FarrierError):

@@ -141,6 +141,7 @@ class _Import:
 
     def _import_node(self, original: RawNode) -> None:
         where = f"node {original.origin!r} ({original.op})"
+        node = original
         try:
             for node in upgrade(original, self._opset, self):
                 self._emit(node)
@@ -150,6 +151,7 @@ class _Import:
             raise UnresolvedShapeError(
                 f"{where}: {error}",
                 hint="Farrier compiles shapes that follow from the inputs' shapes alone",
+                deciding=self._deciding(node),
             ) from error
         except Mismatch as error:
             raise InvalidModelError(f"{where}: {error}") from error
@@ -157,6 +159,17 @@ class _Import:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
             raise InvalidModelError(f"{where} is malformed: {reason}") from error
+
+    def _deciding(self, node: RawNode) -> tuple[str, ...]:
+        """The model's inputs that the node's static operands are computed from."""
+        static = lookup(node.op).static if node.op in names() else range(len(node.inputs))
+        wanted = {self._values[node.input(i)].name for i in static if node.input(i)}
+        for earlier in reversed(self._nodes):
+            if any(value.name in wanted for value in earlier.outputs):
+                wanted.update(value.name for value in earlier.inputs if value is not None)
+        declared = (d.name for d in declared_inputs(self._model.graph))
+        pairs = zip(declared, self._inputs, strict=True)
+        return tuple(name for name, value in pairs if value.name in wanted)
 
     def _emit(self, node: RawNode) -> None:
         """Types a node in the newest opset's form, and folds it where it can be."""

@@ -1,0 +1,170 @@
+"""ONNX's standard backend interface (onnx.backend.base), answered by compiled code.
+
+    import farrier.onnx_backend as backend
+    (y,) = backend.prepare(model).run([x])
+
+This module speaks ONNX's own Python interface, whose arguments are protobuf messages: beside the
+importer it is the one place that imports onnx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
+
+from farrier.artifact.artifact import Artifact
+from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
+from farrier.importer import inspect
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+
+Array: TypeAlias = npt.NDArray[Any]
+Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
+
+
+class PreparedModel(BackendRep):  # type: ignore[misc]
+    """A model, compiled for every combination of input shapes that it is run with.
+
+    Inputs whose values decide shapes (what Reshape takes) are constants of a compilation: the code
+    is kept for the shapes of the others and the values of these.
+    """
+
+    def __init__(self, model: onnx.ModelProto, threads: int = 0) -> None:
+        """Compiles at once where the model leaves no shape open. `threads` 0: one a core.
+
+        Raises FarrierError for what cannot be compiled.
+        """
+        self._model, self._threads = model, threads
+        summary = inspect(model.SerializeToString())
+        self._inputs = summary.inputs
+        self._outputs = summary.outputs
+        self._deciding: set[str] = set()
+        self._artifacts: dict[Key, Artifact] = {}
+        declared = {d.name: d.dims for d in self._inputs}
+        if all(dims is not None and _is_fixed(dims) for dims in declared.values()):
+            try:
+                self._artifact({name: np.empty(dims) for name, dims in declared.items()})
+            except UnresolvedShapeError as error:
+                self._deciding.update(error.deciding)
+                if not error.deciding:
+                    raise
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
+        """The outputs, a named tuple. `inputs` are arrays in the model's order, or by name.
+
+        Raises InputMismatchError, and FarrierError where the shapes cannot be compiled.
+        """
+        arrays = self._by_name(inputs)
+        results = self._run(arrays)
+        outputs: tuple[Array, ...] = namedtupledict("Outputs", self._outputs)(
+            *(results[name] for name in self._outputs)
+        )
+        return outputs
+
+    def _by_name(self, inputs: Any) -> dict[str, Array]:
+        names = [declared.name for declared in self._inputs]
+        if isinstance(inputs, Mapping):
+            given = dict(inputs)
+        else:
+            listed = inputs if isinstance(inputs, Sequence) else [inputs]
+            if len(listed) != len(names):
+                raise InputMismatchError(f"the model takes {len(names)} inputs, not {len(listed)}")
+            given = dict(zip(names, listed, strict=True))
+        return {name: np.asarray(array) for name, array in given.items()}
+
+    def _run(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        while True:
+            try:
+                artifact = self._artifact(arrays)
+                break
+            except UnresolvedShapeError as error:
+                if not set(error.deciding) - self._deciding:
+                    raise
+                self._deciding.update(error.deciding)
+        return artifact.run({n: a for n, a in arrays.items() if n not in self._deciding})
+
+    def _artifact(self, arrays: Mapping[str, Array]) -> Artifact:
+        key = tuple(
+            (array.shape, array.tobytes() if name in self._deciding else b"")
+            for name, array in arrays.items()
+        )
+        if key not in self._artifacts:
+            self._artifacts[key] = self._compile(arrays)
+        return self._artifacts[key]
+
+    def _compile(self, arrays: Mapping[str, Array]) -> Artifact:
+        shapes = {n: a.shape for n, a in arrays.items() if n not in self._deciding}
+        if arrays and not shapes:
+            raise UnresolvedShapeError(
+                "every input decides a shape: nothing that can be compiled ahead is left"
+            )
+        model = self._model
+        if self._deciding:
+            model = onnx.ModelProto()
+            model.CopyFrom(self._model)
+            for name in sorted(self._deciding):
+                model.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
+        options = CompileOptions(shapes=shapes, threads=self._threads, verify=False)
+        return compile_model(model.SerializeToString(), options, name=model.graph.name or "model")
+
+
+class FarrierBackend(Backend):  # type: ignore[misc]
+    """Farrier behind ONNX's interface."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """The model, ready to run; `threads` is the number it may use, 0 one a core.
+
+        Raises UsageError for another device than the CPU, FarrierError for what Farrier does not
+        compile.
+        """
+        if not cls.supports_device(device):
+            raise UsageError(f"device {device!r} is not supported", hint='device="CPU"')
+        return PreparedModel(model, int(kwargs.get("threads", 0)))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Array, ...]:
+        """The outputs of one node, of the operator's version `opset_version` or the newest."""
+        names = [name for name in node.input if name]
+        arrays = [np.asarray(array) for array in inputs]
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for name, a in zip(names, arrays, strict=True)
+        ]
+        results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", infos, results)
+        version = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
+        opsets = [helper.make_opsetid(node.domain, version)]
+        if node.domain not in ("", "ai.onnx"):
+            opsets.append(helper.make_opsetid("", onnx.defs.onnx_opset_version()))
+        model = helper.make_model(graph, opset_imports=opsets)
+        return cls.prepare(model, device, **kwargs).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether `device` ("CPU", "CUDA:1") is the CPU."""
+        return bool(Device(device).type == DeviceType.CPU)
+
+
+def _is_fixed(dims: Sequence[int | str]) -> bool:
+    return all(isinstance(dim, int) for dim in dims)
+
+
+is_compatible = FarrierBackend.is_compatible
+prepare = FarrierBackend.prepare
+run_model = FarrierBackend.run_model
+run_node = FarrierBackend.run_node
+supports_device = FarrierBackend.supports_device

@@ -1,0 +1,47 @@
+"""python -m conformance [-k PATTERN] [--workers N] [--timeout SECONDS]"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from conformance import cases, page, workers
+from conformance.workers import Outcome, Verdict
+
+
+def main() -> None:
+    """Runs the suite and writes the page. With a pattern, runs what it finds, prints what did not
+    pass, and exits with 1 where anything did not."""
+    parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
+    parser.add_argument("-k", metavar="PATTERN", help="only tests that it finds; writes no page")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one test")
+    args = parser.parse_args()
+    chosen = [case for case in cases.load() if re.search(args.k or "", case.name)]
+    done = 0
+
+    def progress(case: cases.Case, outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        if args.k and outcome.verdict is not Verdict.PASSED:
+            print(f"{case.name}: {outcome.verdict}: {outcome.reason}", flush=True)
+        elif done % 200 == 0:
+            print(f"{done} of {len(chosen)}", flush=True)
+
+    outcomes = workers.run(chosen, args.workers, args.timeout, progress)
+    verdicts = [outcomes[case.name].verdict for case in chosen]
+    about = [case.operator or case.suite for case in chosen]
+    order = sorted(range(len(chosen)), key=about.__getitem__)
+    rows = page.table((about[i] for i in order), (verdicts[i] for i in order), "operator")
+    print("\n".join(rows))
+    if not args.k:
+        page.PAGE.write_text(page.render(chosen, outcomes))
+        print("\n".join(page.table((case.suite for case in chosen), verdicts, "suite")))
+        print(f"written: {page.PAGE}")
+    elif set(verdicts) - {Verdict.PASSED}:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

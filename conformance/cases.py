@@ -1,0 +1,74 @@
+"""The suite's tests, and which operator each is about."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unittest
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from onnx.backend.test import BackendTest
+from onnx.backend.test.loader import load_model_tests
+
+from farrier.onnx_backend import FarrierBackend, PreparedModel
+
+
+class _Backend(FarrierBackend):  # type: ignore[misc]
+    """One thread a test: tests run beside each other."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        return super().prepare(model, device, threads=1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """One test of the suite: `run` raises where it fails. `suite` is node, simple, light, …;
+    `operator` is the one that a node test is about, "" in other suites."""
+
+    name: str
+    suite: str
+    operator: str
+    run: Callable[[], None]
+
+
+_SUITES = {
+    "OnnxBackendNodeModelTest": "node",
+    "OnnxBackendSimpleModelTest": "simple",
+    "OnnxBackendPyTorchConvertedModelTest": "pytorch-converted",
+    "OnnxBackendPyTorchOperatorModelTest": "pytorch-operator",
+    "OnnxBackendRealModelTest": "light",
+}
+
+
+def load() -> list[Case]:
+    """Every test on the CPU, in the order of the suites and their names."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, while the expected outputs are computed
+        classes = BackendTest(_Backend, __name__).test_cases
+        operators = _operators()
+    found = []
+    for title, suite in _SUITES.items():
+        case = classes[title]
+        for method in sorted(unittest.TestLoader().getTestCaseNames(case)):
+            name = method.removesuffix("_cpu")
+            if method != name:
+                found.append(
+                    Case(name, suite, operators.get(name, ""), getattr(case(method), method))
+                )
+    return found
+
+
+def _operators() -> dict[str, str]:
+    """The operator of every node test. A test of a function's body belongs to the function."""
+    models = {case.name: case.model for case in load_model_tests(kind="node")}
+    operators = {}
+    for name in models:
+        model = models.get(re.sub(r"_expanded(_ver\d+)?$", "", name), models[name])
+        (first, *_) = [n for n in model.graph.node if n.op_type != "Constant"] or model.graph.node
+        domain = first.domain if first.domain not in ("", "ai.onnx") else ""
+        operators[name] = f"{domain}:{first.op_type}" if domain else first.op_type
+    return operators

@@ -1,0 +1,156 @@
+"""Runs tests in processes of their own: a crash or a hang is the failure of one test."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from multiprocessing import connection
+from typing import Any
+
+from conformance.cases import Case
+from farrier.errors import (
+    InvalidModelError,
+    UnresolvedShapeError,
+    UnsupportedOperatorError,
+    UsageError,
+)
+
+# Farrier's ways to say that it does not compile a model; any other error is a failure.
+_REFUSALS = (InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError, UsageError)
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"  # a wrong answer, an error, a crash, a hang
+    UNSUPPORTED = "unsupported"  # refused with an error that says what is not compiled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one test ended, and in words why it did not pass."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+def judge(case: Case) -> Outcome:
+    """Runs a test in this process."""
+    try:
+        case.run()
+    except _REFUSALS as error:
+        return Outcome(Verdict.UNSUPPORTED, _words(error.message))
+    except unittest.SkipTest as error:
+        return Outcome(Verdict.UNSUPPORTED, f"skipped: {error}")
+    except AssertionError as error:
+        return Outcome(Verdict.FAILED, _difference(str(error)))
+    except Exception as error:  # whatever it is, it is this test's failure
+        return Outcome(Verdict.FAILED, _words(f"{type(error).__name__}: {error}"))
+    return Outcome(Verdict.PASSED)
+
+
+def run(
+    cases: Sequence[Case],
+    workers: int = 2,
+    timeout_s: float = 60.0,
+    progress: Callable[[Case, Outcome], None] = lambda case, outcome: None,
+) -> dict[str, Outcome]:
+    """The outcome of every test by its name, in the order of `cases`.
+
+    Workers are forked from this process, which has loaded the suite and runs no threads.
+    """
+    waiting = collections.deque(range(len(cases)))
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["ONNX_HOME"] = home  # where the suite writes the light models' inputs
+        busy = [_Worker(cases, timeout_s) for _ in range(min(workers, len(cases)))]
+        for worker in busy:
+            worker.start(waiting.popleft())
+        while busy:
+            pause = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+            connection.wait([worker.pipe for worker in busy], pause)
+            for worker in list(busy):
+                outcome = worker.outcome()
+                if outcome is None:
+                    continue
+                outcomes[worker.case.name] = outcome
+                progress(worker.case, outcome)
+                if waiting:
+                    worker.start(waiting.popleft())
+                else:
+                    worker.stop()
+                    busy.remove(worker)
+    return {case.name: outcomes[case.name] for case in cases}
+
+
+class _Worker:
+    """A process that runs one test after the other, replaced when it dies."""
+
+    def __init__(self, cases: Sequence[Case], timeout_s: float) -> None:
+        self._cases = cases
+        self._context = multiprocessing.get_context("fork")
+        self._timeout_s = timeout_s
+        self._process: Any = None
+
+    def start(self, number: int) -> None:
+        """Begins with the test of that number among the cases."""
+        if self._process is None:
+            self.pipe, theirs = self._context.Pipe()
+            self._process = self._context.Process(
+                target=_serve, args=(self._cases, theirs), daemon=True
+            )
+            self._process.start()
+            theirs.close()
+        self.case = self._cases[number]
+        self.deadline = time.monotonic() + self._timeout_s
+        self.pipe.send(number)
+
+    def outcome(self) -> Outcome | None:
+        """How the test ended; None while it runs."""
+        if self.pipe.poll():
+            try:
+                found: Outcome = self.pipe.recv()
+                return found
+            except EOFError:
+                self._process.join()
+                code = self._process.exitcode
+                self.stop()
+                name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                return Outcome(Verdict.FAILED, f"the process died: {name}")
+        if time.monotonic() < self.deadline:
+            return None
+        self.stop()
+        return Outcome(Verdict.FAILED, f"no answer after {self._timeout_s:g} s")
+
+    def stop(self) -> None:
+        """Ends the process, where one runs; the next test starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+
+def _serve(cases: Sequence[Case], pipe: connection.Connection) -> None:
+    while True:
+        pipe.send(judge(cases[pipe.recv()]))
+
+
+def _words(text: str) -> str:
+    """On one line, without names that differ from run to run, and not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:200]}…"
+
+
+def _difference(text: str) -> str:
+    """The lines of numpy's report that say how much differs, without the arrays."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [x for x in lines if x.startswith(("Mismatched", "Max relative", "Output"))]
+    kept += [x for x in lines if "mismatch" in x and not x.startswith("Mismatched")]
+    return _words("; ".join(kept) or text)
