@@ -21,6 +21,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 from farrier.artifact.artifact import Artifact
 from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
 from farrier.importer import inspect
+from farrier.ir.types import Dim
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 
@@ -46,10 +47,11 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         self._outputs = summary.outputs
         self._deciding: set[str] = set()
         self._artifacts: dict[Key, Artifact] = {}
-        declared = {d.name: d.dims for d in self._inputs}
-        if all(dims is not None and _is_fixed(dims) for dims in declared.values()):
+        fixed = {d.name: _fixed(d.dims) for d in self._inputs}
+        shapes = {name: shape for name, shape in fixed.items() if shape is not None}
+        if len(shapes) == len(fixed):
             try:
-                self._artifact({name: np.empty(dims) for name, dims in declared.items()})
+                self._artifact({name: np.empty(shape) for name, shape in shapes.items()})
             except UnresolvedShapeError as error:
                 self._deciding.update(error.deciding)
                 if not error.deciding:
@@ -159,8 +161,10 @@ class FarrierBackend(Backend):  # type: ignore[misc]
         return bool(Device(device).type == DeviceType.CPU)
 
 
-def _is_fixed(dims: Sequence[int | str]) -> bool:
-    return all(isinstance(dim, int) for dim in dims)
+def _fixed(dims: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
+    """The dims as a shape, None where one of them is open."""
+    shape = tuple(dim for dim in dims or () if isinstance(dim, int))
+    return shape if dims is not None and len(shape) == len(dims) else None
 
 
 is_compatible = FarrierBackend.is_compatible
