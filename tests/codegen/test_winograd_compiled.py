@@ -26,9 +26,9 @@ needs_bf16 = pytest.mark.skipif(
 )
 
 
-def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=F32):
-    """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros. Images
-    in bf16 are converted right after they are read, before the product and after the sums."""
+def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=F32, at=0):
+    """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros. Of
+    images in bf16, the residual is converted as node `at`."""
     lanes = host().lanes
     out = (shape[0], outputs, shape[2] + pads[0] + pads[2] - 2, shape[3] + pads[1] + pads[3] - 2)
     halo = Layout.blocked(4, 1, lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -47,7 +47,7 @@ def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=
     if residual:
         inputs.append(value("r", *out, layout=halo, dtype=images))
         if images is BF16:
-            nodes.insert(0, Node("Cast", (inputs[-1],), (wide,), attributes(to="f32")))
+            nodes.insert(at, Node("Cast", (inputs[-1],), (wide,), attributes(to="f32")))
         nodes.append(Node("Add", (conv, inputs[-1] if images is F32 else wide), (total,)))
     nodes.append(Node("Relu", nodes[-1].outputs, (y,)))
     if images is BF16:
@@ -105,13 +105,14 @@ def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pic
     outputs=st.sampled_from((16, 24, 48)),
     extents=st.tuples(st.integers(3, 15), st.integers(3, 15)),
     residual=st.booleans(),
+    at=st.integers(0, 1),
     pick=st.none() | st.integers(0, 100_000),
 )
-def test_bf16(factors, channels, outputs, extents, residual, pick):
+def test_bf16(factors, channels, outputs, extents, residual, at, pick):
     """Every candidate against the reference on the same factors."""
     tile, weights = factors
     shape = (1, channels, *extents)
-    graph = fused_convolution(shape, outputs, tile, (1, 1, 1, 1), residual, BF16, weights)
+    graph = fused_convolution(shape, outputs, tile, (1, 1, 1, 1), residual, BF16, weights, at)
     rng = np.random.default_rng(0)
     arrays = {
         v.name: rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)

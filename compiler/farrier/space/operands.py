@@ -71,8 +71,8 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
 
 
 def by_first_use(program: Program) -> Program:
-    """The program with each stage that is no reduction right before the first that reads it, so
-    that what only follows a contraction stands after it.
+    """The program with each stage that takes no reduction right before the first that reads it, so
+    that what only meets a contraction's result stands after it.
 
     before:  wide[m, n] = cast(f32, r[m, n])
              matmul[m, n] = sum(a[m, k] * b[k, n])
@@ -81,11 +81,14 @@ def by_first_use(program: Program) -> Program:
              wide[m, n] = cast(f32, r[m, n])
              y[m, n] = wide[m, n] + matmul[m, n]
     """
+    reduced = {buffer.name for buffer in program.outputs}
+    for stage in program.stages:
+        if isinstance(stage.body, Reduce) or reduced & {x.buffer.name for x in loads(stage.body)}:
+            reduced.add(stage.buffer.name)
     stages: list[Stage] = []
-    outputs = {buffer.name for buffer in program.outputs}
     for stage in reversed(program.stages):
         at = 0
-        if not isinstance(stage.body, Reduce) and stage.buffer.name not in outputs:
+        if stage.buffer.name not in reduced:
             at = next((n for n, s in enumerate(stages) if reads_of(stage.buffer.name, [s])), 0)
         stages.insert(at, stage)
     return dataclasses.replace(program, stages=tuple(stages))
