@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
 from farrier.ir.work import arithmetic
-from farrier.lower.program import to_program
+from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
 from farrier.records import RecordStore, best, usable
@@ -63,7 +63,7 @@ def choose_defaults(
     counts = collections.Counter(call.task for call in calls)
     choices = {}
     for key, task in tasks.items():
-        program = to_program(task.region, task.symbol, task.constant_inputs)
+        program = lower_region(task.region, task.symbol, task.constant_inputs)
         space = for_program(program, target, threads)
         if space.rule_name == _SLOW_RULE:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))

@@ -25,8 +25,10 @@ from farrier.ir.expr import (
     mul,
 )
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Store
+from farrier.ir.parser import parse_ir
+from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType, Layout
-from tests.codegen.differential import check
+from tests.codegen.differential import check, run_compiled
 
 SERIAL, UNROLLED = LoopKind.SERIAL, LoopKind.UNROLLED
 VECTORIZED, PARALLEL = LoopKind.VECTORIZED, LoopKind.PARALLEL
@@ -254,3 +256,83 @@ def test_parallel_loops_within_parallel_loops_and_extents_of_one():
     nest = For("i", 1, PARALLEL, For("j", 6, PARALLEL, For("k", 5, PARALLEL, body)))
     for threads in (1, 2, 3):
         check(Function("kernel", (x, out), nest), {"x": normal(1, 6, 5)}, threads)
+
+
+WHILES = {
+    "registers": """
+@function
+def collatz(x: i64[9], y: i64[9, 2]):
+    for i in parallel(9):
+        with alloc(i64[2] in register) as r:
+            r[0] = x[i]
+            r[1] = 0
+            while 1 < r[0]:
+                if r[0] % 2 == 0:
+                    r[0] = r[0] // 2
+                else:
+                    r[0] = r[0] * 3 + 1
+                r[1] = r[1] + 1
+            y[i, 0] = r[0]
+            y[i, 1] = r[1]
+""",
+    "memory": """
+@function
+def sorted(x: i64[9], y: i64[9]):
+    for i in serial(9):
+        with alloc(i64[()] in register) as at:
+            at[()] = i
+            y[i] = x[i]
+            while x[i] < y[at[()] - 1] if 0 < at[()] else False:
+                y[at[()]] = y[at[()] - 1]
+                at[()] = at[()] - 1
+            y[at[()]] = x[i]
+""",
+    "nested, with vectors": """
+@function
+def rows(x: i64[9], y: i64[9, 21]):
+    with alloc(i64[2] in register) as n:
+        with alloc(i64[21] in register) as total:
+            for v in vectorized(21):
+                total[v] = v
+            n[0] = 0
+            while n[0] < 9:
+                n[1] = 0
+                while n[1] < x[n[0]]:
+                    for w in vectorized(21):
+                        total[w] = total[w] + n[1]
+                    n[1] = n[1] + 5
+                for l in vectorized(21):
+                    y[n[0], l] = total[l]
+                n[0] = n[0] + 1
+""",
+}
+
+
+@pytest.mark.parametrize("text", WHILES.values(), ids=WHILES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_while_loop_hands_on_registers(text, threads):
+    x = np.array([7, 1, 6, 27, 2, 0, 3, 97, 3], np.int64)
+    check(parse_ir(text), {"x": x}, threads)
+
+
+def test_a_while_loop_sorts():
+    """The interpreter knows what a while loop means."""
+    x = RANDOM.permutation(9)
+    found = run_loops(parse_ir(WHILES["memory"]), {"x": x})["y"]
+    np.testing.assert_array_equal(found, np.arange(9))
+
+
+def test_a_gather_sees_what_its_indices_became():
+    """Lanes read x at indices that change between two reads."""
+    text = """
+@function
+def twice(x: f32[32], at: i64[8], y: f32[2, 8]):
+    for lane in vectorized(8):
+        y[0, lane] = x[at[lane]]
+        at[lane] = at[lane] + 1
+        y[1, lane] = x[at[lane]]
+"""
+    at = RANDOM.integers(0, 31, 8)
+    function, x = parse_ir(text), normal(32)
+    found = run_compiled(function, {"x": x, "at": at.copy()})
+    np.testing.assert_array_equal(found["y"], [x[at], x[at + 1]])

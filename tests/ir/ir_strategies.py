@@ -35,6 +35,7 @@ from farrier.ir.loop import (
     Prefetch,
     Store,
     Tile,
+    While,
 )
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
@@ -177,7 +178,7 @@ def programs(draw):
 def statements(draw, known, depth):
     indices = st.lists(expressions(known, ["i", "j"]), max_size=2).map(tuple)
     values = expressions(known, ["i", "j"])
-    kinds = ["block", "for", "alloc", "if"] if depth else []
+    kinds = ["block", "for", "alloc", "if", "while"] if depth else []
     kinds += ["store", "prefetch", "intrinsic"] if known else []
     match draw(st.sampled_from(kinds or ["empty"])):
         case "empty":
@@ -194,6 +195,8 @@ def statements(draw, known, depth):
         case "if":
             otherwise = draw(st.none() | statements(known, depth - 1))
             return If(draw(values), draw(statements(known, depth - 1)), otherwise)
+        case "while":
+            return While(draw(values), draw(statements(known, depth - 1)))
         case "store":
             return Store(draw(st.sampled_from(known)), draw(indices), draw(values))
         case "prefetch":

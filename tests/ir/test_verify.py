@@ -147,6 +147,12 @@ def g(x: f32[2]):
         "two buffers are called x",
     ),
     ("@function\ndef f(x: f32[4] in register):\n    pass\n", "the argument x is in scope register"),
+    (
+        "@function\ndef f(x: f32[4]):\n    for i in vectorized(4):\n"
+        "        while x[i] < 1.0:\n            x[i] = x[i] + 1.0\n",
+        "a while stands in a vectorized loop",
+    ),
+    ("@function\ndef f(x: f32[4]):\n    while x[0]:\n        x[0] = 1.0\n", "a condition is f32"),
 ]
 
 

@@ -14,8 +14,16 @@ from onnx import helper, numpy_helper
 from farrier.importer import import_model
 from farrier.ir.evaluate import evaluate
 from farrier.ir.graph import Graph
-from farrier.lower.program import to_program
+from farrier.ir.loop import Function
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ir.verify_kernel import verify_function
+from farrier.lower.region import lower_region
 from farrier.ops import run_graph
+from farrier.space.rules import for_program
+from farrier.target import host
+from tests.codegen.differential import run_compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -51,11 +59,34 @@ def one_node_model(
     return bytes(model.SerializeToString())
 
 
-def run_program(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
-    """The graph as one tensor program, evaluated."""
-    program = to_program(graph, "kernel")
-    pairs = zip(program.inputs, graph.inputs, strict=True)
-    return list(evaluate(program, {b.name: inputs[v.name] for b, v in pairs}).values())
+def run_kernel(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+    """The graph as one kernel: a tensor program evaluated, a loop nest compiled and interpreted."""
+    kernel = lower_region(graph, "kernel")
+    if isinstance(kernel, Function):
+        return run_nest(kernel, graph, inputs)
+    pairs = zip(kernel.inputs, graph.inputs, strict=True)
+    return list(evaluate(kernel, {b.name: inputs[v.name] for b, v in pairs}).values())
+
+
+def run_nest(function: Function, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
+    """What both the interpreter and compiled code on 2 threads make of a loop nest."""
+    verify_function(function)
+    assert parse_ir(print_ir(function)) == function
+    space = for_program(function, host(), 2)
+    feeds = {
+        param.name: inputs[value.name].reshape(param.shape)
+        for param, value in zip(function.params, graph.inputs, strict=False)
+    }
+    expected = run_loops(function, feeds)
+    for row in space.candidates():
+        built = space.build(space.decisions(row))
+        verify_function(built)
+        for name, array in run_compiled(built, feeds, threads=2).items():
+            assert_close(array, expected[name], 2e-5, f"compiled {name}")
+    return [
+        array.reshape(value.type.static_shape)
+        for array, value in zip(expected.values(), graph.outputs, strict=True)
+    ]
 
 
 def assert_close(actual: Array, expected: Array, tolerance: float, what: str) -> None:
@@ -102,7 +133,7 @@ def check_operator() -> Callable[..., list[Array]]:
         pairs = zip(imported.graph.inputs, imported.input_names, strict=True)
         feeds = {value.name: named[name] for value, name in pairs}
         references = list(run_graph(imported.graph, feeds).values())
-        computed = run_program(imported.graph, feeds)
+        computed = run_kernel(imported.graph, feeds)
         for ours, theirs, kernel in zip(references, expected, computed, strict=True):
             assert_close(ours, np.asarray(theirs), tolerance, f"{op} {attrs}: reference")
             assert_close(kernel, ours, tolerance, f"{op} {attrs}: compute")

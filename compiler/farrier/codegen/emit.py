@@ -40,6 +40,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.target import Target
 
@@ -101,6 +102,8 @@ class _Emitter:
                 self._alloc(stmt)
             case If():
                 self._if(stmt)
+            case While():
+                self._while(stmt)
             case Prefetch():
                 self.memory.prefetch(stmt)
             case Intrinsic():
@@ -285,14 +288,8 @@ class _Emitter:
 
     def _serial(self, loop: For, first: str, end: str) -> None:
         """A loop with its test at the end: its extent is at least one."""
-        b, registers = self.b, self.registers
-        before = b.block
-        names = self.module.stored(loop.body)
-        carried = [
-            (name, number, piece)
-            for name, tile in registers.snapshot(sorted(names)).items()
-            for number, piece in tile.items()
-        ]
+        b = self.b
+        before, carried = b.block, self._carried(loop.body)
         label, done = b.fresh("loop"), b.fresh("done")
         b.put(f"br label %{label}")
         b.start_block(label)
@@ -304,18 +301,9 @@ class _Emitter:
         b.open_scope()
         self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
         self.bindings.era += 1
-        results = []
-        for name, number, piece in carried:
-            result = b.fresh("acc")
-            results.append(result)
-            value = Value(f"%{result}", piece.value.dtype, piece.value.lanes)
-            registers.tiles[name][number] = piece._replace(value=value)
+        results = self._renamed(carried)
         self.emit(loop.body)
-        for result, (name, number, (value, width, stride)) in zip(results, carried, strict=True):
-            last = registers.find(name, number, width, stride, value.lanes)
-            text = "poison" if last is None else last.text
-            incoming = f"[ {value.text}, %{before} ], [ {text}, %{b.block} ]"
-            phis.append(f"  %{result} = phi {value.type} {incoming}")
+        phis += self._phis(carried, results, before)
         following = b.emit(f"add nuw nsw i64 %{variable}, 1")
         phis.append(f"  %{variable} = phi i64 [ {first}, %{before} ], [ {following}, %{b.block} ]")
         more = b.emit(f"icmp slt i64 {following}, {end}")
@@ -325,6 +313,56 @@ class _Emitter:
         self.bindings.era += 1
         b.start_block(done)
         self.memory.forget()
+
+    def _while(self, stmt: While) -> None:
+        """A loop with its test at the beginning."""
+        b, registers = self.b, self.registers
+        before, carried = b.block, self._carried(stmt.body)
+        label, body, done = b.fresh("while"), b.fresh("body"), b.fresh("done")
+        b.put(f"br label %{label}")
+        b.start_block(label)
+        self.memory.forget()
+        phis: Lines = []
+        b.lines.append(phis)
+        results = self._renamed(carried)
+        at_test = registers.snapshot(sorted(self.module.stored(stmt.body)))
+        condition = self.expressions.evaluate(stmt.condition)
+        b.put(f"br i1 {condition.text}, label %{body}, label %{done}")
+        b.start_block(body)
+        self.emit(stmt.body)
+        phis += self._phis(carried, results, before)
+        b.put(f"br label %{label}")
+        b.start_block(done)
+        self.memory.forget()
+        registers.tiles.update(at_test)
+
+    def _carried(self, body: Stmt) -> list[tuple[str, int, Piece]]:
+        """The pieces of register tiles that iterations of `body` hand on."""
+        names = sorted(self.module.stored(body))
+        tiles = self.registers.snapshot(names)
+        return [(name, at, piece) for name, tile in tiles.items() for at, piece in tile.items()]
+
+    def _renamed(self, carried: list[tuple[str, int, Piece]]) -> list[str]:
+        """Gives each carried piece the name that it has within the loop."""
+        results = []
+        for name, number, piece in carried:
+            result = f"%{self.b.fresh('acc')}"
+            results.append(result)
+            value = Value(result, piece.value.dtype, piece.value.lanes)
+            self.registers.tiles[name][number] = piece._replace(value=value)
+        return results
+
+    def _phis(
+        self, carried: list[tuple[str, int, Piece]], results: list[str], before: str
+    ) -> list[str]:
+        """The phis of the carried pieces, where the current block ends the loop's body."""
+        phis = []
+        for result, (name, number, (value, width, stride)) in zip(results, carried, strict=True):
+            last = self.registers.find(name, number, width, stride, value.lanes)
+            text = "poison" if last is None else last.text
+            incoming = f"[ {value.text}, %{before} ], [ {text}, %{self.b.block} ]"
+            phis.append(f"  {result} = phi {value.type} {incoming}")
+        return phis
 
     def _parallel(self, loop: For) -> None:
         """Outlines the body; here, fills the context and hands both to the pool."""

@@ -18,6 +18,7 @@ from farrier.errors import CompilerError
 from farrier.ir.affine import Linear
 from farrier.ir.expr import Buffer, Load
 from farrier.ir.loop import Prefetch, Store
+from farrier.ir.substitute import loads
 from farrier.ir.types import DType
 
 # Vector registers that are left to temporaries, besides register tiles and remembered loads.
@@ -71,6 +72,8 @@ class Memory:
         guard = self.guard
         key: tuple[object, ...]
         if offset.irregular:
+            if any(True for index in node.indices for _ in loads(index)):
+                return self._gather(node)  # what the indices read may change before the next time
             unrolled = tuple(self.bindings.constants.items())
             key = (buffer.name, node.indices, unrolled, guard and guard.text)
             return self._remembered(key, lambda: self._gather(node))

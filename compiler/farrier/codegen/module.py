@@ -25,6 +25,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.target import Target
 
@@ -53,7 +54,8 @@ class Module:
 
     def is_lockstep(self, loop: For) -> bool:
         """Whether the body of a vectorized loop can run in all lanes at once: it has no memory of
-        its own, which each lane would need for itself, and no other vectorized or parallel loop."""
+        its own, which each lane would need for itself, and no other vectorized or parallel loop
+        and no while."""
         known = self._lockstep.get(id(loop))
         if known is None:
             known = self._lockstep[id(loop)] = (
@@ -83,7 +85,7 @@ class Module:
             match stmt:
                 case Block(parts):
                     names = frozenset[str]().union(*map(self.stored, parts))
-                case For(_, _, _, body) | Alloc(_, body):
+                case For(_, _, _, body) | Alloc(_, body) | While(_, body):
                     names = self.stored(body)
                 case If(_, then, otherwise):
                     names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
@@ -106,4 +108,6 @@ def _is_apart(node: Stmt) -> bool:
     """What cannot stand within a vectorized loop that runs in lockstep."""
     if isinstance(node, For):
         return node.extent > 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
+    if isinstance(node, While):
+        return True
     return isinstance(node, Alloc) and node.buffer.scope is not Scope.REGISTER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farrier.ir.loop import Alloc, Block, For, If, Stmt
+from farrier.ir.loop import Alloc, Block, For, If, Stmt, While
 
 
 def statements(stmt: Stmt) -> Iterator[Stmt]:
@@ -13,7 +13,7 @@ def statements(stmt: Stmt) -> Iterator[Stmt]:
     if isinstance(stmt, Block):
         for child in stmt.statements:
             yield from statements(child)
-    elif isinstance(stmt, For | Alloc):
+    elif isinstance(stmt, For | Alloc | While):
         yield from statements(stmt.body)
     elif isinstance(stmt, If):
         yield from statements(stmt.then)

@@ -220,6 +220,12 @@ def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     raise NotSupported(f"a constant given as {', '.join(node.attrs) or 'nothing'}")
 
 
+def _top_k(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 10, k was an attribute."""
+    _attribute_to_input(node, scope, "k", 1)
+    return [node]
+
+
 _REDUCTIONS = [
     "ReduceSum",
     "ReduceMean",
@@ -249,5 +255,6 @@ _UPGRADES: dict[str, Upgrade] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
+    "TopK": _top_k,
 }
 READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here

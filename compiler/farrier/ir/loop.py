@@ -6,6 +6,7 @@
              | Alloc(buffer, stmt)                   buffer exists within stmt, undefined at first
              | Store(buffer, [expr], expr)
              | If(expr, stmt, stmt?)
+             | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
     operand  = Tile(buffer, [expr] origin)
@@ -16,6 +17,7 @@ A vectorized loop is innermost, or holds only straight-line stores, and its iter
 lockstep; a store whose index does not depend on its variable, combined with its own old value by
 add, mul, min or max, is a horizontal reduction. A dot loop is innermost, within a vectorized one,
 and holds one store that adds a product to its element: the target may add up all of them at once.
+A While stands in no vectorized loop.
 """
 
 from __future__ import annotations
@@ -69,6 +71,12 @@ class If:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class While:
+    condition: Expr
+    body: Stmt
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Prefetch:
     """Fetches the cache line of `buffer[indices]` into cache `level` (1, 2 or 3); never faults."""
 
@@ -93,7 +101,7 @@ class Intrinsic:
     operands: tuple[Tile, ...]
 
 
-Stmt: TypeAlias = Block | For | Alloc | Store | If | Prefetch | Intrinsic
+Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
@@ -84,7 +85,7 @@ def print_ir(node: Graph | Program | Function | Node | Stmt | Expr) -> str:
             lines = ("@function", *_function(node))
         case Node():
             lines = _node(node, "")
-        case Block() | For() | Alloc() | Store() | If() | Prefetch() | Intrinsic():
+        case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
             lines = _suite(node, "")
         case _:
             return print_expr(node)
@@ -249,6 +250,9 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
             if otherwise is not None:
                 yield f"{indent}else:"
                 yield from _suite(otherwise, inner)
+        case While(condition, body):
+            yield f"{indent}while {print_expr(condition)}:"
+            yield from _suite(body, inner)
         case Prefetch(buffer, indices, level):
             yield f"{indent}prefetch({_element(buffer, indices)}, level={level})"
         case Intrinsic(name, operands):

@@ -42,6 +42,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.ir.types import DType, Layout
 
@@ -201,6 +202,8 @@ class _Writer:
                 if otherwise is not None:
                     lines += [f"{indent}else:", *self.stmt(otherwise, deeper)]
                 return lines
+            case While(condition, body):
+                return [f"{indent}while {self.expr(condition)}:", *self.stmt(body, deeper)]
             case Prefetch():
                 return [f"{indent}pass"]
             case Intrinsic(name, _):

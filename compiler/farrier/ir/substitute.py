@@ -33,6 +33,7 @@ from farrier.ir.loop import (
     Stmt,
     Store,
     Tile,
+    While,
 )
 
 Indices: TypeAlias = tuple[Expr, ...]
@@ -116,6 +117,10 @@ class Substitution:
             if condition is stmt.condition and then is stmt.then and otherwise is stmt.otherwise:
                 return stmt
             return If(condition, then, otherwise)
+        if isinstance(stmt, While):
+            condition, body = self.expr(stmt.condition), self.stmt(stmt.body)
+            same = condition is stmt.condition and body is stmt.body
+            return stmt if same else While(condition, body)
         if isinstance(stmt, Alloc):
             buffer, body = self.buffers.get(stmt.buffer.name, stmt.buffer), self.stmt(stmt.body)
             same = buffer is stmt.buffer and body is stmt.body

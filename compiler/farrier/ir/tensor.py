@@ -5,7 +5,8 @@
 
 A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier
 stages at any index; `Reduce` stands only at the root. Every buffer is written by one stage, once a
-point.
+point. What is no such expression (a sort, a scatter) is a loop function from the start
+(`farrier.ops.nest`).
 """
 
 from __future__ import annotations

@@ -28,9 +28,11 @@ from farrier.ir.loop import (
     Function,
     If,
     Intrinsic,
+    LoopKind,
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.ir.printer import print_ir, print_type
 from farrier.ir.tensor import Program, Stage
@@ -89,6 +91,7 @@ class _Checker:
         self._root = root
         self._buffers: dict[str, Buffer] = {}
         self._bound: set[str] = set()
+        self._lanes = 0  # vectorized loops around
         self._used: set[str] = set()  # loop variables of a function are unique in the whole of it
 
     def error(self, message: str, at: Stmt | Expr | None = None) -> CompilerError:
@@ -113,12 +116,14 @@ class _Checker:
             case Block(statements):
                 for item in statements:
                     self.statement(item)
-            case For(var, _, _, body):
+            case For(var, _, kind, body):
                 if var in self._used:
                     raise self.error(f"two loops run over {var}")
                 self._used.add(var)
                 self.bind(var)
+                self._lanes += kind is LoopKind.VECTORIZED
                 self.statement(body)
+                self._lanes -= kind is LoopKind.VECTORIZED
                 self.unbind(var)
             case Alloc(buffer, body):
                 self.define(buffer)
@@ -134,6 +139,11 @@ class _Checker:
                 self.statement(then)
                 if otherwise is not None:
                     self.statement(otherwise)
+            case While(condition, body):
+                if self._lanes:
+                    raise self.error("a while stands in a vectorized loop", node)
+                self._expect(DType.BOOL, condition, "a condition")
+                self.statement(body)
             case Prefetch(buffer, indices, _):
                 self.element(buffer, indices, node)
             case Intrinsic(_, operands):

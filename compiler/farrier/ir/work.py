@@ -1,10 +1,11 @@
-"""How much arithmetic a program is: the numerator of every GFLOP/s."""
+"""How much arithmetic a kernel is: the numerator of every GFLOP/s."""
 
 from __future__ import annotations
 
 import math
 
 from farrier.ir.expr import Binary, Cast, Expr, Reduce, Select, Unary, dtype_of
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 
@@ -12,10 +13,55 @@ from farrier.ir.types import DType
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
-def arithmetic(program: Program) -> int:
+_USUAL_TRIPS = 4  # of a while loop
+_USUALLY_TAKEN = 0.25  # of the times that a condition is tested
+
+
+def arithmetic(kernel: Program | Function) -> int:
     """Operations on data, at every point of every stage: a multiply-add counts two, a function
-    such as exp one, an index none. Padding is counted as if it were data, as is usual."""
-    return sum(map(_of_stage, program.stages))
+    such as exp one, an index none. Padding is counted as if it were data, as is usual; so are both
+    branches of a loop function's conditions, and some iterations of each while loop."""
+    if isinstance(kernel, Function):
+        return _of_stmt(kernel.body)
+    return sum(map(_of_stage, kernel.stages))
+
+
+def statements_run(stmt: Stmt, lanes: int) -> float:
+    """Stores and tests that `stmt` comes to, `lanes` iterations of a vectorized loop at once."""
+    match stmt:
+        case Block(parts):
+            return sum(statements_run(part, lanes) for part in parts)
+        case For(_, extent, kind, body):
+            times = -(-extent // lanes) if kind is LoopKind.VECTORIZED else extent
+            return times * statements_run(body, lanes)
+        case Alloc(_, body):
+            return statements_run(body, lanes)
+        case If(_, then, otherwise):
+            rest = statements_run(otherwise, lanes) if otherwise is not None else 0
+            return 1 + _USUALLY_TAKEN * statements_run(then, lanes) + rest
+        case While(_, body):
+            return _USUAL_TRIPS * (1 + statements_run(body, lanes))
+        case _:
+            return 1
+
+
+def _of_stmt(stmt: Stmt) -> int:
+    match stmt:
+        case Block(parts):
+            return sum(map(_of_stmt, parts))
+        case For(_, extent, _, body):
+            return extent * _of_stmt(body)
+        case Alloc(_, body):
+            return _of_stmt(body)
+        case If(condition, then, otherwise):
+            rest = _of_stmt(otherwise) if otherwise is not None else 0
+            return _of_value(condition, set()) + _of_stmt(then) + rest
+        case While(condition, body):
+            return _USUAL_TRIPS * (_of_value(condition, set()) + _of_stmt(body))
+        case Store(_, _, value):
+            return _of_value(value, set())
+        case _:
+            return 0
 
 
 def _of_stage(stage: Stage) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary
-from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store, While
 from farrier.ir.substitute import loads, variables
 
 
@@ -70,7 +70,7 @@ def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[
                 yield conjunct, inner, True
     elif isinstance(stmt, For):
         yield from _conditions(stmt.body, {**inner, stmt.var: stmt.extent})
-    elif isinstance(stmt, Alloc):
+    elif isinstance(stmt, Alloc | While):
         yield from _conditions(stmt.body, inner)
     elif isinstance(stmt, Block):
         for child in stmt.statements:

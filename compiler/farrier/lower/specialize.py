@@ -33,6 +33,7 @@ from farrier.ir.loop import (
     Stmt,
     Store,
     Tile,
+    While,
 )
 from farrier.ir.substitute import Substitution
 from farrier.lower.guards import Guard, guards
@@ -66,6 +67,8 @@ class _Specializer:
                 return inside if inside == _EMPTY else Alloc(buffer, inside)
             case If():
                 return self._if(stmt, context)
+            case While(condition, body):
+                return While(simplify(condition), self.stmt(body, context))
             case Store(buffer, indices, value):
                 store = Store(buffer, tuple(map(simplify, indices)), simplify(value))
                 return _EMPTY if _changes_nothing(store) else store
@@ -183,7 +186,7 @@ class _Specializer:
 
 def _statements(stmt: Stmt) -> Iterator[Stmt]:
     yield stmt
-    if isinstance(stmt, For | Alloc):
+    if isinstance(stmt, For | Alloc | While):
         yield from _statements(stmt.body)
     elif isinstance(stmt, Block):
         for child in stmt.statements:
@@ -199,7 +202,7 @@ def _unrolled_size(stmt: Stmt) -> int:
     if isinstance(stmt, For):
         size = _unrolled_size(stmt.body)
         return size * stmt.extent if stmt.kind is LoopKind.UNROLLED else size
-    if isinstance(stmt, Alloc):
+    if isinstance(stmt, Alloc | While):
         return _unrolled_size(stmt.body)
     if isinstance(stmt, Block):
         return sum(map(_unrolled_size, stmt.statements))

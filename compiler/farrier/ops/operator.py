@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from farrier.ops.builder import Builder
+    from farrier.ops.nest import Nest
 
     Array: TypeAlias = npt.NDArray[Any]
 else:
@@ -34,6 +35,7 @@ Buffers: TypeAlias = Sequence[Buffer | None]
 Infer: TypeAlias = Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]
 Reference: TypeAlias = Callable[[Arrays, Attrs], tuple[Array, ...]]
 Compute: TypeAlias = Callable[["Builder", Node, Buffers], tuple[Buffer, ...]]
+NestRule: TypeAlias = Callable[["Nest", Node], None]
 
 
 class Kind(enum.StrEnum):
@@ -44,6 +46,7 @@ class Kind(enum.StrEnum):
     REDUCTION = "reduction"  # output[i] reads many elements of one input
     CONTRACTION = "contraction"  # a sum of products of two inputs
     VIEW = "view"  # the same elements in the same row-major order
+    NEST = "nest"  # no tensor expression: a loop nest of its own
     OPAQUE = "opaque"  # known only as a constant: Shape, Range
 
 
@@ -66,7 +69,8 @@ class Operator:
     `infer(types, constants, attrs)` gives the outputs' types; omitted inputs are None, known values
     are in `constants` by position. Raises Mismatch, NotStatic or NotSupported.
     `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
-    `compute(builder, node, buffers)` declares the stages; None where the operator is only folded.
+    `compute(builder, node, buffers)` declares the stages; for an operator of kind NEST, `nest(nest,
+    node)` writes the loops instead. An operator with neither is only folded.
     `static` are the positions of operands whose value must be known when compiling: they are
     constants of the region that holds the node, never buffers.
     `explicit(types, attrs)` gives the attributes with every default written out.
@@ -81,6 +85,7 @@ class Operator:
     compute: Compute | None
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
+    nest: NestRule | None = None
 
 
 def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:

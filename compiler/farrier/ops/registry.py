@@ -26,6 +26,7 @@ from farrier.ops import (
     slicing,
     softmax,
     statics,
+    top_k,
     view,
     winograd,
 )
@@ -55,6 +56,7 @@ _FAMILIES = (
     slicing,
     softmax,
     statics,
+    top_k,
     view,
     winograd,
 )

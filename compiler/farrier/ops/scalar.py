@@ -161,6 +161,11 @@ def either(x: Scalar, y: Scalar) -> Scalar:
     return binary(BinaryOp.OR, x, y)
 
 
+def guarded(condition: Scalar, test: Scalar) -> Scalar:
+    """`test` where the condition holds, and false, without evaluating it, where it does not."""
+    return where(condition, test, False)
+
+
 def where(condition: Scalar, then: Scalar, otherwise: Operand) -> Scalar:
     other = coerce(otherwise, then.dtype)
     return Scalar(Select(condition.expr, then.expr, other.expr), then.dtype)

@@ -25,6 +25,7 @@ def task_name(region: Graph) -> str:
 
 
 _RANK = (
+    Kind.NEST,
     Kind.CONTRACTION,
     Kind.REDUCTION,
     Kind.INJECTIVE,

@@ -15,6 +15,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    While,
 )
 from farrier.ir.substitute import loads
 from farrier.schedule.nest import below, outermost_block, walk_stmts
@@ -29,7 +30,7 @@ class Access:
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
-    stmt: Store | If | Intrinsic
+    stmt: Store | If | While | Intrinsic
     reduces: BinaryOp | None  # the store is `x = x op e`, and this is its x
 
     def __str__(self) -> str:
@@ -119,7 +120,7 @@ def _of(stmt: Stmt) -> Iterator[Access]:
             own = op is not None and load.buffer.name == stmt.buffer.name
             yield Access(load.buffer, load.indices, False, stmt, op if own else None)
         yield Access(stmt.buffer, stmt.indices, True, stmt, op)
-    elif isinstance(stmt, If):
+    elif isinstance(stmt, If | While):
         for load in loads(stmt.condition):
             yield Access(load.buffer, load.indices, False, stmt, None)
     elif isinstance(stmt, Intrinsic):
@@ -146,6 +147,7 @@ def private_buffers(stmt: Stmt) -> set[str]:
 def is_straight_line(stmt: Stmt) -> bool:
     """Whether nothing below loops, but over the products of a dot product, or allocates."""
     return not any(
-        isinstance(s, Alloc | Intrinsic) or (isinstance(s, For) and s.kind is not LoopKind.DOT)
+        isinstance(s, Alloc | Intrinsic | While)
+        or (isinstance(s, For) and s.kind is not LoopKind.DOT)
         for s in walk_stmts(stmt)
     )

@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs: parallel, vectorize, unroll, dot."""
+"""Primitives that say how a loop runs: parallel, serialize, vectorize, unroll, dot."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ def _check_parallel(nest: Nest, name: str) -> Path:
     for left, right, _ in _conflicts(nest, path, loop):
         nest.fail(f"iterations of {name} conflict: one {left}, another {right}")
     return path
+
+
+def serialize(function: Function, loop: str) -> Function:
+    """Runs the iterations of a parallel loop in order on one thread.
+
+    before:  for i in parallel(8): b[i] = a[i]
+    after:   for i in 8: b[i] = a[i]
+    """
+    nest = Nest(function, "serialize")
+    path = nest.path_to_loop(loop)
+    if nest.loop(loop).kind is not LoopKind.PARALLEL:
+        nest.fail(f"{loop} is {nest.loop(loop).kind}")
+    return _with_kind(function, path, LoopKind.SERIAL)
 
 
 def vectorize(function: Function, loop: str) -> Function:

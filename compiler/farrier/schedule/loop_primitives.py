@@ -22,7 +22,7 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
                      if i_o*4 + i_i < 10: b[i_o*4 + i_i] = a[i_o*4 + i_i]
 
     The guard is left out where the factor divides the extent; `finalize` takes it out of the hot
-    loop.
+    loop. The inner loop of a vectorized one is vectorized.
     """
     path = _check_split(Nest(function, "split"), loop, factor, outer, inner)
     return Nest(function, "split").replace(path, _split(path[-1], factor, outer, inner))
@@ -32,7 +32,8 @@ def _check_split(nest: Nest, loop: str, factor: int, outer: str, inner: str) -> 
     path = nest.path_to_loop(loop)
     if factor < 1:
         nest.fail(f"a factor of {factor} for {loop}")
-    _require_serial(nest, nest.loop(loop))
+    if nest.loop(loop).kind is not LoopKind.VECTORIZED:
+        _require_serial(nest, nest.loop(loop))
     nest.require_new(outer, inner)
     return path
 
@@ -45,7 +46,7 @@ def _split(loop: Stmt, factor: int, outer: str, inner: str) -> Stmt:
     if loop.extent % factor:
         body = guarded(body, e.less(index, loop.extent))
     count = -(-loop.extent // factor)
-    return For(outer, count, LoopKind.SERIAL, For(inner, factor, LoopKind.SERIAL, body))
+    return For(outer, count, LoopKind.SERIAL, For(inner, factor, loop.kind, body))
 
 
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:

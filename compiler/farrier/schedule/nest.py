@@ -15,6 +15,7 @@ from farrier.ir.loop import (
     LoopKind,
     Stmt,
     Store,
+    While,
 )
 from farrier.schedule.errors import ScheduleError
 
@@ -94,7 +95,7 @@ def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly below."""
-    if isinstance(stmt, For | Alloc):
+    if isinstance(stmt, For | Alloc | While):
         return (stmt.body,)
     if isinstance(stmt, Block):
         return stmt.statements
@@ -114,6 +115,8 @@ def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(stmt, If):
         otherwise = None if stmt.otherwise is None else change(stmt.otherwise)
         return If(stmt.condition, change(stmt.then), otherwise)
+    if isinstance(stmt, While):
+        return While(stmt.condition, change(stmt.body))
     return stmt
 
 
@@ -146,6 +149,8 @@ def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
         return For(parent.var, parent.extent, parent.kind, new)
     if isinstance(parent, Alloc):
         return Alloc(parent.buffer, new)
+    if isinstance(parent, While):
+        return While(parent.condition, new)
     if isinstance(parent, Block):
         return block([new if s is old else s for s in parent.statements])
     assert isinstance(parent, If)

@@ -18,7 +18,7 @@ from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
-from farrier.schedule.kind_primitives import dot, parallel, unroll, vectorize
+from farrier.schedule.kind_primitives import dot, parallel, serialize, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
@@ -32,6 +32,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "cut": cut,
     "reorder": reorder,
     "parallel": parallel,
+    "serialize": serialize,
     "vectorize": vectorize,
     "unroll": unroll,
     "dot": dot,

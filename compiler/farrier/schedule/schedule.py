@@ -51,6 +51,9 @@ class Schedule:
     def parallel(self, loop: str) -> None:
         self.apply("parallel", loop)
 
+    def serialize(self, loop: str) -> None:
+        self.apply("serialize", loop)
+
     def vectorize(self, loop: str) -> None:
         self.apply("vectorize", loop)
 

@@ -16,6 +16,7 @@ from farrier.ir.loop import (
     Stmt,
     Store,
     Tile,
+    While,
 )
 from farrier.ir.text.expressions import ExprReader
 from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
@@ -53,9 +54,11 @@ class FunctionReader(ExprReader):
             case ast.If(test=test, body=then, orelse=orelse):
                 otherwise = self._suite(orelse) if orelse else None
                 return If(self.expr(test), self._suite(then), otherwise)
+            case ast.While(test=test, body=body, orelse=[]):
+                return While(self.expr(test), self._suite(body))
             case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=args) as call):
                 return self._call_statement(call, name, args)
-        raise Malformed(node, "expected a loop, with, if, store, prefetch or intrinsic")
+        raise Malformed(node, "expected a loop, with, if, while, store, prefetch or intrinsic")
 
     def _with(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
         match item.context_expr, item.optional_vars:

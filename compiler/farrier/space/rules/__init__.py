@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from farrier.ir.loop import Function
 from farrier.ir.tensor import Program
 from farrier.space.rules import (
     attention,
     bottleneck,
     elementwise,
     fallback,
+    nest,
     register_tile,
     rows,
     winograd,
@@ -26,7 +28,9 @@ RULES = (
 )
 
 
-def for_program(program: Program, target: Target, threads: int) -> Space:
+def for_program(program: Program | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""
+    if isinstance(program, Function):
+        return nest.space(program, target, threads)
     made = (rule(program, target, threads) for rule in RULES)
     return next(space for space in made if space is not None)

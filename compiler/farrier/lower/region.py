@@ -1,0 +1,36 @@
+"""Graph region → what its kernel computes: a tensor program, or a loop function where its operator
+gives one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from farrier.errors import CompilerError
+from farrier.ir.expr import Buffer, Scope
+from farrier.ir.graph import Graph
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program
+from farrier.lower.program import to_program
+from farrier.ops.nest import Nest
+from farrier.ops.registry import lookup
+
+
+def lower_region(
+    region: Graph, name: str, constant_inputs: Collection[str] = ()
+) -> Program | Function:
+    """The kernel `name` of a region. Raises CompilerError as `to_program` does, and where an
+    operator that gives loops does not stand alone."""
+    rules = [lookup(node.op).nest for node in region.nodes]
+    if not any(rules):
+        return to_program(region, name, constant_inputs)
+    (rule, *others), node = rules, region.nodes[0]
+    if rule is None or others:
+        raise CompilerError(f"{node.op} ({node.origin}) is fused with a loop nest")
+    buffers = {}
+    for value in (*region.inputs, *region.outputs):
+        kind = value.type
+        scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
+        buffers[value.name] = Buffer(value.name, kind.dtype, kind.static_shape, kind.layout, scope)
+    nest = Nest(node, buffers, region.constant_data())
+    rule(nest, node)
+    return nest.function(name)

@@ -1,0 +1,126 @@
+"""TopK: the k largest or smallest elements along an axis, and where they lie."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    axis_attr,
+    int_attr,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, k = required(types, 0), static_ints(types, constants, 1, "k")
+    axis = axis_attr(attrs, x.rank, -1)
+    if not k or len(k) != 1 or not 0 <= k[0] <= x.static_shape[axis]:
+        raise Mismatch(f"k is {k}, and must be one number up to {x.static_shape[axis]}")
+    shape = (*x.shape[:axis], k[0], *x.shape[axis + 1 :])
+    return (TensorType(x.dtype, shape), TensorType(DType.I64, shape))
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, k = present(arrays, 0), int(present(arrays, 1).reshape(-1)[0])
+    axis = axis_attr(attrs, x.ndim, -1)
+    if int_attr(attrs, "largest", 1):  # of equals the first comes first
+        order = (
+            x.shape[axis]
+            - 1
+            - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+        )
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    chosen = np.take(order, np.arange(k), axis)
+    return np.take_along_axis(x, chosen, axis), chosen.astype(np.int64)
+
+
+def _nest(nest: Nest, node: Node) -> None:
+    """A heap of the best k so far for each row, the worst of them at its root; then each root goes
+    to the end of the output."""
+    x_type = node.inputs[0].type if node.inputs[0] is not None else None
+    assert x_type is not None
+    shape, attrs = x_type.static_shape, attributes_of(node)
+    axis, (k,) = axis_attr(attrs, len(shape), -1), nest.static(1)
+    outer, extent, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    x = nest.input(0, (outer, extent, inner))
+    values, places = (nest.output(position, (outer, k, inner)) for position in range(2))
+    if not k:
+        return
+    largest = bool(int_attr(attrs, "largest", 1))
+    with nest.parallel(outer, inner) as (row, column):
+        heap = _Heap(nest, k, x.dtype, largest)
+        with nest.for_(k) as i:
+            heap.values[i], heap.places[i] = x[row, i, column], i
+        with nest.for_(k // 2) as i:
+            start = nest.let(k // 2 - 1 - i)
+            heap.sift(heap.values[start], heap.places[start], start, number(k, DType.I64))
+        with nest.for_(extent - k) as i:
+            value = nest.let(x[row, i + k, column])
+            with nest.if_(heap.is_before(value, i + k, heap.values[0], heap.places[0])):
+                heap.sift(value, i + k, number(0, DType.I64), number(k, DType.I64))
+        with nest.for_(k) as i:
+            last = nest.let(k - 1 - i)
+            values[row, last, column] = heap.values[0]
+            places[row, last, column] = heap.places[0]
+            heap.sift(heap.values[last], heap.places[last], number(0, DType.I64), last)
+
+
+class _Heap:
+    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2."""
+
+    def __init__(self, nest: Nest, k: int, dtype: DType, largest: bool) -> None:
+        self._nest = nest
+        self._largest = largest
+        self.values: Tensor = nest.local("best", (k,), dtype)
+        self.places: Tensor = nest.local("at", (k,), DType.I64)
+
+    def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
+        """Whether one element comes before another: of equals the first does."""
+        better = value > other if self._largest else value < other
+        return either(better, both(equal(value, other), place < there))
+
+    def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
+        """Puts an element at `start` of a heap of `size`, or where it belongs below."""
+        nest, values, places = self._nest, self.values, self.places
+        value, place = nest.let(value), nest.let(place)
+        hole = nest.variable(start, "hole")
+        child = nest.variable(hole.value * 2 + 1, "child")
+        is_placed = nest.variable(number(False, DType.BOOL), "is_placed")
+        with nest.while_(both(child.value < size, equal(is_placed.value, False))):
+            sibling = child.value + 1
+            worse = self.is_before(
+                values[child.value], places[child.value], values[sibling], places[sibling]
+            )
+            with nest.if_(guarded(sibling < size, worse)):
+                child.value = sibling
+            there = nest.let(child.value)
+            with nest.if_(self.is_before(value, place, values[there], places[there])):
+                values[hole.value], places[hole.value] = values[there], places[there]
+                hole.value = there
+                child.value = there * 2 + 1
+            with nest.else_():
+                is_placed.value = True
+        values[hole.value], places[hole.value] = value, place
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("TopK", Kind.NEST, _infer, _reference, None, frozenset({1}), nest=_nest),
+)
