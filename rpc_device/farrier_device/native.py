@@ -163,7 +163,8 @@ class Pool:
     """The threads that a library's entry points share work among; the caller is one of them.
 
     With `threads=1` there is no other thread. `pin` names one CPU a worker, worker 0 (the calling
-    thread, which is left where it is) included; the helpers are bound to theirs.
+    thread, which is left where it is) included; the helpers are bound to theirs. A helper that the
+    caller is found to share a CPU with moves to worker 0's.
     """
 
     address: int
@@ -173,17 +174,18 @@ class Pool:
             raise ValueError(f"a pool of {threads} threads")
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         size = library.function("farrier_pool_size", number, number)(threads)
-        init = library.function("farrier_pool_init", None, pointer, number)
+        init = library.function("farrier_pool_init", None, pointer, number, pointer)
         self._work = library.function("farrier_pool_work", None, pointer, number)
         self._shutdown = library.function("farrier_pool_shutdown", None, pointer)
         self._memory = aligned_buffer(size)
         self.threads = threads
         self.address = self._memory.address
-        init(self.address, threads)
+        cpus = (pin[worker % len(pin)] for worker in range(threads)) if pin else ()
+        init(self.address, threads, (ctypes.c_int32 * threads)(*cpus) if pin else None)
         self._helpers = [
             threading.Thread(
-                target=self._help,
-                args=(worker, pin[worker % len(pin)] if pin else None),
+                target=self._work,
+                args=(self.address, worker),
                 name=f"farrier-pool-{worker}",
                 daemon=True,
             )
@@ -191,11 +193,6 @@ class Pool:
         ]
         for helper in self._helpers:
             helper.start()
-
-    def _help(self, worker: int, cpu: int | None) -> None:
-        if cpu is not None:
-            os.sched_setaffinity(0, {cpu})  # 0: this thread alone
-        self._work(self.address, worker)
 
     def close(self) -> None:
         """Ends the helper threads; a second call does nothing. No call may be running."""

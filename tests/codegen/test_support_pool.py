@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import threading
 import time
 
 import numpy as np
 import pytest
 
-from farrier_device.native import pointers
+from farrier_device.native import Pool, aligned_buffer, pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and
 # then works for ctx[2] turns; `regions` runs ctx[4] regions of extent ctx[3].
@@ -207,11 +208,86 @@ def test_helpers_that_never_start_are_replaced(load):
     size = library.function("farrier_pool_size", number, number)(4)
     memory = np.zeros(size + 64, np.uint8)
     address = memory.ctypes.data + -memory.ctypes.data % 64
-    library.function("farrier_pool_init", None, pointer, number)(address, 4)
+    library.function("farrier_pool_init", None, pointer, number, pointer)(address, 4, None)
     counts = np.zeros(101, np.int32)
     context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
     assert library.entry("regions")(pointers([context.ctypes.data]), address) == 0
     np.testing.assert_array_equal(counts, 50)
+
+
+@pytest.fixture
+def two_cpus():
+    """Two CPUs that the caller may bind itself to meanwhile."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("needs two CPUs")
+    yield sorted(allowed)[:2]
+    os.sched_setaffinity(0, allowed)
+
+
+def test_a_helper_leaves_the_cpu_that_its_caller_moves_to(load, two_cpus):
+    library = load(BODY)
+    with Pool(library, 2, pin=two_cpus) as pool:
+        (helper,) = pool._helpers
+        for here, there in (two_cpus, two_cpus[::-1], two_cpus):
+            os.sched_setaffinity(0, {here})
+            deadline = time.monotonic() + 60
+            while os.sched_getaffinity(helper.native_id) != {there}:
+                assert time.monotonic() < deadline
+                time.sleep(0.002)  # longer than the spin: the caller has to wake it
+                counts, _ = run(library, pool, 13, 3, turns=1000)
+                np.testing.assert_array_equal(counts, 3)
+
+
+def test_a_helper_that_begins_late_takes_the_cpu_that_is_left(load, two_cpus):
+    library = load(BODY)
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    memory = aligned_buffer(library.function("farrier_pool_size", number, number)(2))
+    init = library.function("farrier_pool_init", None, pointer, number, pointer)
+    init(memory.address, 2, (ctypes.c_int32 * 2)(*two_cpus))
+    np.frombuffer(memory.view, np.int32)[ASLEEP] = 1  # makes the caller wake helpers
+    os.sched_setaffinity(0, {two_cpus[1]})
+    counts = np.zeros(101, np.int32)
+    context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
+    assert library.entry("regions")(pointers([context.ctypes.data]), memory.address) == 0
+    np.testing.assert_array_equal(counts, 50)
+    work = library.function("farrier_pool_work", None, pointer, number)
+    helper = threading.Thread(target=work, args=(memory.address, 1))
+    helper.start()
+    deadline = time.monotonic() + 60
+    while os.sched_getaffinity(helper.native_id) != {two_cpus[0]}:
+        assert time.monotonic() < deadline
+    library.function("farrier_pool_shutdown", None, pointer)(memory.address)
+    helper.join()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_threads_bound_to_two_cpus_and_a_caller_that_moves(load, two_cpus, threads):
+    library = load(BODY)
+    with Pool(library, threads, pin=two_cpus) as pool:
+        for turn in range(60):
+            os.sched_setaffinity(0, {two_cpus[turn % 2]})
+            counts, worker = run(library, pool, 41, 30, turns=20 * (turn % 3))
+            np.testing.assert_array_equal(counts, 30)
+            assert worker < threads
+            if turn % 5 == 0:
+                time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_works_without_the_helpers(load, pool_of):
+    library = load(BODY)
+    pool = pool_of(library, 3)
+    for pause in (0.0, 0.002):  # helpers that spin, helpers that sleep
+        run(library, pool, 64, 20)
+        time.sleep(pause)
+        child = os.fork()
+        if child == 0:
+            counts, worker = run(library, pool, 64, 20)
+            os._exit(0 if (counts == 20).all() and worker == 0 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        counts, _ = run(library, pool, 64, 20)
+        np.testing.assert_array_equal(counts, 20)
 
 
 # Chunks take no time, but for the first that a helper runs: that takes ctx[1] turns. ctx[0] counts
@@ -246,7 +322,8 @@ define i32 @stall(ptr %args, ptr %pool) {
 }
 """
 BEARABLE, MOST = 4 * 131072, 1280 * 131072  # ticks of debt, and of the longest rest
-ALONE_UNTIL, REST = 264 // 8, 272 // 8  # of the pool's memory, as i64
+ALONE_UNTIL, REST = 136 // 8, 144 // 8  # of the pool's memory, as i64
+ASLEEP = 64 // 4  # as i32
 
 
 def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):

@@ -3,7 +3,7 @@
 LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and aarch64:
 
     int64_t  farrier_pool_size(int64_t threads)         bytes the host allocates, 64-byte aligned
-    void     farrier_pool_init(void *pool, int64_t threads)
+    void     farrier_pool_init(void *pool, int64_t threads, const int32_t *cpus)
     void     farrier_pool_work(void *pool, int64_t worker)   life of helper thread 1..threads-1
     void     farrier_pool_shutdown(void *pool)              makes the helpers return
     uint64_t farrier_ticks(void)
@@ -11,9 +11,10 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
                           int64_t repeats, uint64_t *ticks_out)      n_flush pairs (address, bytes)
     double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
 
-At most 8,191 threads a pool. A parallel loop within a parallel loop runs inline, as the worker that
-met it. An f32 of `expected` whose bits are `PADDING_BITS`, or a bf16 whose bits are
-`PADDING_BITS_BF16`, marks padding of a layout: not compared.
+At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
+A parallel loop within a parallel loop runs inline, as the worker that met it. An f32
+of `expected` whose bits are `PADDING_BITS`, or a bf16 whose bits are `PADDING_BITS_BF16`, marks
+padding of a layout: not compared.
 """
 
 from __future__ import annotations

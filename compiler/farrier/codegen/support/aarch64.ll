@@ -4,6 +4,8 @@
 ; for the architecture it runs on, and this object is also made on build hosts of another one.
 
 @futex_number = internal constant i64 98
+@getcpu_number = internal constant i64 168
+@sched_setaffinity_number = internal constant i64 122
 
 ; syscall(number, a, b, c, d): mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; mov x3, x4; svc #0; ret
 @syscall = internal constant [7 x i32] [i32 u0xAA0003E8, i32 u0xAA0103E0, i32 u0xAA0203E1, i32 u0xAA0303E2, i32 u0xAA0403E3, i32 u0xD4000001, i32 u0xD65F03C0], section ".text.farrier_words", align 4
@@ -19,13 +21,6 @@
 @flush_line_words = internal constant [2 x i32] [i32 u0xD50B7E20, i32 u0xD65F03C0], section ".text.farrier_words", align 4
 ; dsb sy; ret
 @flush_fence_words = internal constant [2 x i32] [i32 u0xD5033F9F, i32 u0xD65F03C0], section ".text.farrier_words", align 4
-
-; One futex call: operation `op` on the i32 at `word`.
-define internal void @futex(ptr %word, i64 %op, i64 %value) nounwind {
-  %number = load i64, ptr @futex_number
-  %result = call i64 @syscall(i64 %number, ptr %word, i64 %op, i64 %value, i64 0)
-  ret void
-}
 
 define internal void @relax() nounwind {
   call void @relax_words()

@@ -5,28 +5,39 @@
 ; took away is helped. A chunk is claimed by a compare-and-swap of its owner's claim word, which holds
 ; the region's number as well: a worker that wakes up late in another region claims nothing.
 ;
+; What a region costs is lines that travel between cores. All that a helper needs to begin lies in one
+; line of its own, which the caller writes and the helper watches; there the helper also reports how
+; many chunks it ran, and the caller looks for that only when no chunk is left to be claimed.
+;
 ; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
 ; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
 ; alone. Past 200 us of it the caller works alone for a while: for as long as the debt, and twice as
 ; long as before where that was not long ago.
 ;
+; A system that moves the caller away from a neighbour moves it to the CPU that a helper is bound to.
+; There the helper sleeps, since it runs only while the caller does not. So whoever wakes helpers looks
+; where it runs itself, and a helper that is bound to the same CPU goes to where the caller was.
+;
 ; Memory of a pool (64-byte lines, so that no two writers share one):
 ;     0  ptr parallel_for    8  i64 threads                              (the public part)
-;    64  i32 region number, the futex that idle workers sleep on         68  i32 shutdown
-;        72  ptr body       80  ptr context     88  i64 extent           96  i64 chunks
-;   128  i32 workers asleep
-;   192  i32 chunks not reported, the futex that the caller sleeps on    196  i32 caller asleep
-;   256  i32 a region is running                                          (the caller's own line)
-;        264  i64 ticks until which it works alone   272  i64 ticks of that rest   280  i64 debt, ticks
-;   320 + 64 * worker:  i64 claim word = region << 32 | next chunk << 16 | end;  +8  i64 its thread
+;    64  i32 helpers asleep  68  i32 bell, the futex that they sleep on
+;        72  i32 caller asleep, the futex that it sleeps on             (written for a sleep alone)
+;   128  i32 a region is running    132  i32 region number               (the caller's own line)
+;        136  i64 ticks until which it works alone   144  i64 ticks of that rest   152  i64 debt, ticks
+;   192 + 64 * worker:
+;        i64 claim word = region << 32 | next chunk << 16 | end          (0 is the caller)
+;        8  ptr body, null to leave    16  ptr context    24  i64 extent    32  i64 chunks
+;        40  i64 report = region << 32 | chunks that the worker ran
+;        48  i64 its thread
+;        56  i32 the CPU it should be bound to    60  i32 that it is bound to      (-1: to none)
 
 define i64 @farrier_pool_size(i64 %threads) nounwind {
   %slots = mul i64 %threads, 64
-  %size = add i64 %slots, 320
+  %size = add i64 %slots, 192
   ret i64 %size
 }
 
-define void @farrier_pool_init(ptr %pool, i64 %threads) nounwind {
+define void @farrier_pool_init(ptr %pool, i64 %threads, ptr %cpus) nounwind {
 entry:
   %size = call i64 @farrier_pool_size(i64 %threads)
   br label %clear
@@ -41,15 +52,43 @@ fill:
   store ptr @parallel_for, ptr %pool
   %threads.at = getelementptr i8, ptr %pool, i64 8
   store i64 %threads, ptr %threads.at
+  %bound = icmp ne ptr %cpus, null
+  br label %place
+place:
+  %worker = phi i64 [ 0, %fill ], [ %worker.next, %placed ]
+  br i1 %bound, label %read, label %placed
+read:
+  %cpu.from = getelementptr i32, ptr %cpus, i64 %worker
+  %cpu.given = load i32, ptr %cpu.from
+  br label %placed
+placed:
+  %cpu = phi i32 [ -1, %place ], [ %cpu.given, %read ]
+  %slot = call ptr @slot(ptr %pool, i64 %worker)
+  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  store i32 %cpu, ptr %cpu.at
+  %bound.at = getelementptr i8, ptr %slot, i64 60
+  store i32 -1, ptr %bound.at
+  %worker.next = add i64 %worker, 1
+  %others = icmp ult i64 %worker.next, %threads
+  br i1 %others, label %place, label %done
+done:
   ret void
 }
 
 ; The slot of a worker.
 define internal ptr @slot(ptr %pool, i64 %worker) nounwind {
   %offset = mul i64 %worker, 64
-  %from = add i64 %offset, 320
+  %from = add i64 %offset, 192
   %slot = getelementptr i8, ptr %pool, i64 %from
   ret ptr %slot
+}
+
+; The number of the region that a worker's share is of.
+define internal i32 @region_of(ptr %slot) nounwind {
+  %claim = load atomic i64, ptr %slot acquire, align 8
+  %shifted = lshr i64 %claim, 32
+  %region = trunc i64 %shifted to i32
+  ret i32 %region
 }
 
 ; Which worker the running thread is: 0 for a thread that is none of the helpers.
@@ -66,7 +105,7 @@ look:
   br i1 %none, label %done, label %other
 other:
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %thread.at = getelementptr i8, ptr %slot, i64 8
+  %thread.at = getelementptr i8, ptr %slot, i64 48
   %thread = load atomic i64, ptr %thread.at acquire, align 8
   %found = icmp eq i64 %thread, %self
   br i1 %found, label %done, label %look
@@ -84,7 +123,7 @@ some:
   %alone = icmp eq i64 %threads, 1
   br i1 %alone, label %serial, label %shared
 shared:
-  %busy.at = getelementptr i8, ptr %pool, i64 256
+  %busy.at = getelementptr i8, ptr %pool, i64 128
   %busy = load atomic i32, ptr %busy.at monotonic, align 4
   %within = icmp ne i32 %busy, 0
   br i1 %within, label %nested, label %idle
@@ -93,7 +132,7 @@ idle:
   br i1 %single, label %serial, label %several
 several:
   %start = call i64 @clock()
-  %until.at = getelementptr i8, ptr %pool, i64 264
+  %until.at = getelementptr i8, ptr %pool, i64 136
   %until = load atomic i64, ptr %until.at monotonic, align 8
   %rests = icmp slt i64 %start, %until
   br i1 %rests, label %serial, label %take
@@ -109,94 +148,103 @@ nested:
   call void %body(ptr %context, i64 0, i64 %extent, i64 %worker)
   ret void
 fork:
-  %region = call i32 @fork(ptr %pool, ptr %body, ptr %context, i64 %extent)
-  %ran = call i32 @take_part(ptr %pool, i32 %region, i64 0)
+  %wanted = mul i64 %threads, 8
+  %enough = icmp ult i64 %extent, %wanted
+  %few = select i1 %enough, i64 %extent, i64 %wanted
+  %fits = icmp ult i64 %few, 65535
+  %chunks = select i1 %fits, i64 %few, i64 65535
+  %region = call i32 @deal(ptr %pool, ptr %body, ptr %context, i64 %extent, i64 %chunks)
+  ; Without a fence: what the caller wrote travels meanwhile, and only a helper that falls asleep at
+  ; this moment can be missed, which is why the caller looks twice.
+  call void @wake_sleepers(ptr %pool)
+  %own = call ptr @slot(ptr %pool, i64 0)
+  call void @run_chunk(ptr %own, i64 0, i64 0)
+  call void @wake_sleepers(ptr %pool)
+  %ran = call i64 @take_part(ptr %pool, i32 %region, i64 0, i64 1)
   %worked = call i64 @clock()
-  call void @join(ptr %pool)
-  call void @settle(ptr %pool, i64 %start, i64 %worked, i32 %ran)
+  %missing = sub i64 %chunks, %ran
+  call void @join(ptr %pool, i32 %region, i64 %missing)
+  call void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran)
   store atomic i32 0, ptr %busy.at release, align 4
   ret void
 return:
   ret void
 }
 
-; Publishes a region and wakes whoever sleeps; returns its number.
-define internal i32 @fork(ptr %pool, ptr %body, ptr %context, i64 %extent) nounwind {
+; Deals the chunks of a region, the first of them to the caller for good; returns its number.
+define internal i32 @deal(ptr %pool, ptr %body, ptr %context, i64 %extent, i64 %chunks) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
-  %wanted = mul i64 %threads, 8
-  %enough = icmp ult i64 %extent, %wanted
-  %few = select i1 %enough, i64 %extent, i64 %wanted
-  %fits = icmp ult i64 %few, 65535
-  %chunks = select i1 %fits, i64 %few, i64 65535
-  %body.at = getelementptr i8, ptr %pool, i64 72
-  store ptr %body, ptr %body.at
-  %context.at = getelementptr i8, ptr %pool, i64 80
-  store ptr %context, ptr %context.at
-  %extent.at = getelementptr i8, ptr %pool, i64 88
-  store i64 %extent, ptr %extent.at
-  %chunks.at = getelementptr i8, ptr %pool, i64 96
-  store i64 %chunks, ptr %chunks.at
-  %left.at = getelementptr i8, ptr %pool, i64 192
-  %left = trunc i64 %chunks to i32
-  store atomic i32 %left, ptr %left.at monotonic, align 4
-  %waiting.at = getelementptr i8, ptr %pool, i64 196
-  store atomic i32 0, ptr %waiting.at monotonic, align 4
-  %region.at = getelementptr i8, ptr %pool, i64 64
-  %region.old = load atomic i32, ptr %region.at monotonic, align 4
+  %region.at = getelementptr i8, ptr %pool, i64 132
+  %region.old = load i32, ptr %region.at
   %region = add i32 %region.old, 1
+  store i32 %region, ptr %region.at
   %region.wide = zext i32 %region to i64
   %region.placed = shl i64 %region.wide, 32
-  br label %deal
-deal:
-  %worker = phi i64 [ 0, %entry ], [ %worker.next, %deal ]
-  %begin = phi i64 [ 0, %entry ], [ %end, %deal ]
-  %worker.next = add i64 %worker, 1
-  %share = mul i64 %chunks, %worker.next
-  %end = udiv i64 %share, %threads
-  %begin.placed = shl i64 %begin, 16
-  %range = or i64 %begin.placed, %end
-  %claim = or i64 %region.placed, %range
+  %worker.most = sub i64 %threads, 1
+  br label %share
+share:
+  %last = phi i64 [ %threads, %entry ], [ %worker, %share.next ]
+  %end = phi i64 [ %chunks, %entry ], [ %begin, %share.next ]
+  %worker = sub i64 %last, 1
+  %before = mul i64 %chunks, %worker
+  %before.up = add i64 %before, %worker.most
+  %begin = udiv i64 %before.up, %threads
   %slot = call ptr @slot(ptr %pool, i64 %worker)
+  %body.at = getelementptr i8, ptr %slot, i64 8
+  store atomic ptr %body, ptr %body.at monotonic, align 8
+  %context.at = getelementptr i8, ptr %slot, i64 16
+  store ptr %context, ptr %context.at
+  %extent.at = getelementptr i8, ptr %slot, i64 24
+  store i64 %extent, ptr %extent.at
+  %chunks.at = getelementptr i8, ptr %slot, i64 32
+  store i64 %chunks, ptr %chunks.at
+  %caller = icmp eq i64 %worker, 0
+  %first = zext i1 %caller to i64
+  %next = add i64 %begin, %first
+  %next.placed = shl i64 %next, 16
+  %range = or i64 %next.placed, %end
+  %claim = or i64 %region.placed, %range
   store atomic i64 %claim, ptr %slot release, align 8
-  %more = icmp ult i64 %worker.next, %threads
-  br i1 %more, label %deal, label %publish
-publish:
-  %ignored = atomicrmw xchg ptr %region.at, i32 %region seq_cst
-  call void @wake_sleepers(ptr %pool)
+  br i1 %caller, label %done, label %share.next
+share.next:
+  br label %share
+done:
   ret i32 %region
 }
 
 define internal void @wake_sleepers(ptr %pool) nounwind {
-  %asleep.at = getelementptr i8, ptr %pool, i64 128
+  %asleep.at = getelementptr i8, ptr %pool, i64 64
   %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
   %some = icmp ne i32 %asleep, 0
   br i1 %some, label %wake, label %done
 wake:
-  %region.at = getelementptr i8, ptr %pool, i64 64
-  call void @futex(ptr %region.at, i64 129, i64 2147483647)
+  call void @part(ptr %pool)
+  %bell.at = getelementptr i8, ptr %pool, i64 68
+  %before = atomicrmw add ptr %bell.at, i32 1 seq_cst
+  call void @futex(ptr %bell.at, i64 129, i64 2147483647)
   br label %done
 done:
   ret void
 }
 
-; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed; then reports
-; how many it ran, once, since the count of chunks is the one word that all write. Returns that.
-define internal i32 @take_part(ptr %pool, i32 %region, i64 %worker) nounwind {
+; Runs chunks of `region`, those of the worker's own share first, until none is unclaimed; a helper
+; reports after each share it was at. Returns how many chunks it ran, `begun` included.
+define internal i64 @take_part(ptr %pool, i32 %region, i64 %worker, i64 %begun) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
+  %own = call ptr @slot(ptr %pool, i64 %worker)
+  %helps = icmp ne i64 %worker, 0
   br label %share
 share:
-  %visited = phi i64 [ 0, %entry ], [ %visited.next, %next ]
-  %before = phi i32 [ 0, %entry ], [ %ran, %next ]
-  %ahead = add i64 %worker, %visited
-  %owner = urem i64 %ahead, %threads
+  %owner = phi i64 [ %worker, %entry ], [ %owner.next, %next ]
+  %before = phi i64 [ %begun, %entry ], [ %ran, %next ]
   %slot = call ptr @slot(ptr %pool, i64 %owner)
   br label %look
 look:
-  %ran = phi i32 [ %before, %share ], [ %ran, %try ], [ %ran.next, %run ]
+  %ran = phi i64 [ %before, %share ], [ %ran, %try ], [ %ran.next, %run ]
   %claim = load atomic i64, ptr %slot acquire, align 8
   %claim.shifted = lshr i64 %claim, 32
   %claim.region = trunc i64 %claim.shifted to i32
@@ -206,106 +254,152 @@ look:
   %end = and i64 %claim, 65535
   %left = icmp ult i64 %chunk, %end
   %open = and i1 %current, %left
-  br i1 %open, label %try, label %next
+  br i1 %open, label %try, label %leave
 try:
   %claim.next = add i64 %claim, 65536
   %swap = cmpxchg ptr %slot, i64 %claim, i64 %claim.next acq_rel monotonic
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %look
 run:
-  call void @run_chunk(ptr %pool, i64 %chunk, i64 %worker)
-  %ran.next = add i32 %ran, 1
+  call void @run_chunk(ptr %own, i64 %chunk, i64 %worker)
+  %ran.next = add i64 %ran, 1
   br label %look
-next:
-  %visited.next = add i64 %visited, 1
-  %more = icmp ult i64 %visited.next, %threads
-  br i1 %more, label %share, label %report
+leave:
+  %more.ran = icmp ne i64 %ran, %before
+  %reports = and i1 %helps, %more.ran
+  br i1 %reports, label %report, label %next
 report:
-  %idle = icmp eq i32 %ran, 0
-  br i1 %idle, label %done, label %finish
-finish:
-  call void @finish_chunks(ptr %pool, i32 %ran)
-  br label %done
+  call void @report(ptr %pool, ptr %own, i32 %region, i64 %ran)
+  br label %next
+next:
+  %owner.ahead = add i64 %owner, 1
+  %wraps = icmp eq i64 %owner.ahead, %threads
+  %owner.next = select i1 %wraps, i64 0, i64 %owner.ahead
+  %around = icmp eq i64 %owner.next, %worker
+  br i1 %around, label %done, label %share
 done:
-  ret i32 %ran
+  ret i64 %ran
 }
 
-; Runs a claimed chunk. The region cannot end before, so its fields are stable.
-define internal void @run_chunk(ptr %pool, i64 %chunk, i64 %worker) nounwind {
+; Runs a claimed chunk. The region cannot end before, so what the caller dealt stays as it is.
+define internal void @run_chunk(ptr %own, i64 %chunk, i64 %worker) nounwind {
 entry:
-  %body.at = getelementptr i8, ptr %pool, i64 72
-  %body = load ptr, ptr %body.at
-  %context.at = getelementptr i8, ptr %pool, i64 80
+  %body.at = getelementptr i8, ptr %own, i64 8
+  %body = load atomic ptr, ptr %body.at monotonic, align 8
+  %context.at = getelementptr i8, ptr %own, i64 16
   %context = load ptr, ptr %context.at
-  %extent.at = getelementptr i8, ptr %pool, i64 88
+  %extent.at = getelementptr i8, ptr %own, i64 24
   %extent = load i64, ptr %extent.at
-  %chunks.at = getelementptr i8, ptr %pool, i64 96
+  %chunks.at = getelementptr i8, ptr %own, i64 32
   %chunks = load i64, ptr %chunks.at
   %chunk.next = add i64 %chunk, 1
+  %single = icmp eq i64 %extent, %chunks
+  br i1 %single, label %run, label %scale
+scale:
   %begin.scaled = mul i64 %extent, %chunk
-  %begin = udiv i64 %begin.scaled, %chunks
+  %begin.among = udiv i64 %begin.scaled, %chunks
   %end.scaled = mul i64 %extent, %chunk.next
-  %end = udiv i64 %end.scaled, %chunks
+  %end.among = udiv i64 %end.scaled, %chunks
+  br label %run
+run:
+  %begin = phi i64 [ %chunk, %entry ], [ %begin.among, %scale ]
+  %end = phi i64 [ %chunk.next, %entry ], [ %end.among, %scale ]
   call void %body(ptr %context, i64 %begin, i64 %end, i64 %worker)
   ret void
 }
 
-; Reports `ran` chunks as finished; whoever reports the last wakes the caller.
-define internal void @finish_chunks(ptr %pool, i32 %ran) nounwind {
+; Reports that a helper ran `ran` chunks of `region` so far, and wakes the caller where it sleeps.
+define internal void @report(ptr %pool, ptr %own, i32 %region, i64 %ran) nounwind {
 entry:
-  %left.at = getelementptr i8, ptr %pool, i64 192
-  %left = atomicrmw sub ptr %left.at, i32 %ran seq_cst
-  %last = icmp eq i32 %left, %ran
-  br i1 %last, label %finish, label %done
-finish:
-  %waiting.at = getelementptr i8, ptr %pool, i64 196
-  %waiting = load atomic i32, ptr %waiting.at seq_cst, align 4
-  %asleep = icmp ne i32 %waiting, 0
-  br i1 %asleep, label %wake, label %done
+  %report.at = getelementptr i8, ptr %own, i64 40
+  %region.wide = zext i32 %region to i64
+  %region.placed = shl i64 %region.wide, 32
+  %report = or i64 %region.placed, %ran
+  %before = atomicrmw xchg ptr %report.at, i64 %report seq_cst
+  %asleep.at = getelementptr i8, ptr %pool, i64 72
+  %asleep = load atomic i32, ptr %asleep.at seq_cst, align 4
+  %sleeps = icmp ne i32 %asleep, 0
+  br i1 %sleeps, label %wake, label %done
 wake:
-  call void @futex(ptr %left.at, i64 129, i64 1)
+  store atomic i32 0, ptr %asleep.at seq_cst, align 4
+  call void @futex(ptr %asleep.at, i64 129, i64 1)
   br label %done
 done:
   ret void
 }
 
-; Waits until every chunk is finished: spins, then sleeps.
-define internal void @join(ptr %pool) nounwind {
+; Whether the helpers have reported `missing` chunks of `region`.
+define internal i1 @is_finished(ptr %pool, i32 %region, i64 %missing) nounwind {
 entry:
-  %left.at = getelementptr i8, ptr %pool, i64 192
-  %finished = call i1 @spin_until(ptr %left.at, i32 0, i1 true)
-  br i1 %finished, label %done, label %sleep
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  br label %look
+look:
+  %worker = phi i64 [ 1, %entry ], [ %worker.next, %look ]
+  %open = phi i64 [ %missing, %entry ], [ %open.next, %look ]
+  %slot = call ptr @slot(ptr %pool, i64 %worker)
+  %report.at = getelementptr i8, ptr %slot, i64 40
+  %report = load atomic i64, ptr %report.at seq_cst, align 8
+  %report.shifted = lshr i64 %report, 32
+  %report.region = trunc i64 %report.shifted to i32
+  %current = icmp eq i32 %report.region, %region
+  %count = and i64 %report, 4294967295
+  %ran = select i1 %current, i64 %count, i64 0
+  %open.next = sub i64 %open, %ran
+  %worker.next = add i64 %worker, 1
+  %more = icmp ult i64 %worker.next, %threads
+  br i1 %more, label %look, label %done
+done:
+  %finished = icmp eq i64 %open.next, 0
+  ret i1 %finished
+}
+
+; Waits until the helpers have run the `missing` chunks of `region`: spins, then sleeps.
+define internal void @join(ptr %pool, i32 %region, i64 %missing) nounwind {
+entry:
+  %none = icmp eq i64 %missing, 0
+  br i1 %none, label %done, label %first
+first:
+  %ready = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  br i1 %ready, label %done, label %begin
+begin:
+  %deadline = call i64 @spin_deadline()
+  br label %spin
+spin:
+  %turn = phi i32 [ 0, %begin ], [ %turn.next, %again ]
+  call void @relax()
+  %reported = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  br i1 %reported, label %done, label %again
+again:
+  %turn.next = add i32 %turn, 1
+  %late = call i1 @is_past(i32 %turn.next, i64 %deadline)
+  br i1 %late, label %sleep, label %spin
 sleep:
-  %waiting.at = getelementptr i8, ptr %pool, i64 196
-  %ignored = atomicrmw xchg ptr %waiting.at, i32 1 seq_cst
-  %left = load atomic i32, ptr %left.at seq_cst, align 4
-  %zero = icmp eq i32 %left, 0
-  br i1 %zero, label %done, label %wait
+  %asleep.at = getelementptr i8, ptr %pool, i64 72
+  %ignored = atomicrmw xchg ptr %asleep.at, i32 1 seq_cst
+  %finished = call i1 @is_finished(ptr %pool, i32 %region, i64 %missing)
+  br i1 %finished, label %rise, label %wait
 wait:
-  %left.wide = zext i32 %left to i64
-  call void @futex(ptr %left.at, i64 128, i64 %left.wide)
+  call void @futex(ptr %asleep.at, i64 128, i64 1)
   br label %sleep
+rise:
+  store atomic i32 0, ptr %asleep.at monotonic, align 4
+  br label %done
 done:
   ret void
 }
 
 ; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited: what
 ; it took beyond the time of all chunks at that pace is debt, what it saved pays it back.
-define internal void @settle(ptr %pool, i64 %start, i64 %worked, i32 %ran) nounwind {
+define internal void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran) nounwind {
 entry:
-  %some = icmp ne i32 %ran, 0
-  br i1 %some, label %count, label %done
-count:
   %end = call i64 @clock()
-  %chunks.at = getelementptr i8, ptr %pool, i64 96
-  %chunks = load i64, ptr %chunks.at
-  %ran.wide = zext i32 %ran to i64
   %own = sub i64 %worked, %start
   %scaled = mul i64 %own, %chunks
-  %alone = udiv i64 %scaled, %ran.wide
+  %alone = udiv i64 %scaled, %ran
   %took = sub i64 %end, %start
   %loss = sub i64 %took, %alone
-  %debt.at = getelementptr i8, ptr %pool, i64 280
+  %debt.at = getelementptr i8, ptr %pool, i64 152
   %debt.old = load i64, ptr %debt.at
   %debt.sum = add i64 %debt.old, %loss
   %owes = icmp sgt i64 %debt.sum, 0
@@ -317,9 +411,9 @@ count:
   br i1 %much, label %retire, label %done
 retire:
   ; Not long ago: within four times as long as the last rest took.
-  %until.at = getelementptr i8, ptr %pool, i64 264
+  %until.at = getelementptr i8, ptr %pool, i64 136
   %until.old = load i64, ptr %until.at
-  %rest.at = getelementptr i8, ptr %pool, i64 272
+  %rest.at = getelementptr i8, ptr %pool, i64 144
   %rest.old = load i64, ptr %rest.at
   %since = sub i64 %end, %until.old
   %long = mul i64 %rest.old, 4
@@ -340,89 +434,185 @@ done:
   ret void
 }
 
-; Spins until (the word == value) == wanted; false when the time to spin is over first.
-define internal i1 @spin_until(ptr %word, i32 %value, i1 %wanted) nounwind {
+; Parts the caller from a helper that is bound to the CPU where the caller runs: the helper is to move
+; to the one where the caller was before.
+define internal void @part(ptr %pool) nounwind {
 entry:
-  %ready = call i1 @is_reached(ptr %word, i32 %value, i1 %wanted)
-  br i1 %ready, label %reached, label %begin
-begin:
-  %start = call i64 @farrier_ticks()
-  %budget = call i64 @spin_ticks()
-  br label %round
-round:
-  br label %spin
-spin:
-  %turn = phi i32 [ 0, %round ], [ %turn.next, %again ]
-  call void @relax()
-  %now.reached = call i1 @is_reached(ptr %word, i32 %value, i1 %wanted)
-  br i1 %now.reached, label %reached, label %again
-again:
-  %turn.next = add i32 %turn, 1
-  %more = icmp ult i32 %turn.next, 32
-  br i1 %more, label %spin, label %check
-check:
-  %now = call i64 @farrier_ticks()
-  %spent = sub i64 %now, %start
-  %late = icmp ugt i64 %spent, %budget
-  br i1 %late, label %expired, label %round
-reached:
-  ret i1 true
-expired:
-  ret i1 false
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  %caller = call ptr @slot(ptr %pool, i64 0)
+  %home.at = getelementptr i8, ptr %caller, i64 56
+  %home = load i32, ptr %home.at
+  %here.at = alloca i32
+  store i32 %home, ptr %here.at
+  %number = load i64, ptr @getcpu_number
+  %here.to = ptrtoint ptr %here.at to i64
+  %ignored = call i64 @syscall(i64 %number, i64 %here.to, i64 0, i64 0, i64 0)
+  %here = load i32, ptr %here.at
+  %free = icmp slt i32 %home, 0
+  %expected = icmp eq i32 %home, %here
+  %apart = or i1 %free, %expected
+  br i1 %apart, label %done, label %look
+look:
+  %worker = phi i64 [ 1, %entry ], [ %worker.next, %other ]
+  %slot = call ptr @slot(ptr %pool, i64 %worker)
+  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  %cpu = load atomic i32, ptr %cpu.at monotonic, align 4
+  %meets = icmp eq i32 %cpu, %here
+  br i1 %meets, label %move, label %other
+other:
+  %worker.next = add i64 %worker, 1
+  %more = icmp ult i64 %worker.next, %threads
+  br i1 %more, label %look, label %done
+move:
+  store i32 %here, ptr %home.at
+  store atomic i32 %home, ptr %cpu.at monotonic, align 4
+  br label %done
+done:
+  ret void
 }
 
-define internal i1 @is_reached(ptr %word, i32 %value, i1 %wanted) nounwind {
-  %now = load atomic i32, ptr %word acquire, align 4
-  %equal = icmp eq i32 %now, %value
-  %reached = icmp eq i1 %equal, %wanted
-  ret i1 %reached
+; Binds the running helper, worker of `slot`, to its CPU where it is bound to another.
+define internal void @settle_down(ptr %slot) nounwind {
+entry:
+  %mask = alloca [128 x i64] ; of 8,192 CPUs
+  %cpu.at = getelementptr i8, ptr %slot, i64 56
+  %cpu = load atomic i32, ptr %cpu.at monotonic, align 4
+  %bound.at = getelementptr i8, ptr %slot, i64 60
+  %bound = load i32, ptr %bound.at
+  %there = icmp eq i32 %cpu, %bound
+  br i1 %there, label %done, label %clear
+clear:
+  %at = phi i64 [ 0, %entry ], [ %at.next, %clear ]
+  %word = getelementptr i64, ptr %mask, i64 %at
+  store i64 0, ptr %word
+  %at.next = add i64 %at, 1
+  %more = icmp ult i64 %at.next, 128
+  br i1 %more, label %clear, label %bind
+bind:
+  %cpu.wide = zext i32 %cpu to i64
+  %position = lshr i64 %cpu.wide, 6
+  %bit = and i64 %cpu.wide, 63
+  %value = shl i64 1, %bit
+  %place = getelementptr i64, ptr %mask, i64 %position
+  store i64 %value, ptr %place
+  %number = load i64, ptr @sched_setaffinity_number
+  %mask.to = ptrtoint ptr %mask to i64
+  %ignored = call i64 @syscall(i64 %number, i64 0, i64 1024, i64 %mask.to, i64 0)
+  store i32 %cpu, ptr %bound.at
+  br label %done
+done:
+  ret void
+}
+
+; One futex call: operation `op` on the i32 at `word`.
+define internal void @futex(ptr %word, i64 %op, i64 %value) nounwind {
+  %number = load i64, ptr @futex_number
+  %address = ptrtoint ptr %word to i64
+  %ignored = call i64 @syscall(i64 %number, i64 %address, i64 %op, i64 %value, i64 0)
+  ret void
+}
+
+; When a spin that begins now gives up.
+define internal i64 @spin_deadline() nounwind {
+  %start = call i64 @clock()
+  %budget = call i64 @spin_ticks()
+  %deadline = add i64 %start, %budget
+  ret i64 %deadline
+}
+
+; Whether a spin has come to its deadline: looks at the clock every 32 turns.
+define internal i1 @is_past(i32 %turn, i64 %deadline) nounwind {
+entry:
+  %between = and i32 %turn, 31
+  %asks = icmp eq i32 %between, 0
+  br i1 %asks, label %ask, label %early
+ask:
+  %now = call i64 @clock()
+  %late = icmp sgt i64 %now, %deadline
+  ret i1 %late
+early:
+  ret i1 false
 }
 
 define void @farrier_pool_work(ptr %pool, i64 %worker) nounwind {
 entry:
   %slot = call ptr @slot(ptr %pool, i64 %worker)
-  %thread.at = getelementptr i8, ptr %slot, i64 8
+  %self.at = getelementptr i8, ptr %slot, i64 48
   %self = call i64 @thread_pointer()
-  store atomic i64 %self, ptr %thread.at release, align 8
-  %region.at = getelementptr i8, ptr %pool, i64 64
-  %shutdown.at = getelementptr i8, ptr %pool, i64 68
+  store atomic i64 %self, ptr %self.at release, align 8
+  call void @settle_down(ptr %slot)
   br label %idle
 idle:
   %seen = phi i32 [ 0, %entry ], [ %region, %work ]
-  %called = call i1 @spin_until(ptr %region.at, i32 %seen, i1 false)
-  br i1 %called, label %awake, label %drowse
+  %now = call i32 @region_of(ptr %slot)
+  %called = icmp ne i32 %now, %seen
+  br i1 %called, label %awake, label %begin
+begin:
+  %deadline = call i64 @spin_deadline()
+  br label %spin
+spin:
+  %turn = phi i32 [ 0, %begin ], [ %turn.next, %again ]
+  call void @relax()
+  %latest = call i32 @region_of(ptr %slot)
+  %dealt = icmp ne i32 %latest, %seen
+  br i1 %dealt, label %awake, label %again
+again:
+  %turn.next = add i32 %turn, 1
+  %late = call i1 @is_past(i32 %turn.next, i64 %deadline)
+  br i1 %late, label %drowse, label %spin
 drowse:
-  %asleep.at = getelementptr i8, ptr %pool, i64 128
+  %asleep.at = getelementptr i8, ptr %pool, i64 64
+  %bell.at = getelementptr i8, ptr %pool, i64 68
   %before = atomicrmw add ptr %asleep.at, i32 1 seq_cst
   br label %recheck
 recheck:
-  %again = load atomic i32, ptr %region.at seq_cst, align 4
-  %quiet = icmp eq i32 %again, %seen
+  %bell = load atomic i32, ptr %bell.at seq_cst, align 4
+  %claim = load atomic i64, ptr %slot seq_cst, align 8
+  %claim.shifted = lshr i64 %claim, 32
+  %claim.region = trunc i64 %claim.shifted to i32
+  %quiet = icmp eq i32 %claim.region, %seen
   br i1 %quiet, label %sleep, label %rise
 sleep:
-  %seen.wide = zext i32 %seen to i64
-  call void @futex(ptr %region.at, i64 128, i64 %seen.wide)
+  %bell.wide = zext i32 %bell to i64
+  call void @futex(ptr %bell.at, i64 128, i64 %bell.wide)
   br label %recheck
 rise:
   %after = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
+  call void @settle_down(ptr %slot)
   br label %awake
 awake:
-  %region = load atomic i32, ptr %region.at acquire, align 4
-  %shutdown = load atomic i32, ptr %shutdown.at acquire, align 4
-  %over = icmp ne i32 %shutdown, 0
+  %region = call i32 @region_of(ptr %slot)
+  %body.at = getelementptr i8, ptr %slot, i64 8
+  %body = load atomic ptr, ptr %body.at monotonic, align 8
+  %over = icmp eq ptr %body, null
   br i1 %over, label %leave, label %work
 work:
-  %ran = call i32 @take_part(ptr %pool, i32 %region, i64 %worker)
+  %ran = call i64 @take_part(ptr %pool, i32 %region, i64 %worker, i64 0)
   br label %idle
 leave:
   ret void
 }
 
 define void @farrier_pool_shutdown(ptr %pool) nounwind {
-  %shutdown.at = getelementptr i8, ptr %pool, i64 68
-  store atomic i32 1, ptr %shutdown.at release, align 4
-  %region.at = getelementptr i8, ptr %pool, i64 64
-  %before = atomicrmw add ptr %region.at, i32 1 seq_cst
+entry:
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  br label %tell
+tell:
+  %worker = phi i64 [ 0, %entry ], [ %worker.next, %tell ]
+  %slot = call ptr @slot(ptr %pool, i64 %worker)
+  %body.at = getelementptr i8, ptr %slot, i64 8
+  store atomic ptr null, ptr %body.at monotonic, align 8
+  %region = call i32 @region_of(ptr %slot)
+  %region.next = add i32 %region, 1
+  %region.wide = zext i32 %region.next to i64
+  %claim = shl i64 %region.wide, 32
+  %before = atomicrmw xchg ptr %slot, i64 %claim seq_cst
+  %worker.next = add i64 %worker, 1
+  %more = icmp ult i64 %worker.next, %threads
+  br i1 %more, label %tell, label %wake
+wake:
   call void @wake_sleepers(ptr %pool)
   ret void
 }

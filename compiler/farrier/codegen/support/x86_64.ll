@@ -1,12 +1,12 @@
 ; What the machine must give: Linux on x86-64.
 
 @futex_number = internal constant i64 202
+@getcpu_number = internal constant i64 309
+@sched_setaffinity_number = internal constant i64 203
 
-; One futex call: operation `op` on the i32 at `word`.
-define internal void @futex(ptr %word, i64 %op, i64 %value) nounwind {
-  %number = load i64, ptr @futex_number
-  %result = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"(i64 %number, ptr %word, i64 %op, i64 %value, i64 0)
-  ret void
+define internal i64 @syscall(i64 %number, i64 %a, i64 %b, i64 %c, i64 %d) nounwind {
+  %result = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"(i64 %number, i64 %a, i64 %b, i64 %c, i64 %d)
+  ret i64 %result
 }
 
 define internal void @relax() nounwind {
