@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import farrier
 from farrier.importer import import_model
 from farrier.ops import run_graph
 
@@ -139,3 +140,100 @@ def test_operators_that_onnx_defines_by_others_are_expanded(model):
     left, right = x[..., :4], x[..., 4:]
     want = np.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def _add(shape, **attrs):
+    return ([node("Add", ["x", "p"], ["y"], **attrs)], shape)
+
+
+BEFORE_SEVEN = {
+    "Add-axis": (6, *_add((2, 3, 4, 5), broadcast=1, axis=1), lambda x, p: x + p[:, None, None]),
+    "Add-last": (6, *_add((2, 4, 3), broadcast=1), lambda x, p: x + p),
+    "PRelu": (
+        6,
+        [node("PRelu", ["x", "p"], ["y"])],
+        (2, 3, 4, 5),
+        lambda x, p: np.where(x < 0, x * p[:, None, None], x),
+    ),
+    "Reshape-1": (
+        4,
+        [node("Reshape", ["x"], ["y"], shape=[3, -1])],
+        (2, 3),
+        lambda x, p: x.reshape(3, -1),
+    ),
+    "Cast-1": (
+        5,
+        [node("Cast", ["x"], ["y"], to="INT32")],
+        (2, 3),
+        lambda x, p: x.astype(np.int32),
+    ),
+    "Concat-1": (
+        3,
+        [node("Concat", ["x", "x"], ["y"])],
+        (2, 3),
+        lambda x, p: np.concatenate([x, x], 1),
+    ),
+    "Dropout-6": (6, [node("Dropout", ["x"], ["y"], is_test=1)], (2, 3), lambda x, p: x),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_SEVEN)
+def test_forms_of_before_opset_7(model, name):
+    opset, nodes, shape, formula = BEFORE_SEVEN[name]
+    p = np.array([0.5, 1.5, 2.0], np.float32)
+    used = {"p": p} if "p" in nodes[0].input else {}
+    graph = import_model(model(nodes, {"x": shape}, constants=used, opset=opset)).graph
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    (got,) = run_graph(graph, {graph.inputs[0].name: x}).values()
+    np.testing.assert_array_equal(got, formula(x, p))
+
+
+def test_what_has_no_elements_is_a_constant(model):
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], axes=[1], keepdims=0),
+        node("Slice", ["z"], ["e"], starts=[3], ends=[3], axes=[0]),
+        node("Concat", ["s", "e"], ["c"], axis=0),
+        node("Add", ["c", "z"], ["y"]),
+    ]
+    data = model(nodes, {"x": [3, 0], "z": [3]}, outputs=["y", "e"], opset=9)
+    graph = import_model(data, {"x": (3, 0)}).graph
+    assert [n.op for n in graph.nodes] == ["Add"]
+    z = np.arange(3, dtype=np.float32)
+    artifact = farrier.compile(data, shapes={"x": (3, 0)}, verify=False, threads=1)
+    results = artifact.run({"x": np.empty((3, 0), np.float32), "z": z})
+    np.testing.assert_array_equal(results["y"], z)
+    assert results["e"].shape == (0,)
+
+
+def test_statistics_of_a_layer_normalization(model):
+    nodes = [node("LayerNormalization", ["x", "w"], ["y", "m", "d"], axis=1)]
+    w = np.random.default_rng(7).random((3, 5)).astype(np.float32)
+    data = model(nodes, {"x": [2, 3, 5]}, outputs=["y", "m", "d"], constants={"w": w})
+    x = np.random.default_rng(8).standard_normal((2, 3, 5)).astype(np.float32)
+    graph = import_model(data).graph
+    ours = run_graph(graph, {graph.inputs[0].name: x}).values()
+    theirs = onnxruntime.InferenceSession(data).run(None, {"x": x})
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_normalization_that_trains(model):
+    nodes = [
+        node(
+            "BatchNormalization",
+            ["x", "p", "p", "p", "p"],
+            ["y", "m", "v"],
+            training_mode=1,
+            momentum=0.8,
+        )
+    ]
+    p = np.array([0.5, 1.5, 2.0], np.float32)
+    data = model(nodes, {"x": [2, 3, 5]}, outputs=["y", "m", "v"], constants={"p": p})
+    x = np.random.default_rng(9).standard_normal((2, 3, 5)).astype(np.float32)
+    graph = import_model(data).graph
+    y, mean, variance = run_graph(graph, {graph.inputs[0].name: x}).values()
+    moments = x.mean((0, 2)), x.var((0, 2))
+    normal = (x - moments[0][:, None]) / np.sqrt(moments[1][:, None] + 1e-5)
+    np.testing.assert_allclose(y, normal * p[:, None] + p[:, None], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(mean, 0.8 * p + 0.2 * moments[0], rtol=1e-6)
+    np.testing.assert_allclose(variance, 0.8 * p + 0.2 * moments[1], rtol=1e-6)

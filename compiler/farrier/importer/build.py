@@ -13,9 +13,16 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
-from farrier.importer.limits import MAX_CONSTANT_BYTES, MAX_FOLDED_BYTES, MAX_TENSOR_BYTES
+from farrier.importer.functions import expand, is_function
+from farrier.importer.limits import (
+    DOMAINS,
+    MAX_CONSTANT_BYTES,
+    MAX_FOLDED_BYTES,
+    MAX_TENSOR_BYTES,
+    NEWEST_OPSET,
+)
 from farrier.importer.order import in_order
-from farrier.importer.parse import opset, parse
+from farrier.importer.parse import opsets, parse
 from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
 from farrier.importer.schema import check_node
 from farrier.importer.signature import declared_inputs, resolve
@@ -43,17 +50,18 @@ def import_model(data: bytes, shapes: Mapping[str, tuple[int, ...]] | None = Non
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     model = parse(data)
-    _check_operators(model.graph)
+    _check_operators(model)
     types = resolve(declared_inputs(model.graph), shapes or {})
     return _Import(model, types).run()
 
 
-def _check_operators(graph: onnx.GraphProto) -> None:
+def _check_operators(model: onnx.ModelProto) -> None:
     """Names every operator that Farrier does not know, how often it occurs, and where first."""
-    known = names() | READABLE
+    known, versions = names() | READABLE, opsets(model)
     missing: dict[str, list[str]] = {}
-    for node in graph.node:
-        if qualified_name(node) not in known:
+    for node in model.graph.node:
+        op = qualified_name(node)
+        if op not in known and not is_function(op, _version(node, versions)):
             missing.setdefault(qualified_name(node), []).append(describe(node))
     if missing:
         lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
@@ -63,17 +71,26 @@ def _check_operators(graph: onnx.GraphProto) -> None:
         )
 
 
+def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
+    """The version of the node's operator that the model uses."""
+    return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
+
+
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
     def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> None:
-        self._model, self._opset = model, opset(model)
+        self._model, self._opsets = model, opsets(model)
         self._counter = itertools.count()
         self._values: dict[str, Value] = {}
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
         self._nodes: list[Node] = []
         self._constant_bytes = 0
+        self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
         self._inputs = tuple(self._define(name, kind) for name, kind in inputs.items())
+        for name, kind in inputs.items():
+            if not kind.size:
+                self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
         graph = model.graph
         self._read = {o.name for o in graph.output} | {i for n in graph.node for i in n.input}
         self._readers = collections.Counter(i for n in graph.node for i in n.input)
@@ -85,10 +102,10 @@ class _Import:
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
             self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
         for node in graph.node:
-            check_node(node, self._opset)
+            check_node(node, _version(node, self._opsets))
         raw = in_order([to_raw(node) for node in graph.node], self._values)
         for raw_node in raw:
-            self._import_node(raw_node)
+            self._import_node(raw_node, self._opsets[""])
         for output in graph.output:
             if output.name not in self._values:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
@@ -99,7 +116,7 @@ class _Import:
             tuple(output.name for output in graph.output),
         )
 
-    # What upgrades may ask for: the protocol `upgrade.Scope`.
+    # What upgrades may ask for: the protocol `Scope`.
 
     def constant(self, data: npt.NDArray[Any]) -> str:
         name = self.fresh()
@@ -121,6 +138,23 @@ class _Import:
     def is_read(self, name: str) -> bool:
         return name in self._read
 
+    def add(self, op: str, *inputs: str, **attrs: Any) -> str:
+        result = self.fresh()
+        node = RawNode(op, list(inputs), [result], attrs, self._current.origin)
+        self._emit(node) if op in names() else self.expand(node, NEWEST_OPSET)
+        return result
+
+    def expand(self, node: RawNode, opset: int) -> None:
+        types = [self._values[name].type if name else None for name in node.inputs]
+        domain = node.op.rpartition(":")[0]
+        found = expand(node, self._opsets.get(domain, 1) if domain else opset, types, self.fresh)
+        if found is None:
+            raise NotSupported(f"the operator {node.op}")
+        body, version = found
+        self._read.update(name for inner in body for name in inner.input)
+        for inner in body:
+            self._import_node(to_raw(inner), version)
+
     def _define(self, name: str, kind: TensorType) -> Value:
         value = Value(f"v{next(self._counter)}", kind)
         if name:
@@ -139,12 +173,12 @@ class _Import:
         value = self._define(name, TensorType(DType.from_numpy(data.dtype), data.shape))
         self._data[value.name] = data
 
-    def _import_node(self, original: RawNode) -> None:
+    def _import_node(self, original: RawNode, opset: int) -> None:
         where = f"node {original.origin!r} ({original.op})"
-        node = original
+        self._current = node = original
         try:
-            for node in upgrade(original, self._opset, self):
-                self._emit(node)
+            for node in upgrade(original, opset, self):
+                self._emit(node) if node.op in names() else self.expand(node, opset)
         except NotSupported as error:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:
@@ -172,7 +206,10 @@ class _Import:
         return tuple(name for name, value in pairs if value.name in wanted)
 
     def _emit(self, node: RawNode) -> None:
-        """Types a node in the newest opset's form, and folds it where it can be."""
+        """Types a node in the newest opset's form, and folds it where it can be.
+
+        What has no elements is known before it is computed: it is a constant.
+        """
         operator = lookup(node.op)
         if node.op == "Identity":
             self._values[node.outputs[0]] = self._values[node.inputs[0]]
@@ -188,6 +225,10 @@ class _Import:
             attrs = operator.explicit(types, attrs)
         kinds = operator.infer(types, constants, attrs)
         self._check_outputs(node, kinds)
+        if not any(kind.size for kind in kinds):
+            for name, kind in zip(node.outputs, kinds, strict=False):
+                self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
+            return
         arrays = _foldable(operator, inputs, data, kinds)
         if arrays is not None:
             with np.errstate(all="ignore"):

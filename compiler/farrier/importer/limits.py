@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DOMAINS = ("", "ai.onnx")  # two spellings of ONNX's own domain
-OLDEST_OPSET = 7  # the first with numpy's broadcasting
+OLDEST_OPSET = 1
 NEWEST_OPSET = 28
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit

@@ -7,8 +7,6 @@ from google.protobuf.message import DecodeError
 
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import DOMAINS, MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
-from farrier.importer.upgrade import READABLE
-from farrier.ops import names
 
 
 def parse(data: bytes) -> onnx.ModelProto:
@@ -33,9 +31,18 @@ def parse(data: bytes) -> onnx.ModelProto:
     return _inline(model)
 
 
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """The version of each domain's operators that the model uses; ONNX's own domain is ""."""
+    versions = {entry.domain: int(entry.version) for entry in model.opset_import}
+    return versions | {"": opset(model)}
+
+
 def opset(model: onnx.ModelProto) -> int:
-    """The version of ONNX's operators that the model uses; raises InvalidModelError."""
+    """The version of ONNX's operators that the model uses, the newest where it uses none; raises
+    InvalidModelError."""
     versions = [entry.version for entry in model.opset_import if entry.domain in DOMAINS]
+    if not versions and all(node.domain not in DOMAINS for node in model.graph.node):
+        return NEWEST_OPSET
     if not versions:
         raise InvalidModelError("the model does not say which opset of ai.onnx it uses")
     version = max(versions)
@@ -83,40 +90,12 @@ def _refuse_external_data(graph: onnx.GraphProto) -> None:
 
 
 def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with bodies in place of calls: of its own functions, and of those that ONNX defines
-    for operators that Farrier does not know (Attention, RotaryEmbedding, …)."""
+    """The model with the bodies of its own functions in place of their calls."""
     from onnx import inliner
 
-    if model.functions:
-        try:
-            model = inliner.inline_local_functions(model)
-        except Exception as error:  # the inliner is native code and raises what it likes
-            raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
-    unknown = _unknown(model)
-    if not unknown:
+    if not model.functions:
         return model
     try:
-        expanded = inliner.inline_selected_functions(
-            _with_types_of_weights(model), unknown, inline_schema_functions=True
-        )
-    except Exception:  # as above; the operators are then reported as unknown
-        return model
-    return model if _unknown(expanded) else expanded
-
-
-def _with_types_of_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The inliner looks for types among value infos only."""
-    typed = onnx.ModelProto()
-    typed.CopyFrom(model)
-    for tensor in model.graph.initializer:
-        typed.graph.value_info.append(
-            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        )
-    return typed
-
-
-def _unknown(model: onnx.ModelProto) -> list[tuple[str, str]]:
-    """Domain and name of the operators that Farrier does not know."""
-    known = names() | READABLE
-    used = {(node.domain, node.op_type) for node in model.graph.node}
-    return sorted((d, op) for d, op in used if d not in DOMAINS or op not in known)
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner is native code and raises what it likes
+        raise InvalidModelError(f"its functions cannot be inlined: {error}") from error

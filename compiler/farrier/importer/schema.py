@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import onnx
 
 from farrier.errors import InvalidModelError
-from farrier.importer.raw import describe
+from farrier.importer.raw import describe, qualified_name, schema_of
 
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:
@@ -15,7 +13,7 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
 
     So the operators' rules may take attributes to be of the declared types.
     """
-    schema = _schema(node.op_type, opset)
+    schema = schema_of(qualified_name(node), opset)
     where = f"node {describe(node)!r} ({node.op_type})"
     if schema is None:
         raise InvalidModelError(f"{where}: opset {opset} has no such operator")
@@ -36,11 +34,3 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
     ):
         if not low <= count <= high:
             raise InvalidModelError(f"{where} has {count} {what}, not {low} to {high}")
-
-
-@functools.cache
-def _schema(op: str, opset: int) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
-        return None

@@ -89,8 +89,8 @@ def resolve(
 def _check(declared: Declared, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
     """Holds a given shape against the declared dims, and notes what named dims stand for."""
     given = f"the shape {shape} given for input {declared.name!r}"
-    if min(shape, default=1) < 1:
-        raise UsageError(f"{given} has no elements")
+    if min(shape, default=0) < 0:
+        raise UsageError(f"{given} has a negative extent")
     if declared.dims is None:
         return
     hint = f"the model declares {declared.text()}"

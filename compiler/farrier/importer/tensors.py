@@ -27,6 +27,7 @@ _DTYPES = {
     onnx.TensorProto.UINT64: DType.U64,
     onnx.TensorProto.BOOL: DType.BOOL,
 }
+_CODES = {dtype: int(code) for code, dtype in _DTYPES.items()}
 # The field that holds the elements where raw_data does not, and the numpy type to read it as.
 _FIELDS = {
     DType.F32: "float_data",
@@ -47,6 +48,11 @@ def dtype_of(code: int, what: str) -> DType:
             f"{what} has elements of {name.lower()}, which Farrier does not compile"
         )
     return found
+
+
+def code_of(dtype: DType) -> int:
+    """ONNX's number of an element type."""
+    return _CODES[dtype]
 
 
 def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:

@@ -7,65 +7,38 @@ define constants, and replace the node by several.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import before_seven, training
+from farrier.importer.scope import Scope, Upgrade, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
 
 
-class Scope(Protocol):
-    """What an upgrade may ask of the import."""
-
-    def constant(self, data: npt.NDArray[Any]) -> str:
-        """Defines a constant and gives its name."""
-
-    def fresh(self) -> str:
-        """A name for a new value."""
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a value defined so far."""
-
-    def dtype(self, name: str) -> DType:
-        """The element type of a value defined so far."""
-
-    def data(self, name: str) -> npt.NDArray[Any] | None:
-        """The value of a constant, None for what is known only at run time."""
-
-    def is_read(self, name: str) -> bool:
-        """Whether any node or output of the model reads the value."""
-
-
-Upgrade: TypeAlias = Callable[[RawNode, int, Scope], list[RawNode]]
-
-
 def upgrade(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """The node in the newest opset's form; raises Mismatch or NotSupported."""
     for name in _IRRELEVANT:
         node.attrs.pop(name, None)
+    if opset < 7:
+        before_seven.upgrade(node, opset, scope)
     rule = _UPGRADES.get(node.op)
     return rule(node, opset, scope) if rule else [node]
 
 
 # Attributes that say nothing about inference.
-_IRRELEVANT = ("momentum", "stash_type", "saturate", "storage_order", "seed", "consumed_inputs")
-
-
-def _ints(values: Any) -> npt.NDArray[np.int64]:
-    return np.array(values, np.int64)
+_IRRELEVANT = ("stash_type", "saturate", "storage_order", "seed", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
     """Moves an attribute that is a list of integers to where newer opsets have an input."""
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
-        node.inputs[position] = scope.constant(_ints(node.attrs.pop(name)))
+        node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))
 
 
 def _axes_to_input(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -85,8 +58,8 @@ def _softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
         node.attrs["axis"] = long[0] if long else len(shape) - 1
         return [node]
     flat, result = scope.fresh(), scope.fresh()
-    matrix = scope.constant(_ints([math.prod(shape[:axis]), math.prod(shape[axis:])]))
-    back = scope.constant(_ints(shape))
+    matrix = scope.constant(ints([math.prod(shape[:axis]), math.prod(shape[axis:])]))
+    back = scope.constant(ints(shape))
     return [
         RawNode("Reshape", [node.inputs[0], matrix], [flat], {}, node.origin),
         RawNode(node.op, [flat], [result], {"axis": 1}, node.origin),
@@ -122,9 +95,25 @@ def _slice(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
     _attribute_to_input(node, scope, "split", 1)
-    if not node.input(1):
-        node.attrs["num_outputs"] = len(node.outputs)
-    return [node]
+    sizes = scope.data(node.input(1))
+    if sizes is None:
+        if not node.input(1):
+            node.attrs["num_outputs"] = len(node.outputs)
+        return [node]
+    if np.all(sizes != 0) or len(sizes) != len(node.outputs):
+        return [node]
+    # Parts without elements are constants.
+    shape = list(scope.shape(node.inputs[0]))
+    shape[normal_axis(node.attrs.get("axis", 0), len(shape))] = 0
+    attrs = {"dtype": str(scope.dtype(node.inputs[0])), "value": 0}
+    nodes = [
+        RawNode("ConstantOfShape", [scope.constant(ints(shape))], [name], attrs, node.origin)
+        for name, size in zip(node.outputs, sizes, strict=True)
+        if size == 0
+    ]
+    full = [name for name, size in zip(node.outputs, sizes, strict=True) if size]
+    kept = scope.constant(sizes[sizes != 0])
+    return [*nodes, RawNode("Split", [node.inputs[0], kept], full, node.attrs, node.origin)]
 
 
 def _upsample(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -146,24 +135,12 @@ def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
-def _dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """At inference nothing is dropped: the output is the input, the mask true everywhere."""
-    training = scope.data(node.input(2)) if node.input(2) else np.False_
-    if training is None or np.any(training):
-        raise NotSupported("training mode: only inference is compiled")
-    nodes = [RawNode("Identity", node.inputs[:1], node.outputs[:1], {}, node.origin)]
-    if len(node.outputs) > 1 and scope.is_read(node.outputs[1]):
-        shape = scope.constant(_ints(scope.shape(node.inputs[0])))
-        attrs = {"value": np.array([True])}
-        mask = RawNode("ConstantOfShape", [shape], node.outputs[1:], attrs, node.origin)
-        nodes += _constant_of_shape(mask, opset, scope)
-    return nodes
-
-
-def _batch_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    if not node.attrs.pop("spatial", 1):
-        raise NotSupported("spatial=0: statistics for each element")
-    return [node]
+def _layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """With the mean or the deviation read, it is computed by its definition."""
+    if not any(name and scope.is_read(name) for name in node.outputs[1:]):
+        return [node]
+    scope.expand(node, opset)
+    return []
 
 
 def _group_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -247,8 +224,9 @@ _UPGRADES: dict[str, Upgrade] = {
     "Split": _split,
     "Upsample": _upsample,
     "Resize": _resize,
-    "Dropout": _dropout,
-    "BatchNormalization": _batch_normalization,
+    "Dropout": training.dropout,
+    "BatchNormalization": training.batch_normalization,
+    "LayerNormalization": _layer_normalization,
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
     "CastLike": _cast_like,

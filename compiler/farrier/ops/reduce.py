@@ -9,7 +9,7 @@ import numpy as np
 
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -136,7 +136,7 @@ def _stages(
 
 
 def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
-    high = np.max(x, axis=axes, keepdims=True)
+    high = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(high), high, 0)
     return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
 
@@ -214,13 +214,25 @@ def _keep(function: Callable[..., Array]) -> Callable[[Array, tuple[int, ...]], 
 
 _SUM = _keep(np.sum)
 _MEAN = _Rule(ReduceOp.SUM, _keep(np.mean), after=lambda x, count: x / count)
-_MAXIMUM = _Rule(ReduceOp.MAX, _keep(np.max))
+
+
+def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
+    """The largest or smallest element; of none, the one that every other beats."""
+
+    def of(x: Array, axes: tuple[int, ...]) -> Array:
+        nothing = combine.identity(DType.from_numpy(x.dtype)).value
+        return np.asarray(function(x, axis=axes, keepdims=True, initial=nothing))
+
+    return _Rule(combine, of)
+
+
+_MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
 OPERATORS: tuple[Operator, ...] = (
     _operator("ReduceSum", _Rule(ReduceOp.SUM, _SUM)),
     _operator("ReduceMean", _MEAN),
     _operator("ReduceMax", _MAXIMUM),
-    _operator("ReduceMin", _Rule(ReduceOp.MIN, _keep(np.min))),
+    _operator("ReduceMin", _extreme(ReduceOp.MIN, np.min)),
     _operator("ReduceProd", _Rule(ReduceOp.PROD, _keep(np.prod))),
     _operator("ReduceL1", _Rule(ReduceOp.SUM, lambda x, a: _SUM(np.abs(x), a), magnitude)),
     _operator(

@@ -44,12 +44,12 @@ class Call:
 
 def extract_tasks(graph: Graph) -> tuple[dict[str, Task], list[Call]]:
     """The tasks of an optimized graph by key, in the order of their first call, and all calls in
-    execution order."""
+    execution order. What writes no elements is not called."""
     constants = frozenset(constant.value.name for constant in graph.constants)
     tasks: dict[str, Task] = {}
     calls: list[Call] = []
     for node in graph.nodes:
-        if node.op != "Fused":
+        if node.op != "Fused" or not any(value.type.size for value in node.outputs):
             continue
         task, inputs = _task_of(node, constants)
         tasks.setdefault(task.key, task)

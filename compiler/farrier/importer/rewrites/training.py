@@ -1,0 +1,59 @@
+"""Operators that do more than infer: Dropout, and BatchNormalization that computes statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import Scope, ints
+from farrier.ir.types import DType
+from farrier.ops import NotStatic, NotSupported
+
+
+def dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """At inference, or with a ratio of 0, nothing is dropped: the mask is true everywhere."""
+    training = scope.data(node.input(2)) if node.input(2) else np.False_
+    ratio = scope.data(node.input(1)) if node.input(1) else np.float32(0.5)
+    if training is None or (np.any(training) and ratio is None):
+        raise NotStatic("its ratio or mode depends on data known only at run time")
+    if np.any(training) and np.any(ratio):
+        raise NotSupported("training mode: only inference is compiled")
+    (x, *_), (y, *mask) = node.inputs, node.outputs
+    nodes = [RawNode("Identity", [x], [y], {}, node.origin)]
+    if mask and scope.is_read(mask[0]):
+        shape = scope.constant(ints(scope.shape(x)))
+        attrs = {"value": 1, "dtype": str(DType.BOOL)}
+        nodes.append(RawNode("ConstantOfShape", [shape], mask, attrs, node.origin))
+    return nodes
+
+
+def batch_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """In training mode the batch's own mean and variance normalize it, and the running ones move
+    towards them: running·momentum + batch·(1 − momentum)."""
+    momentum = node.attrs.pop("momentum", 0.9)
+    if not node.attrs.pop("spatial", 1):
+        raise NotSupported("spatial=0: statistics for each element")
+    if not node.attrs.pop("training_mode", 0):
+        return [node]
+    x, scale, bias, *running = node.inputs
+    rank, dtype = len(scope.shape(x)), scope.dtype(x)
+    axes = scope.constant(ints([axis for axis in range(rank) if axis != 1]))
+    mean = scope.add("ReduceMean", x, axes)
+    centred = scope.add("Sub", x, mean)
+    variance = scope.add("ReduceMean", scope.add("Mul", centred, centred), axes)
+    batch = [scope.add("Squeeze", moment, axes) for moment in (mean, variance)]
+    nodes = [
+        RawNode(
+            "BatchNormalization",
+            [x, scale, bias, *batch],
+            node.outputs[:1],
+            node.attrs,
+            node.origin,
+        )
+    ]
+    for old, new, result in zip(running, batch, node.outputs[1:], strict=False):
+        kept = scope.constant(np.array(momentum, dtype.numpy))
+        moved = scope.constant(np.array(1 - momentum, dtype.numpy))
+        parts = [scope.add("Mul", old, kept), scope.add("Mul", new, moved)]
+        nodes.append(RawNode("Add", parts, [result], {}, node.origin))
+    return nodes
