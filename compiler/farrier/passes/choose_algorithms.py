@@ -21,6 +21,7 @@ from farrier.target import Target
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = {2: 4.0, 4: 4.0, 6: 8.0}
+_ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +180,7 @@ def _seconds(node: Node, tile: int, nbytes: int, group: int, machine: Machine) -
     if tile:
         count, taps = batch * -(-height // tile) * -(-width // tile), (tile + TAPS - 1) ** 2
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
+        transforms += _ROUNDING_CYCLES * (group > 1) * count * taps * inputs / machine.lanes
     products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports * group)
     arithmetic = (products + transforms) / machine.hertz / machine.threads
     return max(arithmetic, nbytes * taps * inputs * outputs / machine.memory_bandwidth)
