@@ -6,17 +6,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farrier.codegen.emit import emit_function
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
-from farrier.ops import lookup
+from farrier.ops import run_graph
 from farrier.space.rules import for_program
 from farrier.target import host
 from tests.codegen.differential import run_compiled
 
+F32, BF16 = DType.F32, DType.BF16
 
-def bottleneck(shape, expanded, kernel, stride, pads, projected, residual):
-    """Expand, Sigmoid, filter, Relu and, where `projected` is not 0, project; images in blocks."""
+
+def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, images=F32):
+    """Expand, Sigmoid, filter, Relu and, where `projected` is not 0, project; images in blocks.
+    Where they are in bf16, so are the weights of the pointwise convolutions."""
     blocks = Layout.blocked(4, 1, host().lanes)
     within = Layout.blocked(4, 1, host().lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
     batch, channels, *extents = shape
@@ -26,38 +30,45 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual):
     ]
     inputs, nodes = [], []
 
-    def value(name, *extents, layout=None):
-        inputs.append(Value(name, TensorType(DType.F32, extents, layout)))
+    def value(name, *extents, layout=None, dtype=F32):
+        inputs.append(Value(name, TensorType(dtype, extents, layout)))
         return inputs[-1]
 
-    def node(op, *operands, shape, layout=blocks, **attrs):
-        made = Value(f"v{len(nodes)}", TensorType(DType.F32, tuple(shape), layout))
+    def node(op, *operands, shape, layout=blocks, dtype=F32, **attrs):
+        made = Value(f"v{len(nodes)}", TensorType(dtype, tuple(shape), layout))
         nodes.append(Node(op, operands, (made,), attributes(**attrs)))
         return made
 
-    x = value("x", *shape, layout=within)
-    e, be = value("e", expanded, channels, 1, 1), value("be", expanded)
+    def converted(x, dtype, layout=blocks):
+        if x.type.dtype is dtype:
+            return x
+        return node("Cast", x, shape=x.type.shape, dtype=dtype, layout=layout, to=dtype.value)
+
+    x = value("x", *shape, layout=within, dtype=images)
+    e, be = value("e", expanded, channels, 1, 1, dtype=images), value("be", expanded)
     f, bf = value("f", expanded, 1, kernel, kernel), value("bf", expanded)
-    last = node("Conv", x, e, be, shape=(batch, expanded, *extents))
+    if projected and residual:
+        r = value("r", batch, projected, *out, layout=within, dtype=images)
+        r = converted(r, F32)  # first, though it is read last
+    last = node("Conv", x, e, be, shape=(batch, expanded, *extents), accumulator="f32")
     last = node("Sigmoid", last, shape=last.type.shape)
     window = {"strides": (stride, stride), "pads": tuple(pads), "group": expanded}
     last = node("Conv", last, f, bf, shape=(batch, expanded, *out), **window)
     last = node("Relu", last, shape=last.type.shape, layout=blocks if projected else within)
     if projected:
-        p, bp = value("p", projected, expanded, 1, 1), value("bp", projected)
-        last = node("Conv", last, p, bp, shape=(batch, projected, *out))
+        p, bp = value("p", projected, expanded, 1, 1, dtype=images), value("bp", projected)
+        last = converted(last, images)
+        last = node("Conv", last, p, bp, shape=(batch, projected, *out), accumulator="f32")
     if projected and residual:
-        r = value("r", batch, projected, *out, layout=within)
         last = node("Add", last, r, shape=last.type.shape, layout=within)
+    last = converted(last, images, within)
     return Graph("region", tuple(inputs), (), tuple(nodes), (last,))
 
 
 def reference(graph, arrays):
-    values = {name: array.astype(np.float64) for name, array in arrays.items()}
-    for node in graph.nodes:
-        operands = [values[v.name] for v in node.inputs]
-        (values[node.outputs[0].name],) = lookup(node.op).reference(operands, dict(node.attrs))
-    return values[graph.outputs[0].name]
+    """The operators one by one: f32 as f64, bf16 rounded."""
+    (found,) = run_graph(graph, arrays, wide=True).values()
+    return found.astype(np.float64)
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,17 +82,19 @@ def reference(graph, arrays):
     pads=st.tuples(*[st.integers(1, 2)] * 4),
     projected=st.sampled_from((0, 8, 24, 40)),
     residual=st.booleans(),
+    images=st.sampled_from((F32, BF16) if "avx512_bf16" in host().features else (F32,)),
     pick=st.none() | st.integers(0, 100_000),
 )
 def test_random_blocks(
-    batch, channels, extents, expanded, kernel, stride, pads, projected, residual, pick
+    batch, channels, extents, expanded, kernel, stride, pads, projected, residual, images, pick
 ):
     height, width = (max(extent, kernel - 2) for extent in extents)
     shape = (batch, channels, height, width)
-    graph = bottleneck(shape, expanded, kernel, stride, pads, projected, residual)
+    graph = bottleneck(shape, expanded, kernel, stride, pads, projected, residual, images)
     rng = np.random.default_rng(0)
     arrays = {
-        v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs
+        v.name: rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)
+        for v in graph.inputs
     }
     constants = [v.name for v in graph.inputs if v.name not in ("x", "r")]
     space = for_program(to_program(graph, "kernel", constants), host(), 2)
@@ -90,6 +103,13 @@ def test_random_blocks(
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
+    function = space.build(chosen)
+    has_pairs = channels % 2 == 0 or projected > 0
+    assert ("dpbf16ps" in emit_function(function, host())) == (images is BF16 and has_pairs)
+    (found,) = run_compiled(function, arrays, threads=2).values()
     expected = reference(graph, arrays)
-    assert np.abs(found - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)
+    # What lies between two bf16 may be rounded to either, the filtered image and the result.
+    allowed = 1e-5 if images is F32 else 2**-7
+    assert np.abs(found.astype(np.float64) - expected).max() < allowed * max(
+        np.abs(expected).max(), 1
+    )

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
 from farrier.ops.window import Window, window_of
+from farrier.passes.layouts import FLOATS
 
 Home: TypeAlias = Callable[[Node], Node | None]
 
@@ -105,12 +106,13 @@ class _Search:
         return alone and not any((*window.before, *window.after))
 
     def _is_convolution(self, node: Node) -> bool:
-        """Whether a node convolves an image by known weights into one in blocks."""
+        """Whether a node convolves an image by known weights into one of f32 in blocks."""
         if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
             return False
         x, w = node.inputs[0].type, node.inputs[1]
-        known = w.name in self._constants and x.dtype is DType.F32
-        return known and x.rank == 4 and _is_blocked(node.outputs[0])
+        y = node.outputs[0]
+        known = w.name in self._constants and x.dtype in FLOATS and y.type.dtype is DType.F32
+        return known and x.rank == 4 and _is_blocked(y)
 
 
 def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,18 @@ from farrier.space.contraction import (
     is_elementwise,
     volume,
 )
+from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
 from farrier.space.nests import join, loop_extents
-from farrier.space.operands import PADDED, accumulate, hoist_padding, without_halos
+from farrier.space.operands import (
+    PADDED,
+    accumulate,
+    by_first_use,
+    hoist_padding,
+    without_halos,
+)
 from farrier.space.shortlist import Tile, parts, shortlist, tiles_of
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
@@ -61,12 +68,11 @@ _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of an inverted bottleneck; None for any other program."""
-    machine = Machine.of(target, threads)
-    kernel = _kernel(without_halos(program), machine)
+    kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 
-def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
     found = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, found)):
@@ -85,7 +91,8 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
     program = hoist_padding(program, _contractions(program)[1])
     expand, window, *project = _contractions(program)
     padded = program.stages[program.stages.index(window.stage) - 1]
-    return _Kernel(program, expand, window, next(iter(project), None), padded, machine)
+    groupings = {part.stage.buffer.name: find_grouping(part, target) for part in (expand, *project)}
+    return _Kernel(program, expand, window, next(iter(project), None), padded, machine, groupings)
 
 
 def _convolves(found: Contraction) -> bool:
@@ -95,7 +102,7 @@ def _convolves(found: Contraction) -> bool:
     image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
     if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype is not DType.F32:
         return False
-    if load.buffer.dtype is not DType.F32 or load.buffer.scope is not Scope.CONSTANT:
+    if load.buffer.scope is not Scope.CONSTANT:
         return False
     pointwise = found.point_load.buffer.shape[2:] == stage.buffer.shape[2:]
     return found.depthwise or (pointwise and volume(stage, ("kh", "kw")) == 1)
@@ -126,6 +133,7 @@ class _Kernel:
     project: Contraction | None
     padded: Stage  # the expanded image [n, c, y, x] within its padding
     machine: Machine
+    groupings: Mapping[str, Grouping | None]  # how dot products take a pointwise sum, by its name
 
     @functools.cached_property
     def function(self) -> Function:
@@ -148,7 +156,7 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         pointwise = [part for part in (self.expand, self.project) if part is not None]
-        inner = math.gcd(*(self._sum(p).block or volume(p.stage, p.reduction) for p in pointwise))
+        inner = math.gcd(*map(self._inner_steps, pointwise))
         rows = self._filtered[2]
         knobs = [
             Knob("lines", tuple(n for n in range(1, rows + 1) if rows % n == 0)),
@@ -159,6 +167,11 @@ class _Kernel:
         if self.project is not None:
             knobs.append(Knob("project", self._tiles(self.project, _VECTORS, _ROWS)))
         return tuple(knobs)
+
+    def _inner_steps(self, found: Contraction) -> int:
+        """Steps of a sum within one block of channels."""
+        made = self._sum(found)
+        return (made.block or volume(found.stage, found.reduction)) // made.group
 
     def _expansions(self) -> tuple[int, ...]:
         """Tiles of each number of vectors, of one row and, for whole images, of several."""
@@ -210,7 +223,8 @@ class _Kernel:
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
         again = read * strips / (batch * self.expand.stage.axes[2].extent)
         expanded = 4.0 * read * self.padded.axes[3].extent * panel
-        filtered = 4.0 * lines * width * channels * (self.project is not None)
+        size = 0 if self.project is None else self.project.point_load.buffer.dtype.nbytes
+        filtered = lines * width * channels * size
         room = _ROOM * machine.l2_bytes
         spilt = np.where(expanded > room, 2 * expanded * panels * strips, 0.0)
         spilt += np.where(expanded + filtered > room, 2 * filtered * strips, 0.0)
@@ -236,7 +250,8 @@ class _Kernel:
             batch=batch,
             lanes=lanes,
             points=(rows, columns),
-            steps=volume(found.stage, found.reduction),
+            steps=volume(found.stage, found.reduction) // self._sum(found).group,
+            group=self._sum(found).group,
             taps=(taps[0], taps[1]),
             strides=(self._stride, self._stride) if window else (1, 1),
             lane_bytes=found.lane_load.buffer.nbytes,
@@ -282,7 +297,9 @@ class _Kernel:
     def _sum(self, found: Contraction) -> TiledSum:
         rows, columns = found.stage.axes[2:]
         tiled = (rows.name, columns.name)
-        return TiledSum.of(found, self.machine.lanes, tiled, f"{found.stage.buffer.name}_")
+        name = found.stage.buffer.name
+        grouping = self.groupings.get(name)
+        return TiledSum.of(found, self.machine.lanes, tiled, f"{name}_", grouping)
 
     def _place_sum(self, schedule: Schedule, found: Contraction, loop: str, unroll: int) -> None:
         """Sums a tile of points in registers within each iteration of `loop`."""
