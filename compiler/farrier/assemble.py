@@ -23,6 +23,7 @@ from farrier.codegen.entry import (
     position_of,
 )
 from farrier.codegen.support import SYMBOLS
+from farrier.ir.dim import number
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.loop import Function
 from farrier.partition import Call
@@ -85,7 +86,7 @@ def plan(
     for call in calls:
         needed = workspace_bytes(functions[call.task], most)
         if needed:
-            scratch[call.outputs[0].name] = needed
+            scratch[call.outputs[0].name] = number(needed)
     memory = plan_memory(graph, scratch)
     arena = ParamArena()
     constants = {constant.value.name: constant for constant in graph.constants}
@@ -95,8 +96,8 @@ def plan(
         for call, kernel in zip(calls, made, strict=True)
     )
     return Plan(
-        inputs=tuple(value.type.nbytes for value in graph.inputs),
-        outputs=tuple(value.type.nbytes for value in graph.outputs),
+        inputs=tuple(number(value.type.nbytes) for value in graph.inputs),
+        outputs=tuple(number(value.type.nbytes) for value in graph.outputs),
         arena=arena,
         memory=memory,
         max_threads=most,
@@ -144,7 +145,7 @@ def _kernel_call(
 def _record(
     call: Call, kernel: KernelCall, function: Function, inputs: int, outputs: int
 ) -> CallRecord:
-    sizes = [param.nbytes for param in function.params]
+    sizes = [number(param.nbytes) for param in function.params]
     sizes += [0] * (len(kernel.args) - len(sizes))  # the kernel's own scratch memory
     arguments = tuple(
         CallArgument(position_of(segment, inputs, outputs), offset, nbytes)

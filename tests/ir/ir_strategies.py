@@ -7,6 +7,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
+from farrier.ir.dim import dim, minimum, symbols
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -19,6 +20,7 @@ from farrier.ir.expr import (
     ReduceOp,
     Scope,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -40,6 +42,10 @@ from farrier.ir.loop import (
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
+N = dim("n", 1, 64, 16)
+KEPT = dim("kept", 0, 4 * N)
+extents = st.sampled_from([N, KEPT, 2 * N + 1, (N + 3) // 4 * KEPT, 9 - N, N % 3, minimum(N, KEPT)])
+DIMS = tuple(dict.fromkeys(symbols((N, KEPT))))
 dtypes = st.sampled_from(DType)
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 texts = st.text(max_size=8)
@@ -66,7 +72,7 @@ def layouts(draw, rank):
 def tensor_types(draw, symbolic=True):
     shape = draw(shapes)
     if symbolic and draw(st.booleans()):
-        shape = (*shape, draw(st.sampled_from(["N", "batch", "2*N + 1", "a b"])))
+        shape = (*shape, draw(extents))
     return TensorType(draw(dtypes), shape, draw(layouts(len(shape))))
 
 
@@ -125,8 +131,8 @@ def graphs(draw, depth=1, prefix="v"):
 
 @st.composite
 def buffers(draw, name):
-    type = draw(tensor_types(symbolic=False))
-    return Buffer(name, type.dtype, type.static_shape, type.layout, draw(st.sampled_from(Scope)))
+    type = draw(tensor_types())
+    return Buffer(name, type.dtype, type.shape, type.layout, draw(st.sampled_from(Scope)))
 
 
 @st.composite
@@ -138,7 +144,9 @@ def numbers(draw):
 
 
 def expressions(known, names):
-    leaves = [numbers(), st.sampled_from(names).map(Var)]
+    variables = st.sampled_from(names).map(Var)
+    sizes = st.builds(Binary, st.sampled_from(BinaryOp), variables, extents.map(Size))
+    leaves = [numbers(), variables, sizes]
 
     def extend(inner):
         grown = [
@@ -165,13 +173,14 @@ def programs(draw):
         body = draw(expressions(known, ["a0", "a1"]))
         if draw(st.booleans()):
             count = draw(st.integers(0, 2))
-            reduced = tuple(Axis(f"k{i}", draw(st.integers(1, 9))) for i in range(count))
+            lengths = st.integers(1, 9) | extents
+            reduced = tuple(Axis(f"k{i}", draw(lengths)) for i in range(count))
             body = Reduce(draw(st.sampled_from(ReduceOp)), reduced, body)
         stages.append(Stage(buffer, axes, body))
         known.append(buffer)
     written = [stage.buffer for stage in stages]
     outputs = draw(st.lists(st.sampled_from(written), max_size=2)) if written else []
-    return Program("kernel", inputs, tuple(stages), tuple(outputs))
+    return Program("kernel", inputs, tuple(stages), tuple(outputs), DIMS)
 
 
 @st.composite
@@ -187,7 +196,8 @@ def statements(draw, known, depth):
             return Block(tuple(draw(st.lists(statements(known, depth - 1), max_size=3))))
         case "for":
             body = draw(statements(known, depth - 1))
-            return For(f"i{depth}", draw(st.integers(0, 9)), draw(st.sampled_from(LoopKind)), body)
+            length = draw(st.integers(0, 9) | extents)
+            return For(f"i{depth}", length, draw(st.sampled_from(LoopKind)), body)
         case "alloc":
             buffer = draw(buffers(draw(st.sampled_from(["t", "u"]))))
             others = [other for other in known if other.name != buffer.name]
@@ -209,4 +219,4 @@ def statements(draw, known, depth):
 @st.composite
 def functions(draw):
     params = tuple(draw(buffers(f"p{i}")) for i in range(draw(st.integers(0, 2))))
-    return Function("kernel", params, draw(statements(list(params), 3)))
+    return Function("kernel", params, draw(statements(list(params), 3)), DIMS)

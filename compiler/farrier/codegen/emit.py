@@ -1,6 +1,6 @@
 """A loop function to LLVM text: one pass over the statements, nothing left to an optimiser.
 
-    i32 @name(ptr %args, ptr %pool)                        the kernel: args = params, then workspace
+    i32 @name(ptr %args, ptr %pool)            the kernel: args = params, then dims and workspace
     void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      one for each parallel loop
 
 Unrolled loops are emitted once an iteration, vectorized loops once with values as wide as the loop
@@ -28,7 +28,9 @@ from farrier.codegen.text import Value, type_of
 from farrier.errors import CompilerError
 from farrier.intrinsics import Dot, dot_of
 from farrier.intrinsics.dot import factors_of
-from farrier.ir.expr import BinaryOp, Load, Scope
+from farrier.ir.dim import bounds
+from farrier.ir.dim import number as static
+from farrier.ir.expr import BinaryOp, Load, Scope, less
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -44,11 +46,14 @@ from farrier.ir.loop import (
 )
 from farrier.target import Target
 
+_DIMS = "dims!"  # no buffer can have this name
+
 
 def emit_function(function: Function, target: Target) -> str:
     """A module with the kernel `i32 @<function.name>(ptr args, ptr pool)`.
 
-    `args` holds the params in order, then, where `workspace_bytes` is not 0, the workspace.
+    `args` holds the params in order, then, where the function has dims, a pointer to their values
+    (i64), and where `workspace_bytes` is not 0, the workspace.
     """
     module = Module(function, target)
     kernel = _Emitter(module, None)
@@ -85,6 +90,9 @@ class _Emitter:
         self.outer = outer
         self.pool = "%pool"
         self.worker = "0"
+        self.not_empty: set[str] = (
+            set() if outer is None else set(outer.not_empty)
+        )  # loops, if ever
         self.private: set[str] = set()  # register buffers with a value of their own in each lane
         if outer is None:
             self._bind_arguments()
@@ -116,13 +124,24 @@ class _Emitter:
     def _bind_arguments(self) -> None:
         """Every pointer is loaded once, where the function begins."""
         names = list(self.module.params)
+        dims = self.module.function.dims
+        if dims:
+            names.append(_DIMS)
         if self.module.workspace.needed:
             names.append(workspace.NAME)
         for number, name in enumerate(names):
-            at = "%args"
-            if number:
-                at = self.b.hoisted(0, f"getelementptr i8, ptr %args, i64 {8 * number}")
-            self.memory.bind(name, self.b.hoisted(0, f"load ptr, ptr {at}, align 8"))
+            pointer = self.b.hoisted(0, f"load ptr, ptr {self._word('%args', number)}, align 8")
+            self.memory.bind(name, pointer)
+        for number, symbol in enumerate(dims):
+            at = self._word(self.memory.bases[_DIMS], number)
+            value = self.b.hoisted(0, f"load i64, ptr {at}, align 8")
+            self.bindings.dynamic[symbol.name] = (0, value)
+
+    def _word(self, base: str, number: int) -> str:
+        """The address of the eight bytes `number` behind `base`."""
+        if not number:
+            return base
+        return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {8 * number}")
 
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer
@@ -150,12 +169,12 @@ class _Emitter:
             return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
         base = self.memory.base(dataclasses.replace(buffer, name=workspace.NAME))
         if buffer.scope is Scope.WORKSPACE:
-            return self.b.hoisted(
-                0, f"getelementptr i8, ptr {base}, i64 {plan.shared[buffer.name]}"
-            )
-        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {plan.slice_bytes}")
+            offset = self.expressions.indices.size(plan.shared[buffer.name])
+            return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {offset}")
+        slice_bytes = self.expressions.indices.size(plan.slice_bytes)
+        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {slice_bytes}")
         mine = self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {slice_at}")
-        offset = plan.shared_bytes + plan.per_worker[buffer.name]
+        offset = self.expressions.indices.size(plan.shared_bytes + plan.per_worker[buffer.name])
         return self.b.hoisted(0, f"getelementptr i8, ptr {mine}, i64 {offset}")
 
     def _count_tiles(self) -> None:
@@ -232,9 +251,11 @@ class _Emitter:
 
     def _for(self, loop: For) -> None:
         kind = loop.kind
-        if loop.extent <= 0:
+        if loop.extent == 0:
             return
-        if kind is LoopKind.VECTORIZED and loop.extent > 1 and self.module.is_lockstep(loop):
+        if bounds(loop.extent)[0] < 1 and loop.var not in self.not_empty:
+            self._unless_empty(loop)
+        elif kind is LoopKind.VECTORIZED and loop.extent > 1 and self.module.is_lockstep(loop):
             self._vectorized(loop)
         elif kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) or loop.extent == 1:
             self._unrolled(loop)
@@ -244,11 +265,18 @@ class _Emitter:
             self._parallel(loop)
         else:
             # A parallel loop within a parallel loop: every thread is busy already.
-            self._serial(loop, "0", str(loop.extent))
+            self._serial(loop, "0", self.expressions.indices.size(loop.extent))
+
+    def _unless_empty(self, loop: For) -> None:
+        """A loop whose test is at its end needs one before where it may have no iteration."""
+        condition = self.expressions.evaluate(less(0, loop.extent))
+        self.not_empty.add(loop.var)
+        self._branch(condition, If(less(0, loop.extent), loop))
+        self.not_empty.remove(loop.var)
 
     def _unrolled(self, loop: For) -> None:
         constants = self.bindings.constants
-        for number in range(loop.extent):
+        for number in range(static(loop.extent)):
             constants[loop.var] = number
             self.emit(loop.body)
         del constants[loop.var]
@@ -281,8 +309,8 @@ class _Emitter:
 
     def _vectorized(self, loop: For) -> None:
         bindings = self.bindings
-        bindings.lane, bindings.active = loop.var, loop.extent
-        bindings.lanes = 1 << (loop.extent - 1).bit_length()
+        bindings.lane, bindings.active = loop.var, static(loop.extent)
+        bindings.lanes = 1 << (bindings.active - 1).bit_length()
         self.emit(loop.body)
         bindings.lane, bindings.active, bindings.lanes = None, 1, 1
 
@@ -382,9 +410,8 @@ class _Emitter:
         self.module.bodies.append(_definition(signature, body.b.text(), self.target))
         context = captures.store()
         run = self.b.hoisted(0, f"load ptr, ptr {self.pool}, align 8")
-        self.b.put(
-            f"call void {run}(ptr {self.pool}, ptr @{name}, ptr {context}, i64 {loop.extent})"
-        )
+        extent = self.expressions.indices.size(loop.extent)
+        self.b.put(f"call void {run}(ptr {self.pool}, ptr @{name}, ptr {context}, i64 {extent})")
         self.memory.forget()
 
     # -- conditions

@@ -12,6 +12,7 @@ from farrier.codegen.registers import Registers
 from farrier.codegen.text import Value, literal
 from farrier.errors import CompilerError
 from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import number
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -22,6 +23,7 @@ from farrier.ir.expr import (
     Reduce,
     Scope,
     Select,
+    Size,
     Unary,
     Var,
 )
@@ -83,6 +85,8 @@ class Expressions:
                 return arithmetic.cast(self.b, dtype, self.evaluate(operand))
             case Var(name):
                 return self._variable(name)
+            case Size(extent):
+                return Value(self.indices.size(extent), DType.I64)
             case Const() | Load():
                 return self.evaluate(expr)
             case Reduce():
@@ -102,7 +106,7 @@ class Expressions:
                 f"an index of register buffer {node.buffer.name} is not constant",
                 hint="unroll or vectorize the loops that index it",
             )
-        return offset.const, offset.stride
+        return number(offset.const), offset.stride
 
     def _register(self, node: Load) -> Value:
         first, stride = self.register_range(node)
@@ -185,7 +189,7 @@ class Expressions:
         known = self._kinds.get(id(expr))
         if known is None:
             match expr:
-                case Var():
+                case Var() | Size():
                     known = (expr, True, False)
                 case Const(_, dtype):
                     known = (expr, dtype is DType.I64, False)

@@ -8,12 +8,24 @@ loop that defines its variable; so an unrolled tile shares a pointer and differs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from farrier.codegen.builder import HERE, Builder
 from farrier.codegen.text import Value, literal, vector
 from farrier.ir.affine import Linear, Simplifier, combine
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Select, Unary, Var
+from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, is_less
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Size,
+    Unary,
+    Var,
+)
 from farrier.ir.types import DType, Layout
 
 
@@ -22,7 +34,7 @@ class Term(NamedTuple):
 
     depth: int
     text: str
-    coefficient: int
+    coefficient: Extent
 
 
 class Offset(NamedTuple):
@@ -32,7 +44,7 @@ class Offset(NamedTuple):
     """
 
     terms: tuple[Term, ...]
-    const: int
+    const: Extent
     stride: int
     irregular: bool
     pointers: dict[str, str]
@@ -44,7 +56,10 @@ class _Plan(NamedTuple):
     form: Linear
     era: int  # `Bindings.era` when it was made
     offset: Offset  # without the constants
-    constants: tuple[tuple[str, int], ...]  # variable, coefficient
+    constants: _Constants
+
+
+_Constants: TypeAlias = tuple[tuple[str, Extent], ...]  # variable, coefficient
 
 
 class Bindings:
@@ -87,7 +102,7 @@ class Indices:
             self._plans[id(form)] = plan
         return self._with_constants(plan.offset, plan.constants)
 
-    def _with_constants(self, offset: Offset, constants: tuple[tuple[str, int], ...]) -> Offset:
+    def _with_constants(self, offset: Offset, constants: _Constants) -> Offset:
         if not constants:
             return offset
         const, bound = offset.const, self.bindings.constants
@@ -95,20 +110,22 @@ class Indices:
             const += coefficient * bound[name]
         return Offset(offset.terms, const, offset.stride, offset.irregular, offset.pointers)
 
-    def _resolve(self, form: Linear) -> tuple[Offset, tuple[tuple[str, int], ...], bool]:
+    def _resolve(self, form: Linear) -> tuple[Offset, _Constants, bool]:
         """The form without its constant variables, those, and whether the rest stays as it is
         for this era."""
         bindings = self.bindings
         const, stride, irregular, fixed = form.const, 0, False, True
-        constants: list[tuple[str, int]] = []
+        constants: list[tuple[str, Extent]] = []
         terms: list[Term] = []
         for atom, coefficient in form.terms.items():
             if type(atom) is Var:
                 name = atom.name
                 if name in bindings.constants:
                     constants.append((name, coefficient))
-                elif name == bindings.lane:
+                elif name == bindings.lane and isinstance(coefficient, int):
                     stride += coefficient
+                elif name == bindings.lane:
+                    irregular = True
                 else:
                     depth, text = bindings.dynamic[name]
                     terms.append(Term(depth, text, coefficient))
@@ -122,7 +139,7 @@ class Indices:
                 const += coefficient * int(value.const)
             else:
                 terms.append(Term(depth, value.text, coefficient))
-        terms.sort()
+        terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
         return Offset(tuple(terms), const, stride, irregular, {}), tuple(constants), fixed
 
     def pointer(self, base: str, offset: Offset) -> str:
@@ -152,11 +169,13 @@ class Indices:
             else:
                 instruction = f"add i64 {total}, {scaled}"
                 total = self.b.hoisted(depth, instruction)
-        if total is None:
+        if total is None and isinstance(offset.const, int):
             scalar = literal(offset.const, DType.I64)
-        elif offset.const:
+        elif total is None:
+            scalar = Value(self.size(offset.const), DType.I64)
+        elif offset.const != 0:
             depth = offset.terms[-1].depth
-            instruction = f"add i64 {total}, {offset.const}"
+            instruction = f"add i64 {total}, {self.size(offset.const)}"
             scalar = Value(self.b.hoisted(depth, instruction), DType.I64)
         else:
             scalar = Value(total, DType.I64)
@@ -168,11 +187,55 @@ class Indices:
         kind = vector("i64", lanes)
         return Value(self.b.pure(f"add {kind} {wide.text}, <{steps}>"), DType.I64, lanes)
 
-    def _scaled(self, depth: int, text: str, coefficient: int) -> str:
+    def _scaled(self, depth: int, text: str, coefficient: Extent) -> str:
         if coefficient == 1:
             return text
-        instruction = f"mul i64 {text}, {coefficient}"
+        instruction = f"mul i64 {text}, {self.size(coefficient)}"
         return self.b.hoisted(depth, instruction)
+
+    def size(self, extent: Extent) -> str:
+        """An extent as an operand: a literal, or computed where the function begins."""
+        if isinstance(extent, int):
+            return str(extent)
+        total: str | None = None
+        for monomial, factor in extent.terms:
+            part: str | None = None
+            for atom in monomial:
+                value = self._dim_atom(atom)
+                part = value if part is None else self.b.hoisted(0, f"mul i64 {part}, {value}")
+            if part is None:
+                part = str(factor)
+            elif factor != 1:
+                part = self.b.hoisted(0, f"mul i64 {part}, {factor}")
+            total = part if total is None else self.b.hoisted(0, f"add i64 {total}, {part}")
+        assert total is not None
+        return total
+
+    def _dim_atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self.bindings.dynamic[atom.name][1]
+        left, right = self.size(atom.left), self.size(atom.right)
+        match atom.op:
+            case DimOp.MIN | DimOp.MAX:
+                return self.b.call_at(
+                    0, f"llvm.s{atom.op}.i64", "i64", ("i64", left), ("i64", right)
+                )
+            case DimOp.FLOORDIV:
+                return self._floordiv(atom.left, left, right)
+            case DimOp.MOD:
+                quotient = self._floordiv(atom.left, left, right)
+                whole = self.b.hoisted(0, f"mul i64 {quotient}, {right}")
+                return self.b.hoisted(0, f"sub i64 {left}, {whole}")
+
+    def _floordiv(self, extent: Extent, left: str, right: str) -> str:
+        """`left // right` for a positive divisor."""
+        if bounds(extent)[0] >= 0:
+            return self.b.hoisted(0, f"udiv i64 {left}, {right}")
+        # Of a negative number: -1 - (-1 - x) // d.
+        sign = self.b.hoisted(0, f"ashr i64 {left}, 63")
+        size = self.b.hoisted(0, f"xor i64 {left}, {sign}")
+        quotient = self.b.hoisted(0, f"udiv i64 {size}, {right}")
+        return self.b.hoisted(0, f"xor i64 {quotient}, {sign}")
 
     def _atom(self, atom: Expr) -> tuple[int, Value | None]:
         """The value of what is not linear, with the depth of the scope that holds it; None where it
@@ -199,17 +262,19 @@ class Indices:
 
     def _unsigned(self, atom: Expr) -> Value | None:
         """A quotient or remainder of what is never negative: one instruction instead of nine."""
-        if not isinstance(atom, Binary) or not isinstance(atom.right, Const):
+        if not isinstance(atom, Binary) or atom.op not in (BinaryOp.DIV, BinaryOp.MOD):
             return None
-        if atom.op not in (BinaryOp.DIV, BinaryOp.MOD) or int(atom.right.value) <= 0:
+        divisor = self.simplifier.linear(atom.right)
+        if divisor.terms or not is_less(0, divisor.const):
             return None
-        if self.simplifier.bounds(atom.left)[0] < 0:
+        if not is_less(-1, self.simplifier.bounds(atom.left)[0]):
             return None
         left = self.value(atom.left)
         if left is None or left.const is not None:
             return None
         name = "udiv" if atom.op is BinaryOp.DIV else "urem"
-        return Value(self.b.pure(f"{name} i64 {left.text}, {atom.right.value}"), DType.I64)
+        instruction = f"{name} i64 {left.text}, {self.size(divisor.const)}"
+        return Value(self.b.pure(instruction), DType.I64)
 
     def _facts(self, atom: Expr) -> tuple[tuple[str, ...], bool]:
         """The variables below an atom, and whether it loads from memory."""
@@ -230,7 +295,7 @@ def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
             parts = [_variables(left), _variables(right)]
         case Select(condition, then, otherwise):
             parts = [_variables(condition), _variables(then), _variables(otherwise)]
-        case Const():
+        case Const() | Size():
             return frozenset(), False
         case Unary(_, operand):
             return _variables(operand)
@@ -247,7 +312,7 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, s
     if layout is None:
         layout = Layout.plain(len(buffer.shape))
     total = Linear({}, 0)
-    stride = size
+    stride: Extent = size
     extents = layout.physical_shape(buffer.shape)
     for dim, extent in zip(reversed(layout.dims), reversed(extents), strict=True):
         form = forms[dim.axis]

@@ -16,6 +16,7 @@ from farrier.codegen.indices import Bindings, Indices, Offset, flatten
 from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
 from farrier.errors import CompilerError
 from farrier.ir.affine import Linear
+from farrier.ir.dim import Dim, Extent
 from farrier.ir.expr import Buffer, Load
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.substitute import loads
@@ -189,7 +190,12 @@ class Memory:
         pointer = self.indices.pointer(self.base(buffer), offset)
         return self._displaced(pointer, offset.const + extra)
 
-    def _displaced(self, pointer: str, const: int) -> str:
+    def _displaced(self, pointer: str, const: Extent) -> str:
+        """`pointer` plus bytes: a size in a register, and the number that an instruction holds."""
+        if isinstance(const, Dim):
+            fixed = dict(const.terms).get((), 0)
+            size = self.indices.size(const - fixed)
+            pointer, const = self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {size}"), fixed
         return self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {const}") if const else pointer
 
     def _load(self, buffer: Buffer, pointer: str, offset: Offset) -> Value:

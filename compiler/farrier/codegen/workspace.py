@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.codegen.statements import statements
+from farrier.ir.dim import Extent, bounds, ceildiv, maximum
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, Function
 
@@ -23,10 +24,10 @@ class WorkspacePlan:
     """Bytes by buffer name. Allocs of one name in different branches share their place."""
 
     on_stack: dict[str, int]  # name -> size
-    shared: dict[str, int]  # name -> offset in the shared part
-    shared_bytes: int
-    per_worker: dict[str, int]  # name -> offset in a worker's slice
-    slice_bytes: int
+    shared: dict[str, Extent]  # name -> offset in the shared part
+    shared_bytes: Extent
+    per_worker: dict[str, Extent]  # name -> offset in a worker's slice
+    slice_bytes: Extent
 
     @property
     def needed(self) -> bool:
@@ -35,27 +36,29 @@ class WorkspacePlan:
 
 def plan(function: Function) -> WorkspacePlan:
     """Where each Alloc of the function goes."""
-    sizes: dict[Scope, dict[str, int]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
+    sizes: dict[Scope, dict[str, Extent]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
     for node in statements(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
             largest = sizes[node.buffer.scope]
-            nbytes = -(-max(node.buffer.nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
-            largest[node.buffer.name] = max(largest.get(node.buffer.name, 0), nbytes)
-    large = {n: size for n, size in sizes[Scope.LOCAL].items() if size > _STACK_BYTES}
+            nbytes = ceildiv(maximum(node.buffer.nbytes, 1), _ALIGNMENT) * _ALIGNMENT
+            largest[node.buffer.name] = maximum(largest.get(node.buffer.name, 0), nbytes)
+    most = {name: bounds(size)[1] for name, size in sizes[Scope.LOCAL].items()}
+    large = {n: size for n, size in sizes[Scope.LOCAL].items() if most[n] > _STACK_BYTES}
     shared, shared_bytes = _stack_up(sizes[Scope.WORKSPACE])
     per_worker, slice_bytes = _stack_up(large)
-    on_stack = {n: size for n, size in sizes[Scope.LOCAL].items() if n not in large}
+    on_stack = {name: size for name, size in most.items() if name not in large}
     return WorkspacePlan(on_stack, shared, shared_bytes, per_worker, slice_bytes)
 
 
-def workspace_bytes(function: Function, threads: int = 1) -> int:
+def workspace_bytes(function: Function, threads: int = 1) -> Extent:
     """Bytes of the workspace argument when run by `threads` threads; 0 where it takes none."""
     made = plan(function)
     return made.shared_bytes + threads * made.slice_bytes
 
 
-def _stack_up(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    offsets, end = {}, 0
+def _stack_up(sizes: dict[str, Extent]) -> tuple[dict[str, Extent], Extent]:
+    offsets: dict[str, Extent] = {}
+    end: Extent = 0
     for name, size in sizes.items():
         offsets[name] = end
         end += size

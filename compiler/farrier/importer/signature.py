@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
-from farrier.ir.types import Dim, DType, TensorType
+from farrier.ir.types import DType, TensorType
 
+Dim: TypeAlias = int | str  # as a model declares it
 _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
 
 
@@ -78,9 +80,10 @@ def resolve(
     for declared in inputs:
         dims: Sequence[Dim] | None = shapes.get(declared.name, declared.dims)
         if dims is not None:
-            known = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in dims)
-            if all(isinstance(d, int) for d in known):
-                fixed[declared.name] = TensorType(declared.dtype, known)
+            known = [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
+            numbers = tuple(d for d in known if isinstance(d, int))
+            if len(numbers) == len(known):
+                fixed[declared.name] = TensorType(declared.dtype, numbers)
     if len(fixed) < len(inputs):
         raise _unresolved([d for d in inputs if d.name not in fixed], symbols)
     return fixed

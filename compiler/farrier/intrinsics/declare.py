@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from farrier.ir import expr as e
+from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, Var
 from farrier.ir.loop import For, Function, Intrinsic, Stmt, Tile
 from farrier.ir.substitute import Indices, Substitution
@@ -49,7 +50,9 @@ class TensorIntrinsic:
     @property
     def lanes(self) -> int:
         """Elements of the widest tile."""
-        return max((tile.shape[0] for tile in self.semantics.params if tile.shape), default=1)
+        return max(
+            (number(tile.shape[0]) for tile in self.semantics.params if tile.shape), default=1
+        )
 
 
 def vector_axis(buffer: Buffer) -> int:

@@ -5,8 +5,9 @@
     (f // 7) * 7 + f % 7        ->  f
     32*o + 16*v + l < 48        ->  2*o + v < 3            for l in [0, 16)
 
-A linear form is `sum(coefficient * atom) + constant`. An atom is a variable or whatever is not
-linear: a floor division or remainder that its bounds do not resolve, min, max, Select, Load.
+A linear form is `sum(coefficient * atom) + constant`; coefficients and constant are extents, so
+that strides and bounds may be symbolic. An atom is a variable or whatever is not linear: a floor
+division or remainder that its bounds do not resolve, min, max, Select, Load.
 Sums, products by constants, floor division and remainder act on forms directly; a remainder and the
 quotient it belongs to join again as soon as they meet. There is no search: each node is visited
 once.
@@ -18,6 +19,8 @@ from collections.abc import Mapping
 from math import gcd
 from typing import NamedTuple, TypeAlias
 
+from farrier.ir.dim import Dim, Extent, Undecided, ceildiv, is_less, maximum, minimum
+from farrier.ir.dim import bounds as extent_bounds
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -27,6 +30,7 @@ from farrier.ir.expr import (
     Load,
     Reduce,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -35,10 +39,12 @@ from farrier.ir.expr import (
 )
 from farrier.ir.types import DType
 
-Terms: TypeAlias = frozenset[tuple[Expr, int]]
+Bounds: TypeAlias = tuple[Extent, Extent]  # both inclusive
+Terms: TypeAlias = frozenset[tuple[Expr, Extent]]
 UNBOUNDED = 1 << 62  # stands for infinity in bounds
-_NO_FACTS: Mapping[Expr, tuple[int, int]] = {}
-_NO_SUMS: Mapping[Terms, tuple[int, int]] = {}
+_NO_FACTS: Mapping[Expr, Bounds] = {}
+_NO_SUMS: Mapping[Terms, Bounds] = {}
+_UNKNOWN: Bounds = (-UNBOUNDED, UNBOUNDED)
 _ARITHMETIC = frozenset(
     (
         BinaryOp.ADD,
@@ -57,28 +63,28 @@ FALSE = Const(False, DType.BOOL)
 class Linear(NamedTuple):
     """`sum(terms[atom] * atom) + const`; no coefficient is zero. Treat `terms` as read-only."""
 
-    terms: dict[Expr, int]
-    const: int
+    terms: dict[Expr, Extent]
+    const: Extent
 
 
 class Affine(NamedTuple):
     """A linear form over variables alone: coefficient by variable name."""
 
-    terms: dict[str, int]
-    const: int
+    terms: dict[str, Extent]
+    const: Extent
 
 
-def simplify(expr: Expr, ranges: Mapping[str, int]) -> Expr:
+def simplify(expr: Expr, ranges: Mapping[str, Extent]) -> Expr:
     """`expr` in canonical form, where variable `v` runs over `[0, ranges[v])`."""
     return Simplifier(ranges).simplify(expr)
 
 
-def bounds(expr: Expr, ranges: Mapping[str, int]) -> tuple[int, int]:
+def bounds(expr: Expr, ranges: Mapping[str, Extent]) -> Bounds:
     """Least and greatest value that an index can take, both inclusive; ±UNBOUNDED where unknown."""
     return Simplifier(ranges).bounds(expr)
 
 
-def affine(expr: Expr, ranges: Mapping[str, int]) -> Affine | None:
+def affine(expr: Expr, ranges: Mapping[str, Extent]) -> Affine | None:
     """Coefficients of an index over the variables, or None where it is not affine."""
     terms, const = Simplifier(ranges).linear(expr)
     named = {atom.name: factor for atom, factor in terms.items() if isinstance(atom, Var)}
@@ -97,16 +103,16 @@ class Simplifier:
 
     def __init__(
         self,
-        ranges: Mapping[str, int],
-        facts: Mapping[Expr, tuple[int, int]] = _NO_FACTS,
-        sums: Mapping[Terms, tuple[int, int]] = _NO_SUMS,
+        ranges: Mapping[str, Extent],
+        facts: Mapping[Expr, Bounds] = _NO_FACTS,
+        sums: Mapping[Terms, Bounds] = _NO_SUMS,
     ) -> None:
         self.ranges = ranges
         self.facts = facts
         self.sums = sums
         # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
         self._forms: dict[int, tuple[Expr, Linear]] = {}
-        self._bounds: dict[Expr, tuple[int, int]] = {}
+        self._bounds: dict[Expr, Bounds] = {}
 
     def linear(self, expr: Expr) -> Linear:
         """The canonical linear form of an index expression."""
@@ -124,20 +130,27 @@ class Simplifier:
                 form = Linear(_without(form.terms, known), form.const + factor * low)
         return form
 
-    def bounds(self, expr: Expr) -> tuple[int, int]:
+    def bounds(self, expr: Expr) -> Bounds:
         """Least and greatest value of an index expression, both inclusive."""
         return self.bounds_of(self.linear(expr))
 
-    def bounds_of(self, form: Linear) -> tuple[int, int]:
+    def bounds_of(self, form: Linear) -> Bounds:
         """Least and greatest value of a linear form, both inclusive."""
-        low = high = form.const
+        try:
+            return self._bounds_of(form)
+        except Undecided:
+            return _UNKNOWN
+
+    def _bounds_of(self, form: Linear) -> Bounds:
+        low: Extent = form.const
+        high: Extent = form.const
         terms = form.terms
         if self.sums and len(terms) > 1:
             for known, (least, most) in self.sums.items():
-                factor = _multiple(terms, known)
-                if factor:
-                    low += factor * (least if factor > 0 else most)
-                    high += factor * (most if factor > 0 else least)
+                multiple = _multiple(terms, known)
+                if multiple:
+                    low += multiple * (least if multiple > 0 else most)
+                    high += multiple * (most if multiple > 0 else least)
                     terms = _without(terms, known)
         for atom, factor in terms.items():
             least, most = self._atom_bounds(atom)
@@ -149,18 +162,21 @@ class Simplifier:
                 high += factor * least
         return max(low, -UNBOUNDED), min(high, UNBOUNDED)
 
-    def knowing(self, terms: Mapping[Expr, int], low: int, high: int) -> Simplifier:
+    def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
         """For a branch in which the sum of `terms` lies in [low, high]."""
-        divisor = gcd(*terms.values())
-        low, high = -(-low // divisor), high // divisor
+        factors = [factor for factor in terms.values() if isinstance(factor, int)]
+        divisor = gcd(*factors) if len(factors) == len(terms) else 1
+        low, high = ceildiv(low, divisor), high // divisor
         if len(terms) == 1:
             ((atom, factor),) = terms.items()
+            if not isinstance(factor, int):
+                return self
             ends = (low, high) if factor > 0 else (-high, -low)
             return Simplifier(self.ranges, {**self.facts, atom: ends}, self.sums)
         primitive = {atom: factor // divisor for atom, factor in terms.items()}
         sums = {
-            known: ends
-            for known, ends in self.sums.items()
+            known: span
+            for known, span in self.sums.items()
             if len(known) != len(terms) or not _multiple(primitive, known)
         }
         sums[frozenset(primitive.items())] = (low, high)
@@ -170,7 +186,7 @@ class Simplifier:
     def simplify(self, expr: Expr) -> Expr:
         """`expr` with every index and condition below it in canonical form."""
         kind = type(expr)
-        if kind is Const:
+        if kind is Const or kind is Size:
             return expr
         if kind is Var:
             return to_expr(self.linear(expr))
@@ -236,6 +252,8 @@ class Simplifier:
     def _form(self, expr: Expr) -> Linear:
         if isinstance(expr, Const):
             return Linear({}, int(expr.value))
+        if isinstance(expr, Size):
+            return Linear({}, expr.extent)
         if isinstance(expr, Binary):
             op = expr.op
             if op in _ARITHMETIC:
@@ -250,14 +268,14 @@ class Simplifier:
                     if not left.terms:
                         return _scale(right, left.const)
                 elif op is BinaryOp.DIV or op is BinaryOp.MOD:
-                    if not right.terms and right.const > 0:
+                    if not right.terms and is_less(0, right.const):
                         divide = self.divide if op is BinaryOp.DIV else self.remainder
                         return divide(left, right.const)
                 else:
                     low, high = self.bounds_of(combine(left, right, -1))
-                    if high <= 0:
+                    if is_less(high, 1):
                         return left if op is BinaryOp.MIN else right
-                    if low >= 0:
+                    if is_less(-1, low):
                         return right if op is BinaryOp.MIN else left
                 return self._atom(Binary(op, to_expr(left), to_expr(right)))
         if isinstance(expr, Var):
@@ -282,15 +300,17 @@ class Simplifier:
                 return Linear({}, fact[0])
         return Linear({atom: 1}, 0)
 
-    def divide(self, form: Linear, divisor: int) -> Linear:
+    def divide(self, form: Linear, divisor: Extent) -> Linear:
         """`form // divisor` for a positive divisor."""
         whole, rest, quotient, const = _part(form, divisor)
-        if not rest:
+        if not rest and not isinstance(const, Dim):
             return Linear(whole, quotient)
         low, high = self.bounds_of(Linear(rest, const))
-        if low // divisor == high // divisor:
+        if _is_within(low, high, divisor):
+            return Linear(whole, quotient)
+        if isinstance(divisor, int) and low // divisor == high // divisor:
             return Linear(whole, quotient + low // divisor)
-        if low <= -UNBOUNDED or high >= UNBOUNDED:  # may wrap around: do not take it apart
+        if _is_unbounded(low, high):  # may wrap around: do not take it apart
             return self._atom(Binary(BinaryOp.DIV, to_expr(form), index(divisor)))
         factored = self._factor(rest, const, divisor)
         if factored is not None:
@@ -302,15 +322,17 @@ class Simplifier:
             inside = self._atom(Binary(BinaryOp.DIV, _sorted_expr(rest, const), index(divisor)))
         return combine(Linear(whole, quotient), inside, 1)
 
-    def remainder(self, form: Linear, divisor: int) -> Linear:
+    def remainder(self, form: Linear, divisor: Extent) -> Linear:
         """`form % divisor` for a positive divisor."""
         _, rest, _, const = _part(form, divisor)
-        if not rest:
+        if not rest and not isinstance(const, Dim):
             return Linear({}, const)
         low, high = self.bounds_of(Linear(rest, const))
-        if low // divisor == high // divisor:
+        if _is_within(low, high, divisor):
+            return Linear(rest, const)
+        if isinstance(divisor, int) and low // divisor == high // divisor:
             return Linear(rest, const - low // divisor * divisor)
-        if low <= -UNBOUNDED or high >= UNBOUNDED:
+        if _is_unbounded(low, high):
             return self._atom(Binary(BinaryOp.MOD, to_expr(form), index(divisor)))
         factored = self._factor(rest, const, divisor)
         if factored is not None:
@@ -322,20 +344,23 @@ class Simplifier:
         return self._atom(Binary(BinaryOp.MOD, _sorted_expr(rest, const), index(divisor)))
 
     def _factor(
-        self, rest: dict[Expr, int], const: int, divisor: int
+        self, rest: dict[Expr, Extent], const: Extent, divisor: Extent
     ) -> tuple[int, Linear, Linear] | None:
         """`rest + const` as `factor * inner + small` with 0 <= small < factor, factor | divisor."""
-        for factor in sorted({gcd(k, divisor) for k in rest.values()}, reverse=True):
+        factors = [k for k in rest.values() if isinstance(k, int)]
+        if not isinstance(divisor, int) or isinstance(const, Dim) or len(factors) < len(rest):
+            return None
+        for factor in sorted({gcd(k, divisor) for k in factors}, reverse=True):
             if factor == 1:
                 return None
             small = Linear({a: k for a, k in rest.items() if k % factor}, const % factor)
             low, high = self.bounds_of(small)
-            if low >= 0 and high < factor:
+            if _is_within(low, high, factor):
                 inner = {a: k // factor for a, k in rest.items() if k % factor == 0}
                 return factor, Linear(inner, const // factor), small
         return None
 
-    def _unnest(self, rest: dict[Expr, int], const: int) -> tuple[Linear, int] | None:
+    def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, int] | None:
         """(f, d) with `(rest + const) // c == f // (d * c)`, where one term is itself `e // d`."""
         for atom, factor in rest.items():
             if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
@@ -346,7 +371,7 @@ class Simplifier:
                 return combine(self.linear(atom.left), others, divisor), divisor
         return None
 
-    def _unwind(self, rest: dict[Expr, int], const: int, divisor: int) -> Linear | None:
+    def _unwind(self, rest: dict[Expr, Extent], const: Extent, divisor: Extent) -> Linear | None:
         """`rest + const` with e in the place of `e % m` where that is the same modulo `divisor`."""
         form, changed = Linear({}, const), False
         for atom, factor in rest.items():
@@ -356,8 +381,7 @@ class Simplifier:
                 if factor * int(modulus) % divisor == 0:
                     term, changed = _scale(self.linear(atom.left), factor), True
             form = combine(form, term, 1)
-        low, high = self.bounds_of(form) if changed else (-UNBOUNDED, UNBOUNDED)
-        return form if changed and low > -UNBOUNDED and high < UNBOUNDED else None
+        return form if changed and not _is_unbounded(*self.bounds_of(form)) else None
 
     def join(self, form: Linear) -> Linear:
         """Joins `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
@@ -376,7 +400,7 @@ class Simplifier:
         return form
 
     def _whole(
-        self, atom: Binary, divisor: int, factor: int, form: Linear
+        self, atom: Binary, divisor: int, factor: Extent, form: Linear
     ) -> tuple[Expr, Linear] | None:
         """(`e // divisor`, e) where the quotient stands in `form`, `divisor * factor` times, and
         `atom` is the remainder."""
@@ -395,43 +419,44 @@ class Simplifier:
                     return other, inner
         return None
 
-    def _atom_bounds(self, atom: Expr) -> tuple[int, int]:
+    def _atom_bounds(self, atom: Expr) -> Bounds:
         if isinstance(atom, Var):
             extent = self.ranges.get(atom.name)
-            known = (-UNBOUNDED, UNBOUNDED) if extent is None else (0, extent - 1)
+            known = _UNKNOWN if extent is None else (0, extent - 1)
             return self.facts.get(atom, known) if self.facts else known
         known_atom = self._bounds.get(atom)
         if known_atom is None:
             known_atom = self._compute_bounds(atom)
             if self.facts and (fact := self.facts.get(atom)) is not None:
-                known_atom = (max(fact[0], known_atom[0]), min(fact[1], known_atom[1]))
+                known_atom = _both(known_atom, fact)
             self._bounds[atom] = known_atom
         return known_atom
 
-    def _compute_bounds(self, atom: Expr) -> tuple[int, int]:
+    def _compute_bounds(self, atom: Expr) -> Bounds:
         if isinstance(atom, Select):
             then, otherwise = self.bounds(atom.then), self.bounds(atom.otherwise)
-            return min(then[0], otherwise[0]), max(then[1], otherwise[1])
+            return minimum(then[0], otherwise[0]), maximum(then[1], otherwise[1])
         if not isinstance(atom, Binary):
-            return -UNBOUNDED, UNBOUNDED
+            return _UNKNOWN
         left, right = self.bounds(atom.left), self.bounds(atom.right)
         match atom.op:
             case BinaryOp.MIN:
-                return min(left[0], right[0]), min(left[1], right[1])
+                return minimum(left[0], right[0]), minimum(left[1], right[1])
             case BinaryOp.MAX:
-                return max(left[0], right[0]), max(left[1], right[1])
-            case BinaryOp.MOD if right[0] == right[1] > 0:
+                return maximum(left[0], right[0]), maximum(left[1], right[1])
+            case BinaryOp.MOD if right[0] == right[1] and is_less(0, right[0]):
                 return 0, right[0] - 1
-            case BinaryOp.DIV if right[0] == right[1] > 0:
+            case BinaryOp.DIV if right[0] == right[1] and is_less(0, right[0]):
                 # An infinite end stays infinite.
-                low = left[0] if left[0] <= -UNBOUNDED else left[0] // right[0]
-                high = left[1] if left[1] >= UNBOUNDED else left[1] // right[0]
+                low = left[0] if is_less(left[0], 1 - UNBOUNDED) else left[0] // right[0]
+                high = left[1] if is_less(UNBOUNDED - 1, left[1]) else left[1] // right[0]
                 return low, high
             case BinaryOp.MUL:
-                corners = [a * b for a in left for b in right]
+                ends = [extent_bounds(end) for end in (*left, *right)]
+                corners = [a * b for pair in ends[:2] for a in pair for c in ends[2:] for b in c]
                 return max(min(corners), -UNBOUNDED), min(max(corners), UNBOUNDED)
             case _:
-                return -UNBOUNDED, UNBOUNDED
+                return _UNKNOWN
 
     def _comparison(self, expr: Binary) -> Expr:
         if dtype_of(expr.left) is not DType.I64:
@@ -445,18 +470,19 @@ class Simplifier:
             holds = expr.op is BinaryOp.EQ
             if low == high == 0:
                 return TRUE if holds else FALSE
-            if low > 0 or high < 0:
+            if is_less(0, low) or is_less(high, 0):
                 return FALSE if holds else TRUE
             return Binary(expr.op, *_sides(difference))
-        if high < 0:
+        if is_less(high, 0):
             return TRUE
-        if low >= 0:
+        if is_less(-1, low):
             return FALSE
         return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
 
     def _coarsen(self, form: Linear) -> Linear:
         """`form < 0` holds exactly where `form // g < 0`: the largest g that leaves no division."""
-        for divisor in sorted({abs(k) for k in form.terms.values()}, reverse=True):
+        factors = {abs(k) for k in form.terms.values() if isinstance(k, int)}
+        for divisor in sorted(factors, reverse=True):
             if divisor == 1:
                 break
             quotient = self.divide(form, divisor)
@@ -481,27 +507,37 @@ def to_expr(form: Linear) -> Expr:
     """The expression of a linear form: positive terms, the constant, negative terms."""
     total: Expr | None = None
     for atom, factor in form.terms.items():
-        if factor > 0:
+        if not _is_negative(factor):
             term = atom if factor == 1 else Binary(BinaryOp.MUL, atom, index(factor))
             total = term if total is None else Binary(BinaryOp.ADD, total, term)
     if total is None:
         total = index(form.const)
-    elif form.const:
-        op = BinaryOp.ADD if form.const > 0 else BinaryOp.SUB
-        total = Binary(op, total, index(abs(form.const)))
+    elif form.const != 0:
+        subtracted = _is_negative(form.const)
+        op = BinaryOp.SUB if subtracted else BinaryOp.ADD
+        total = Binary(op, total, index(-form.const if subtracted else form.const))
     for atom, factor in form.terms.items():
-        if factor < 0:
+        if _is_negative(factor):
             term = atom if factor == -1 else Binary(BinaryOp.MUL, atom, index(-factor))
             total = Binary(BinaryOp.SUB, total, term)
     return total
 
 
-def _sorted_expr(terms: dict[Expr, int], const: int) -> Expr:
+def _is_negative(factor: Extent) -> bool:
+    """Whether a coefficient is written with a minus: it is less than zero wherever it is not."""
+    return factor < 0 if isinstance(factor, int) else is_less(factor, 1)
+
+
+def _sorted_expr(terms: dict[Expr, Extent], const: Extent) -> Expr:
     """The expression with its terms in an order of their own, so that equal atoms look equal."""
     if len(terms) > 1:
-        order = sorted(terms.items(), key=lambda term: (-abs(term[1]), _sort_key(term[0])))
+        order = sorted(terms.items(), key=lambda term: (-_size(term[1]), _sort_key(term[0])))
         terms = dict(order)
     return to_expr(Linear(terms, const))
+
+
+def _size(factor: Extent) -> int:
+    return max(map(abs, extent_bounds(factor)))
 
 
 def _sort_key(atom: Expr) -> str:
@@ -512,38 +548,61 @@ def _sort_key(atom: Expr) -> str:
     return repr(atom)
 
 
-def combine(left: Linear, right: Linear, factor: int) -> Linear:
+def combine(left: Linear, right: Linear, factor: Extent) -> Linear:
     """`left + factor * right`."""
     if not right.terms:
         return Linear(left.terms, left.const + factor * right.const)
     terms = dict(left.terms)
     for atom, k in right.terms.items():
         total = terms.get(atom, 0) + factor * k
-        if total:
+        if total != 0:
             terms[atom] = total
         else:
             del terms[atom]
     return Linear(terms, left.const + factor * right.const)
 
 
-def _multiple(terms: Mapping[Expr, int], known: Terms) -> int:
-    """The factor by which the sum `known` stands in `terms`; 0 where it does not."""
+def _multiple(terms: Mapping[Expr, Extent], known: Terms) -> int:
+    """The factor by which the sum `known` stands in `terms`; 0 where it does not, or where that
+    factor is no number."""
     factor = 0
     for atom, k in known:
         found = terms.get(atom, 0)
-        if found == 0 or found % k or factor not in (0, found // k):
+        if k == found:
+            ratio = 1
+        elif not isinstance(found, int) or not isinstance(k, int) or found == 0 or found % k:
             return 0
-        factor = found // k
+        else:
+            ratio = found // k
+        if factor not in (0, ratio):
+            return 0
+        factor = ratio
     return factor
 
 
-def _without(terms: Mapping[Expr, int], known: Terms) -> dict[Expr, int]:
+def _is_within(low: Extent, high: Extent, divisor: Extent) -> bool:
+    """Whether what lies in [low, high] certainly lies in [0, divisor)."""
+    return is_less(-1, low) and is_less(high, divisor)
+
+
+def _is_unbounded(low: Extent, high: Extent) -> bool:
+    return not (is_less(-UNBOUNDED, low) and is_less(high, UNBOUNDED))
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    """What lies in both; of ends that cannot be compared the second's."""
+    low = one[0] if is_less(other[0], one[0]) else other[0]
+    high = one[1] if is_less(one[1], other[1]) else other[1]
+    return low, high
+
+
+def _without(terms: Mapping[Expr, Extent], known: Terms) -> dict[Expr, Extent]:
     """`terms` less those of the sum `known`."""
     within = {atom for atom, _ in known}
     return {atom: k for atom, k in terms.items() if atom not in within}
 
 
-def _scale(form: Linear, factor: int) -> Linear:
+def _scale(form: Linear, factor: Extent) -> Linear:
     if factor == 1:
         return form
     if factor == 0:
@@ -551,23 +610,34 @@ def _scale(form: Linear, factor: int) -> Linear:
     return Linear({a: k * factor for a, k in form.terms.items()}, form.const * factor)
 
 
-def _part(form: Linear, divisor: int) -> tuple[dict[Expr, int], dict[Expr, int], int, int]:
-    """`form` as divisor * (whole + quotient) + rest + const, 0 <= const < divisor."""
-    whole: dict[Expr, int] = {}
-    rest: dict[Expr, int] = {}
+def _part(
+    form: Linear, divisor: Extent
+) -> tuple[dict[Expr, Extent], dict[Expr, Extent], Extent, Extent]:
+    """`form` as divisor * (whole + quotient) + rest + const; 0 <= const < divisor for numbers."""
+    whole: dict[Expr, Extent] = {}
+    rest: dict[Expr, Extent] = {}
     for atom, k in form.terms.items():
-        if k % divisor:
+        quotient, left = _divmod(k, divisor)
+        if left != 0:
             rest[atom] = k
         else:
-            whole[atom] = k // divisor
-    return whole, rest, *divmod(form.const, divisor)
+            whole[atom] = quotient
+    return whole, rest, *_divmod(form.const, divisor)
+
+
+def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
+    """Quotient and remainder; (0, extent) for what does not divide without a symbolic quotient."""
+    if isinstance(extent, int) and isinstance(divisor, int):
+        return divmod(extent, divisor)
+    quotient, rest = extent // divisor, extent % divisor
+    return (quotient, rest) if isinstance(rest, int) else (0, extent)
 
 
 def _sides(form: Linear) -> tuple[Expr, Expr]:
     """`form` compared with zero, as left and right side without negative factors."""
-    left = Linear({a: k for a, k in form.terms.items() if k > 0}, 0)
-    right = Linear({a: -k for a, k in form.terms.items() if k < 0}, 0)
-    if form.const < 0:
+    left = Linear({a: k for a, k in form.terms.items() if not _is_negative(k)}, 0)
+    right = Linear({a: -k for a, k in form.terms.items() if _is_negative(k)}, 0)
+    if _is_negative(form.const):
         right = Linear(right.terms, -form.const)
     else:
         left = Linear(left.terms, form.const)

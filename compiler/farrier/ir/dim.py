@@ -184,6 +184,13 @@ def bounds(extent: Extent) -> tuple[int, int]:
     return extent.bounds if isinstance(extent, Dim) else (extent, extent)
 
 
+def number(extent: Extent) -> int:
+    """The extent where it is a number; raises ValueError for a dim."""
+    if isinstance(extent, Dim):
+        raise ValueError(f"{extent} is not a number")
+    return extent
+
+
 def typical(extent: Extent) -> int:
     """The extent where every symbol has its typical value."""
     return _evaluate(extent, lambda symbol: symbol.typical)
@@ -224,6 +231,16 @@ def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
     """An extent that is never less, over the symbols that are known: those that the data decides
     are replaced by their bounds."""
     return _relaxed(extent, 1, is_known)
+
+
+def is_less(left: Extent, right: Extent) -> bool:
+    """Whether `left < right` whatever the symbols are."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left < right
+    try:
+        return left < right
+    except Undecided:
+        return False
 
 
 def ceildiv(left: Extent, right: Extent) -> Extent:
@@ -382,9 +399,9 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
         return max(left, right) if op is DimOp.MAX else min(left, right)
     try:
         larger, smaller = (left, right) if left >= right else (right, left)
-        return larger if op is DimOp.MAX else smaller
     except Undecided:
         return _atom(Combined(op, *sorted((left, right), key=str)))
+    return larger if op is DimOp.MAX else smaller
 
 
 # Bounds and order --------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import number
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -27,6 +28,7 @@ from farrier.ir.expr import (
     Reduce,
     ReduceOp,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -40,7 +42,8 @@ _SLAB = 1 << 22
 
 
 def evaluate(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The program's outputs by buffer name; `inputs` are logical arrays by buffer name.
+    """The program's outputs by buffer name; `inputs` are logical arrays by buffer name. A program
+    with dims is run once `bind` has put numbers in their place.
 
     Raises CompilerError for an input of another shape or dtype, for operands of two dtypes, and for
     an unguarded load out of bounds.
@@ -61,7 +64,7 @@ def evaluate(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
-    shape, dtype = stage.buffer.shape, stage.buffer.dtype.numpy
+    shape, dtype = stage.buffer.type.static_shape, stage.buffer.dtype.numpy
     rank, body = len(shape), stage.body
     if not isinstance(body, Reduce):
         here = _Point(stage, arrays, _open_axes(stage.axes, rank))
@@ -72,7 +75,7 @@ def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
         variables = _open_axes((*stage.axes, *open_axes), width)
         variables |= {name: np.int64(at) for name, at in fixed.items()}
         here = _Point(stage, arrays, variables)
-        extents = tuple(axis.extent for axis in open_axes)
+        extents = _extents(open_axes)
         part = np.broadcast_to(here.value(body.body), (*shape, *extents))
         joined = _REDUCERS[body.op](part, axis=tuple(range(rank, width)), dtype=dtype)
         total = _BINARY[body.op.binary](total, joined).astype(dtype, copy=False)
@@ -84,9 +87,13 @@ def _open_axes(axes: tuple[Axis, ...], rank: int) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     for position, axis in enumerate(axes):
         shape = [1] * rank
-        shape[position] = axis.extent
-        variables[axis.name] = np.arange(axis.extent, dtype=np.int64).reshape(shape)
+        shape[position] = number(axis.extent)
+        variables[axis.name] = np.arange(shape[position], dtype=np.int64).reshape(shape)
     return variables
+
+
+def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(number(axis.extent) for axis in axes)
 
 
 def _slabs(
@@ -94,10 +101,10 @@ def _slabs(
 ) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
     """Cuts a reduction up: outer axes are fixed one by one until the rest fits in a slab."""
     cut = 0
-    while cut < len(axes) and points * math.prod(a.extent for a in axes[cut:]) > _SLAB:
+    while cut < len(axes) and points * math.prod(_extents(axes[cut:])) > _SLAB:
         cut += 1
     outer, inner = axes[:cut], axes[cut:]
-    for index in np.ndindex(*(axis.extent for axis in outer)):
+    for index in np.ndindex(*_extents(outer)):
         yield {axis.name: at for axis, at in zip(outer, index, strict=True)}, inner
 
 
@@ -118,6 +125,8 @@ class _Point:
                 return np.asarray(value, dtype.numpy)
             case Var(name):
                 return self.variables[name]
+            case Size(extent):
+                raise CompilerError(f"stage {self.stage.buffer.name}: {extent} is not bound")
             case Load():
                 return self._load(expr)
             case Unary(op, operand):
@@ -148,7 +157,7 @@ class _Point:
         inside: Any = True
         clipped = []
         for axis, index in enumerate(load.indices):
-            at, extent = self.value(index), buffer.shape[axis]
+            at, extent = self.value(index), number(buffer.shape[axis])
             before, after = buffer.layout.halo_of(axis) if buffer.layout else (0, 0)
             if np.any(self.mask & ((at < -before) | (at >= extent + after))):
                 raise CompilerError(

@@ -1,11 +1,11 @@
 """Scalar expressions, shared by the tensor and the loop grammar.
 
-    expr   = Const(value, dtype) | Var(name) | Load(buffer, [expr])
+    expr   = Const(value, dtype) | Var(name) | Size(dim) | Load(buffer, [expr])
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
     unary  = neg | abs | exp | log | sqrt | erf | tanh | floor | ceil | round | not | sin | cos
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
-    buffer = name : dtype[int, ...] [@layout] in scope
+    buffer = name : dtype[extent, ...] [@layout] in scope
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
@@ -17,9 +17,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import operator
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from farrier.ir.types import DType, Layout, TensorType
+from farrier.ir.dim import Dim, Extent
+from farrier.ir.types import DType, Layout, Shape, TensorType
 
 
 class Scope(enum.StrEnum):
@@ -38,7 +41,7 @@ class Buffer:
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
     layout: Layout | None = None
     scope: Scope = Scope.PARAM
 
@@ -47,7 +50,7 @@ class Buffer:
         return TensorType(self.dtype, self.shape, self.layout)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Extent:
         return self.type.nbytes
 
 
@@ -56,7 +59,7 @@ class Axis:
     """A named iteration range `[0, extent)`."""
 
     name: str
-    extent: int
+    extent: Extent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ class Var:
     """A loop variable: an i64."""
 
     name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """A size known when the kernel is called: an i64."""
+
+    extent: Dim
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,7 +210,7 @@ class Reduce:
     body: Expr
 
 
-Expr: TypeAlias = Const | Var | Load | Unary | Binary | Select | Cast | Reduce
+Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | Reduce
 
 
 def dtype_of(expr: Expr) -> DType:
@@ -208,7 +218,7 @@ def dtype_of(expr: Expr) -> DType:
     match expr:
         case Const(_, dtype) | Cast(dtype, _):
             return dtype
-        case Var():
+        case Var() | Size():
             return DType.I64
         case Load(buffer, _):
             return buffer.dtype
@@ -222,33 +232,38 @@ def dtype_of(expr: Expr) -> DType:
             return dtype_of(body)
 
 
-def index(value: int | Expr) -> Expr:
-    """An index expression: integers become i64 constants."""
-    return Const(value, DType.I64) if isinstance(value, int) else value
+Index: TypeAlias = Extent | Expr
 
 
-def add(left: int | Expr, right: int | Expr) -> Expr:
+def index(value: Index) -> Expr:
+    """An index expression: integers become i64 constants, dims sizes."""
+    if isinstance(value, int):
+        return Const(value, DType.I64)
+    return Size(value) if isinstance(value, Dim) else value
+
+
+def add(left: Index, right: Index) -> Expr:
     """`left + right` on indices, constants folded."""
     return _fold(BinaryOp.ADD, index(left), index(right))
 
 
-def sub(left: int | Expr, right: int | Expr) -> Expr:
+def sub(left: Index, right: Index) -> Expr:
     return _fold(BinaryOp.SUB, index(left), index(right))
 
 
-def mul(left: int | Expr, right: int | Expr) -> Expr:
+def mul(left: Index, right: Index) -> Expr:
     return _fold(BinaryOp.MUL, index(left), index(right))
 
 
-def floordiv(left: int | Expr, right: int) -> Expr:
+def floordiv(left: Index, right: Extent) -> Expr:
     return _fold(BinaryOp.DIV, index(left), index(right))
 
 
-def mod(left: int | Expr, right: int) -> Expr:
+def mod(left: Index, right: Extent) -> Expr:
     return _fold(BinaryOp.MOD, index(left), index(right))
 
 
-def less(left: int | Expr, right: int | Expr) -> Expr:
+def less(left: Index, right: Index) -> Expr:
     return Binary(BinaryOp.LT, index(left), index(right))
 
 
@@ -256,18 +271,35 @@ def both(left: Expr, right: Expr) -> Expr:
     return Binary(BinaryOp.AND, left, right)
 
 
+_FOLD: Mapping[BinaryOp, Callable[[Extent, Extent], Extent]] = {
+    BinaryOp.ADD: operator.add,
+    BinaryOp.SUB: operator.sub,
+    BinaryOp.MUL: operator.mul,
+    BinaryOp.DIV: operator.floordiv,
+    BinaryOp.MOD: operator.mod,
+}
+
+
+def is_size(expr: Expr) -> bool:
+    """Whether an index is a number or a size."""
+    return _extent(expr) is not None
+
+
+def _extent(expr: Expr) -> Extent | None:
+    match expr:
+        case Const(value, DType.I64):
+            return int(value)
+        case Size(extent):
+            return extent
+        case _:
+            return None
+
+
 def _fold(op: BinaryOp, left: Expr, right: Expr) -> Expr:
+    a, b = _extent(left), _extent(right)
+    if a is not None and b is not None:
+        return index(_FOLD[op](a, b))
     match op, left, right:
-        case BinaryOp.ADD, Const(a), Const(b):
-            return index(int(a) + int(b))
-        case BinaryOp.SUB, Const(a), Const(b):
-            return index(int(a) - int(b))
-        case BinaryOp.MUL, Const(a), Const(b):
-            return index(int(a) * int(b))
-        case BinaryOp.DIV, Const(a), Const(b):
-            return index(int(a) // int(b))
-        case BinaryOp.MOD, Const(a), Const(b):
-            return index(int(a) % int(b))
         case BinaryOp.ADD, Const(0), other:
             return other
         case BinaryOp.ADD | BinaryOp.SUB, other, Const(0):

@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from farrier.ir.dim import Symbol, symbols
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -90,6 +91,18 @@ class Graph:
     constants: tuple[Constant, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Value, ...]
+
+    @property
+    def dims(self) -> tuple[Symbol, ...]:
+        """Every symbol of the values' types, each behind those of its bounds."""
+        found: dict[Symbol, None] = {}
+        for value in self.values():
+            for symbol in symbols(value.type.shape):
+                found |= dict.fromkeys((*symbols((symbol.high,)), symbol))
+        for node in self.nodes:
+            for region in node.regions:
+                found |= dict.fromkeys(region.dims)
+        return tuple(found)
 
     def constant_data(self) -> dict[str, npt.NDArray[Any]]:
         """The data of every constant by the name of its value."""

@@ -1,6 +1,6 @@
 """The loop grammar: how a kernel computes.
 
-    function = Function(name, [buffer] params, stmt)
+    function = Function(name, [buffer] params, stmt, [symbol] dims)
     stmt     = Block([stmt])
              | For(var, extent, kind, stmt)          var runs over [0, extent)
              | Alloc(buffer, stmt)                   buffer exists within stmt, undefined at first
@@ -26,6 +26,7 @@ import dataclasses
 import enum
 from typing import TypeAlias
 
+from farrier.ir.dim import Extent, Symbol
 from farrier.ir.expr import Buffer, Expr
 
 
@@ -45,7 +46,7 @@ class Block:
 @dataclasses.dataclass(frozen=True, slots=True)
 class For:
     var: str
-    extent: int
+    extent: Extent
     kind: LoopKind
     body: Stmt
 
@@ -106,8 +107,10 @@ Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Function:
-    """One kernel. `params` are its arguments in the order of the C ABI, outputs last."""
+    """One kernel. `params` are its arguments in the order of the C ABI, outputs last; one more,
+    where there are `dims`, holds the values of these as i64."""
 
     name: str
     params: tuple[Buffer, ...]
     body: Stmt
+    dims: tuple[Symbol, ...] = ()

@@ -19,6 +19,7 @@ from farrier.ir.text.functions import FunctionReader
 from farrier.ir.text.graphs import GraphReader
 from farrier.ir.text.programs import ProgramReader
 from farrier.ir.text.syntax import Malformed
+from farrier.ir.text.types import read_dims
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,13 +45,15 @@ def parse_ir(
     """
     try:
         definition = _only_definition(ast.parse(text))
-        kind = ast.unparse(definition.decorator_list[0])
+        (decorator,) = definition.decorator_list
+        kind = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        dims = read_dims(decorator)
         if kind == "graph":
-            return GraphReader(constants or {}).graph(definition, {})
+            return GraphReader(constants or {}, dims).graph(definition, {})
         if kind == "program":
-            return ProgramReader().program(definition)
+            return ProgramReader(dims).program(definition)
         if kind == "function":
-            return FunctionReader().function(definition)
+            return FunctionReader(dims).function(definition)
         raise Malformed(definition.decorator_list[0], f"unknown kind of IR @{kind}")
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1

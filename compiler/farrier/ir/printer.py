@@ -2,7 +2,8 @@
 
 Python's own parser reads it back (`farrier.ir.parser`), so every node round-trips: names, types,
 layouts, scopes, attributes, regions, origins. A constant of at most 16 elements is written out, a
-larger one is named by the sha256 of its content.
+larger one is named by the sha256 of its content. Symbols of dims are declared at the head: least,
+greatest and typical value.
 
     @graph
     def mlp(x: f32[1, 4]):
@@ -14,10 +15,10 @@ larger one is named by the sha256 of its content.
         y: f32[1, 8] = Fused[relu_kernel](h)
         return y
 
-    @program
-    def dense(x: f32[1, 4], w: f32[4, 8] in constant):
-        y: f32[1, 8]
-        for i, j in axes(1, 8):
+    @program(n=dim(1, 64, 16))
+    def dense(x: f32[n, 4], w: f32[4, 8] in constant):
+        y: f32[n, 8]
+        for i, j in axes(n, 8):
             y[i, j] = sum(x[i, k] * w[k, j] for k in axes(4))
         return y
 
@@ -38,6 +39,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
+from farrier.ir.dim import Symbol
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -49,6 +51,7 @@ from farrier.ir.expr import (
     Reduce,
     Scope,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -78,11 +81,11 @@ def print_ir(node: Graph | Program | Function | Node | Stmt | Expr) -> str:
     """The text of a node; for a graph, program or function `parse_ir` gives back an equal one."""
     match node:
         case Graph():
-            lines: Iterable[str] = ("@graph", *_graph(node, ""))
+            lines: Iterable[str] = (f"@graph{_dims(node.dims)}", *_graph(node, ""))
         case Program():
-            lines = ("@program", *_program(node))
+            lines = (f"@program{_dims(node.dims)}", *_program(node))
         case Function():
-            lines = ("@function", *_function(node))
+            lines = (f"@function{_dims(node.dims)}", *_function(node))
         case Node():
             lines = _node(node, "")
         case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
@@ -98,7 +101,7 @@ def print_ir(node: Graph | Program | Function | Node | Stmt | Expr) -> str:
 @functools.lru_cache(maxsize=4096)
 def print_type(type: TensorType) -> str:
     """`f32[1, 64, 56, 56] @ layout(0, 1 / 16, 2, 3, 1 % 16)`."""
-    dims = ", ".join(_dim(dim) for dim in type.shape) or "()"
+    dims = ", ".join(map(str, type.shape)) or "()"
     text = f"{type.dtype.value}[{dims}]"
     return text if type.layout is None else f"{text} @ {print_layout(type.layout)}"
 
@@ -111,8 +114,10 @@ def print_layout(layout: Layout) -> str:
     return f"layout({', '.join(parts)})"
 
 
-def _dim(dim: int | str) -> str:
-    return str(dim) if isinstance(dim, int) or dim.isidentifier() else repr(dim)
+def _dims(symbols: Iterable[Symbol]) -> str:
+    """`(n=dim(1, 8, 4))`; nothing for none."""
+    declared = [f"{s.name}=dim({s.low}, {s.high}, {s.typical})" for s in symbols]
+    return f"({', '.join(declared)})" if declared else ""
 
 
 def _physical_dim(dim: PhysicalDim) -> str:
@@ -292,6 +297,9 @@ def _expr(expr: Expr) -> tuple[str, int]:
     match expr:
         case Var(name):
             return name, _ATOM
+        case Size(extent):
+            text = str(extent)
+            return text, _ATOM if text.isidentifier() else _SUM
         case Const():
             return _const(expr), _ATOM
         case Load(buffer, indices):

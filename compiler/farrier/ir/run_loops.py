@@ -27,6 +27,7 @@ from farrier.ir.expr import (
     Load,
     Reduce,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -54,9 +55,9 @@ def run_loops(
     initial: Mapping[str, npt.NDArray[Any]] | None = None,
     packed: bool = False,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Calls the function on logical arrays; returns the arrays of the parameters that are not among
-    `inputs` by name: logical ones, or with `packed` their memory in its physical shape. `initial`
-    is what some of these hold beforehand.
+    """Calls the function, its dims bound to numbers, on logical arrays; returns the arrays of the
+    parameters that are not among `inputs` by name: logical ones, or with `packed` their memory in
+    its physical shape. `initial` is what some of these hold beforehand.
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
@@ -79,8 +80,9 @@ def run_loops(
         if buffer.name not in inputs:
             layout = _layout(buffer)
             flat = np.array(memory[buffer.name], buffer.dtype.numpy)
-            physical = flat.reshape(layout.physical_shape(buffer.shape))
-            outputs[buffer.name] = physical if packed else layout.unpack(flat, buffer.shape)
+            shape = buffer.type.static_shape
+            physical = flat.reshape(layout.physical_shape(shape))
+            outputs[buffer.name] = physical if packed else layout.unpack(flat, shape)
     return outputs
 
 
@@ -89,7 +91,7 @@ def _layout(buffer: Buffer) -> Layout:
 
 
 def _fresh(buffer: Buffer) -> list[Any]:
-    size = math.prod(_layout(buffer).physical_shape(buffer.shape))
+    size = math.prod(_layout(buffer).physical_shape(buffer.type.static_shape))
     return [math.nan if buffer.dtype.is_float else 0] * size
 
 
@@ -212,7 +214,7 @@ class _Writer:
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         layout = _layout(buffer)
-        shape = layout.physical_shape(buffer.shape)
+        shape = layout.physical_shape(buffer.type.static_shape)
         terms = []
         stride = math.prod(shape)
         for dim, extent in zip(layout.dims, shape, strict=True):
@@ -229,6 +231,8 @@ class _Writer:
                 return f"({value!r})"
             case Var(name):
                 return name
+            case Size(extent):
+                raise CompilerError(f"{extent} is not bound")
             case Load(buffer, indices):
                 return f"b_{buffer.name}[{self.offset(buffer, indices)}]"
             case Unary(UnaryOp.NEG, operand):

@@ -20,6 +20,7 @@ from farrier.ir.expr import (
     Load,
     Reduce,
     Select,
+    Size,
     Unary,
     Var,
 )
@@ -56,7 +57,7 @@ class Substitution:
 
     def expr(self, expr: Expr) -> Expr:
         """`expr` with its variables and buffers replaced."""
-        if isinstance(expr, Const):
+        if isinstance(expr, Const | Size):
             return expr
         if isinstance(expr, Var):
             return self.variables.get(expr.name, expr)

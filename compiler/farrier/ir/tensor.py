@@ -1,6 +1,6 @@
 """The tensor grammar: what to compute, and nothing of how.
 
-    program = Program(name, [buffer] inputs, [stage], [buffer] outputs)
+    program = Program(name, [buffer] inputs, [stage], [buffer] outputs, [symbol] dims)
     stage   = Stage(buffer, [axis], expr)        for every point of axes: buffer[axes] = expr
 
 A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from farrier.ir.dim import Symbol
 from farrier.ir.expr import Axis, Buffer, Expr
 
 
@@ -25,12 +26,14 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """One kernel: inputs and outputs are its arguments in order, outputs last."""
+    """One kernel: inputs and outputs are its arguments in order, outputs last. `dims` are the
+    symbols of its shapes and indices."""
 
     name: str
     inputs: tuple[Buffer, ...]
     stages: tuple[Stage, ...]
     outputs: tuple[Buffer, ...]
+    dims: tuple[Symbol, ...] = ()
 
     def stage(self, name: str) -> Stage:
         """The stage that writes the buffer `name`; raises KeyError."""

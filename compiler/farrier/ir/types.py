@@ -1,8 +1,8 @@
 """Types shared by the three grammars: element types, layouts, tensor types.
 
     dtype  = f16 | bf16 | f32 | f64 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | u64 | bool
-    dim    = int | symbol
-    type   = dtype '[' dim, ... ']' ['@' layout]
+    extent = int | dim                              farrier.ir.dim
+    type   = dtype '[' extent, ... ']' ['@' layout]
     layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...]
 
 A layout says where the elements of a logical tensor lie in memory. Everything above code generation
@@ -15,14 +15,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from farrier.ir.dim import Extent, ceildiv, number, product
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Dim: TypeAlias = int | str
-Shape: TypeAlias = tuple[Dim, ...]
+Shape: TypeAlias = tuple[Extent, ...]
 
 
 class DType(enum.StrEnum):
@@ -143,12 +144,16 @@ class Layout:
         """Elements of zero before and after `axis`."""
         return self.halo[axis] if self.halo else (0, 0)
 
-    def physical_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    @overload
+    def physical_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
+    @overload
+    def physical_shape(self, shape: Shape) -> Shape: ...
+    def physical_shape(self, shape: Shape) -> Shape:
         """Extent of each physical dimension, halo and the padding of partial blocks included."""
-        extents = []
+        extents: list[Extent] = []
         for dim in self.dims:
             whole = shape[dim.axis] + sum(self.halo_of(dim.axis))
-            extents.append(dim.mod or -(-whole // dim.div))
+            extents.append(dim.mod or ceildiv(whole, dim.div))
         return tuple(extents)
 
     def pack(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -225,20 +230,17 @@ class TensorType:
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape as integers; raises ValueError where a dim is symbolic."""
-        dims = tuple(dim for dim in self.shape if isinstance(dim, int))
-        if len(dims) != len(self.shape):
-            raise ValueError(f"shape {self.shape} is not static")
-        return dims
+        """The shape as integers; raises ValueError where an extent is symbolic."""
+        return tuple(map(number, self.shape))
 
     @property
-    def size(self) -> int:
+    def size(self) -> Extent:
         """Logical element count."""
-        return math.prod(self.static_shape)
+        return product(self.shape)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Extent:
         """Bytes in memory, padding and halo of the layout included."""
-        shape = self.static_shape
+        shape = self.shape
         physical = shape if self.layout is None else self.layout.physical_shape(shape)
-        return math.prod(physical) * self.dtype.nbytes
+        return product(physical) * self.dtype.nbytes

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import Extent, symbols
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -17,6 +18,7 @@ from farrier.ir.expr import (
     Reduce,
     Scope,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
@@ -39,6 +41,7 @@ from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 
 _ARGUMENTS = (Scope.PARAM, Scope.CONSTANT, Scope.WORKSPACE)
+_OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.PARALLEL)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
 
 
@@ -101,7 +104,14 @@ class _Checker:
     def define(self, buffer: Buffer) -> None:
         if buffer.name in self._buffers:
             raise self.error(f"two buffers are called {buffer.name}")
+        for extent in buffer.shape:
+            self._known(extent)
         self._buffers[buffer.name] = buffer
+
+    def _known(self, extent: Extent) -> None:
+        for symbol in symbols((extent,)):
+            if symbol not in self._root.dims:
+                raise self.error(f"{symbol} is not among the dims")
 
     def bind(self, name: str) -> None:
         if name in self._bound:
@@ -116,7 +126,10 @@ class _Checker:
             case Block(statements):
                 for item in statements:
                     self.statement(item)
-            case For(var, _, kind, body):
+            case For(var, extent, kind, body):
+                self._known(extent)
+                if not isinstance(extent, int) and kind not in _OF_ANY_EXTENT:
+                    raise self.error(f"the {kind} loop {var} runs over {extent}", node)
                 if var in self._used:
                     raise self.error(f"two loops run over {var}")
                 self._used.add(var)
@@ -171,6 +184,9 @@ class _Checker:
             case Var(name):
                 if name not in self._bound:
                     raise self.error(f"no loop around runs over {name}", node)
+                return DType.I64
+            case Size(extent):
+                self._known(extent)
                 return DType.I64
             case Load(buffer, indices):
                 self.element(buffer, indices, node)

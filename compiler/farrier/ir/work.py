@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from farrier.ir.dim import Extent, ceildiv, product, typical
 from farrier.ir.expr import Binary, Cast, Expr, Reduce, Select, Unary, dtype_of
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
 from farrier.ir.tensor import Program, Stage
@@ -18,12 +17,13 @@ _USUALLY_TAKEN = 0.25  # of the times that a condition is tested
 
 
 def arithmetic(kernel: Program | Function) -> int:
-    """Operations on data, at every point of every stage: a multiply-add counts two, a function
-    such as exp one, an index none. Padding is counted as if it were data, as is usual; so are both
-    branches of a loop function's conditions, and some iterations of each while loop."""
+    """Operations on data where dims have their typical values, at every point of every stage: a
+    multiply-add counts two, a function such as exp one, an index none. Padding is counted as if it
+    were data, as is usual; so are both branches of a loop function's conditions, and some
+    iterations of each while loop."""
     if isinstance(kernel, Function):
         return _of_stmt(kernel.body)
-    return sum(map(_of_stage, kernel.stages))
+    return sum(typical(_of_stage(stage)) for stage in kernel.stages)
 
 
 def statements_run(stmt: Stmt, lanes: int) -> float:
@@ -32,8 +32,8 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
         case Block(parts):
             return sum(statements_run(part, lanes) for part in parts)
         case For(_, extent, kind, body):
-            times = -(-extent // lanes) if kind is LoopKind.VECTORIZED else extent
-            return times * statements_run(body, lanes)
+            times = ceildiv(extent, lanes) if kind is LoopKind.VECTORIZED else extent
+            return typical(times) * statements_run(body, lanes)
         case Alloc(_, body):
             return statements_run(body, lanes)
         case If(_, then, otherwise):
@@ -50,7 +50,7 @@ def _of_stmt(stmt: Stmt) -> int:
         case Block(parts):
             return sum(map(_of_stmt, parts))
         case For(_, extent, _, body):
-            return extent * _of_stmt(body)
+            return typical(extent) * _of_stmt(body)
         case Alloc(_, body):
             return _of_stmt(body)
         case If(condition, then, otherwise):
@@ -64,11 +64,11 @@ def _of_stmt(stmt: Stmt) -> int:
             return 0
 
 
-def _of_stage(stage: Stage) -> int:
-    points = math.prod(axis.extent for axis in stage.axes)
+def _of_stage(stage: Stage) -> Extent:
+    points = product(axis.extent for axis in stage.axes)
     body, each = stage.body, 0
     if isinstance(body, Reduce):
-        points *= math.prod(axis.extent for axis in body.axes)
+        points *= product(axis.extent for axis in body.axes)
         body, each = body.body, 1
     return points * (each + _of_value(body, set()))
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import Extent
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary
 from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store, While
 from farrier.ir.substitute import loads, variables
@@ -19,9 +20,9 @@ class Guard:
     kept as it is where taking the guard out of a loop would cost too many copies.
     """
 
-    outer: dict[Expr, int]
-    low: int
-    high: int
+    outer: dict[Expr, Extent]
+    low: Extent
+    high: Extent
     soft: bool
 
     @property
@@ -33,7 +34,7 @@ class Guard:
 def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
     """The linear guards within that mention `var`, as seen from the body of its loop; `known` is
     what is known there."""
-    around: dict[str, int] | None = None
+    around: dict[str, Extent] | None = None
     simplifier = known
     for condition, inner, soft in _conditions(body, {}):
         if var not in variables(condition):
@@ -44,8 +45,8 @@ def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
         form = simplifier.slack(condition)
         if form is None:
             continue
-        outer: dict[Expr, int] = {}
-        inside: dict[Expr, int] = {}
+        outer: dict[Expr, Extent] = {}
+        inside: dict[Expr, Extent] = {}
         linear = True
         for atom, factor in form.terms.items():
             names = variables(atom)
@@ -56,7 +57,9 @@ def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
             yield Guard(outer, *simplifier.bounds_of(Linear(inside, form.const)), soft)
 
 
-def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int], bool]]:
+def _conditions(
+    stmt: Stmt, inner: dict[str, Extent]
+) -> Iterator[tuple[Expr, dict[str, Extent], bool]]:
     """Each conjunct of a condition, the loops between it and here, whether it is a Select's."""
     if isinstance(stmt, If):
         for conjunct in _conjuncts(stmt.condition):

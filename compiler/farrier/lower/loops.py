@@ -12,15 +12,16 @@ workspace, allocated around everything.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Shape
 from farrier.lower.padding import Padding, plan_padding
 
 
@@ -40,7 +41,7 @@ def to_loops(program: Program) -> Function:
         if stage.buffer.name not in outputs:
             body = Alloc(buffers[stage.buffer.name], body)
     params = (*program.inputs, *program.outputs)
-    return Function(program.name, tuple(buffers[b.name] for b in params), body)
+    return Function(program.name, tuple(buffers[b.name] for b in params), body, program.dims)
 
 
 def _buffers(program: Program, padding: Padding) -> dict[str, Buffer]:
@@ -78,8 +79,8 @@ def _nests(stage: Stage, padding: Padding, buffers: dict[str, Buffer]) -> list[S
 def _nest(
     buffer: Buffer,
     prefix: str,
-    spatial: list[tuple[str, int]],
-    reduced: list[tuple[str, int]],
+    spatial: list[tuple[str, Extent]],
+    reduced: list[tuple[str, Extent]],
     value: Expr,
     buffers: dict[str, Buffer],
 ) -> Stmt:
@@ -107,9 +108,9 @@ def _halo(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
     fixed[first] = e.sub(line, before)
     zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
 
-    def zeros(side: str, spans: Mapping[int, tuple[int, int]]) -> Stmt:
+    def zeros(side: str, spans: Mapping[int, tuple[Extent, Extent]]) -> Stmt:
         """Zeros at (first index, extent) of each of the other axes."""
-        nest: list[tuple[str, int, LoopKind]] = []
+        nest: list[tuple[str, Extent, LoopKind]] = []
         indices = dict(fixed)
         for axis, (start, length) in spans.items():
             var = f"{name}_{side}_{stage.axes[axis].name}"
@@ -126,33 +127,33 @@ def _halo(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
             stmt = For(var, length, kind, stmt)
         return stmt
 
-    spans = {axis: (0, shape[axis]) for axis in others}
+    spans: dict[int, tuple[Extent, Extent]] = {axis: (0, shape[axis]) for axis in others}
     parts = [zeros("outside", spans)]
     for axis in others:  # the ends of every line; corners belong to the last of their axes
         below, above = layout.halo_of(axis)
         for side, start, extent in (("low", -below, below), ("high", shape[axis], above)):
-            if extent:
+            if extent != 0:
                 end = {**spans, axis: (start, extent)}
                 parts.append(zeros(f"{stage.axes[axis].name}_{side}", end))
         spans[axis] = (-below, shape[axis] + below + above)
-    blocks = For(f"{name}_block", math.prod(counts), LoopKind.SERIAL, Block(tuple(parts)))
+    blocks = For(f"{name}_block", product(counts), LoopKind.SERIAL, Block(tuple(parts)))
     return For(name, before + shape[first] + after, LoopKind.PARALLEL, blocks)
 
 
 def _blocks(
-    stage: Stage, buffer: Buffer, shape: tuple[int, ...], name: str
-) -> tuple[list[int], dict[int, Expr], dict[int, tuple[Expr, int]]]:
+    stage: Stage, buffer: Buffer, shape: Shape, name: str
+) -> tuple[list[Extent], dict[int, Expr], dict[int, tuple[Expr, int]]]:
     """How the axes without halo are walked by one variable: the extents of its digits, the index of
     each plain axis, and (first index, block) of each blocked one."""
     layout = buffer.layout
     assert layout is not None
     walked = [axis for axis in range(len(shape)) if not any(layout.halo_of(axis))]
     blocks = [block_of(layout, axis) for axis in walked]
-    counts = [-(-shape[a] // b) for a, b in zip(walked, blocks, strict=True)]
+    counts = [ceildiv(shape[a], b) for a, b in zip(walked, blocks, strict=True)]
     fixed: dict[int, Expr] = {}
     lanes: dict[int, tuple[Expr, int]] = {}
     for position, (axis, block) in enumerate(zip(walked, blocks, strict=True)):
-        digit = e.floordiv(Var(name), math.prod(counts[position + 1 :]))
+        digit = e.floordiv(Var(name), product(counts[position + 1 :]))
         if position:
             digit = e.mod(digit, counts[position])
         if block > 1:

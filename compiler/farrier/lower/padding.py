@@ -13,17 +13,18 @@ from collections.abc import Mapping
 
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import block_of, coverage
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Buffer, Reduce, Scope, Var
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Program, Stage
-from farrier.ir.types import Layout
+from farrier.ir.types import Layout, Shape
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Padding:
     """The decision for a program, by buffer name."""
 
-    shapes: Mapping[str, tuple[int, ...]]  # what a stage's loops cover; absent: the logical shape
+    shapes: Mapping[str, Shape]  # what a stage's loops cover; absent: the logical shape
     layouts: Mapping[str, Layout]  # of constants that are read beyond their logical shape
 
 
@@ -34,23 +35,25 @@ def plan_padding(program: Program) -> Padding:
     for stage in reversed(program.stages):
         for axis, extent in enumerate(stage.buffer.shape):
             whole = coverage(stage.buffer, axis)
-            if block_of(stage.buffer.layout, axis) > 1 and whole > extent:
+            if block_of(stage.buffer.layout, axis) > 1 and whole != extent:
                 plan = _pad(stages, stage, axis, whole, plan) or plan
     return plan
 
 
 def _pad(
-    stages: Mapping[str, Stage], stage: Stage, axis: int, whole: int, plan: Padding
+    stages: Mapping[str, Stage], stage: Stage, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
     """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read leaves memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
-    if shape[axis] >= whole:
+    if not is_less(shape[axis], whole):
         return plan
     shapes = {**plan.shapes, buffer.name: (*shape[:axis], whole, *shape[axis + 1 :])}
     found: Padding | None = Padding(shapes, plan.layouts)
     name = stage.axes[axis].name
-    ranges = {a.name: extent for a, extent in zip(stage.axes, shape, strict=True)}
+    ranges: dict[str, Extent] = {
+        a.name: extent for a, extent in zip(stage.axes, shape, strict=True)
+    }
     if isinstance(stage.body, Reduce):
         ranges |= {a.name: a.extent for a in stage.body.axes}
     ranges[name] = whole
@@ -61,26 +64,29 @@ def _pad(
                 continue
             low, high = simplifier.bounds(index)
             halo = load.buffer.layout.halo_of(at)[0] if load.buffer.layout else 0
-            if -halo <= low and high < coverage(load.buffer, at):
+            if is_less(-halo - 1, low) and is_less(high, coverage(load.buffer, at)):
                 continue
             found = _extend(stages, load.buffer, at, whole, found) if index == Var(name) else None
     return found
 
 
 def _extend(
-    stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: int, plan: Padding
+    stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
     """`plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage reads."""
     if buffer.name in stages:
         owned = buffer.scope is not Scope.PARAM and buffer.layout is None
-        fits = owned or whole <= coverage(buffer, axis)
+        fits = owned or is_less(whole - 1, coverage(buffer, axis))
         return _pad(stages, stages[buffer.name], axis, whole, plan) if fits else None
     if buffer.scope is not Scope.CONSTANT or buffer.layout is not None:
         return None
     if buffer.name in plan.layouts:
         chosen = dataclasses.replace(buffer, layout=plan.layouts[buffer.name])
-        return plan if coverage(chosen, axis) >= whole else None
-    block = _whole_block(buffer.shape[axis], whole)
+        return plan if is_less(whole - 1, coverage(chosen, axis)) else None
+    extent = buffer.shape[axis]
+    if not isinstance(extent, int) or not isinstance(whole, int):
+        return None
+    block = _whole_block(extent, whole)
     layout = Layout.blocked(len(buffer.shape), axis, block)
     return Padding(plan.shapes, {**plan.layouts, buffer.name: layout})
 

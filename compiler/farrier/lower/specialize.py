@@ -21,6 +21,7 @@ from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, to_expr
+from farrier.ir.dim import Extent, is_less, number
 from farrier.ir.expr import Binary, Const, Expr, Load, ReduceOp, Var
 from farrier.ir.loop import (
     Alloc,
@@ -97,7 +98,7 @@ class _Specializer:
             return _EMPTY
         if loop.extent == 1:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
-        ranges = {**context.ranges, loop.var: loop.extent}
+        ranges: dict[str, Extent] = {**context.ranges, loop.var: loop.extent}
         inside = Simplifier(ranges, context.facts, context.sums)
         found = list(guards(loop.body, loop.var, inside))
         if loop.kind is not LoopKind.PARALLEL:
@@ -109,16 +110,18 @@ class _Specializer:
                 )
         return _for(loop, self._branch(loop.var, loop.body, inside, found))
 
-    def _cut(self, loop: For, found: list[Guard]) -> int | None:
+    def _cut(self, loop: For, found: list[Guard]) -> Extent | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
         for guard in found:
             if list(guard.outer) != [Var(loop.var)]:
                 continue
             factor = guard.outer[Var(loop.var)]
+            if not isinstance(factor, int):
+                continue
             # Holds for all inner iterations from here on, or up to here; or else for none of them.
             for slack in (guard.low, guard.high):
                 cut = slack // -factor + 1 if factor < 0 else -(slack // factor)
-                if 0 < cut < loop.extent and self._may_copy(guard, loop.body):
+                if _is_cut(cut, loop.extent) and self._may_copy(guard, loop.body):
                     return cut
         return None
 
@@ -132,7 +135,7 @@ class _Specializer:
         self._spent += size
         return True
 
-    def _rest(self, loop: For, cut: int) -> Stmt:
+    def _rest(self, loop: For, cut: Extent) -> Stmt:
         """The loop from `cut` on, counted from zero, its names and those below made new."""
         extent = loop.extent - cut
         if extent == 1:
@@ -149,7 +152,9 @@ class _Specializer:
             border = (
                 -guard.low
             )  # it holds for all inner iterations where the outer terms reach this
-            if not low < border <= high or (guard.soft and not guard.is_uniform):
+            if is_less(border - 1, low) or is_less(high, border):
+                continue
+            if guard.soft and not guard.is_uniform:
                 continue
             if not self._may_copy(guard, body):
                 continue
@@ -184,6 +189,14 @@ class _Specializer:
         return new
 
 
+def _is_cut(cut: Extent, extent: Extent) -> bool:
+    """Whether to cut a loop at `cut`: within it, or, where symbols leave that open, not outside of
+    it; one of the two parts may then be empty."""
+    if isinstance(cut, int) and isinstance(extent, int):
+        return 0 < cut < extent
+    return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
+
+
 def _statements(stmt: Stmt) -> Iterator[Stmt]:
     yield stmt
     if isinstance(stmt, For | Alloc | While):
@@ -201,7 +214,7 @@ def _unrolled_size(stmt: Stmt) -> int:
     """How many stores the code of a statement has."""
     if isinstance(stmt, For):
         size = _unrolled_size(stmt.body)
-        return size * stmt.extent if stmt.kind is LoopKind.UNROLLED else size
+        return size * number(stmt.extent) if stmt.kind is LoopKind.UNROLLED else size
     if isinstance(stmt, Alloc | While):
         return _unrolled_size(stmt.body)
     if isinstance(stmt, Block):

@@ -10,6 +10,7 @@ from farrier.codegen.link import link
 from farrier.codegen.support import support_object
 from farrier.codegen.workspace import workspace_bytes
 from farrier.errors import CompilerError
+from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import Function
 from farrier.ir.types import DType
@@ -121,9 +122,9 @@ class BatchBuilder:
             source = as_argument(Buffer("", buffer.dtype, buffer.shape), f"{buffer.name}_plain")
             pairs.append((source, as_argument(buffer)))
             plain.append((source, given))
-            arguments.append(Argument(Role.SCRATCH, buffer.nbytes, cold=cold))
+            arguments.append(Argument(Role.SCRATCH, static(buffer.nbytes), cold=cold))
         params = [as_argument(buffer) for buffer in function.params]
-        scratch = workspace_bytes(function, self._policy.threads)
+        scratch = static(workspace_bytes(function, self._policy.threads))
         if scratch:
             arguments.append(Argument(Role.SCRATCH, scratch))
             params.append(Buffer("scratch", DType.U8, (scratch,)))

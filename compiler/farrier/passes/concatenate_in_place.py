@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from farrier.ir.dim import number
 from farrier.ir.graph import Graph, Node, Value
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.views import is_view
@@ -72,7 +73,7 @@ def _lie_behind_another(node: Node) -> bool:
         if part is None or part.type.layout != layout or start % inner or reach % _ALIGNMENT:
             return False
         start += part.type.static_shape[axis]
-        reach += part.type.nbytes
+        reach += number(part.type.nbytes)
     return reach == y.type.nbytes
 
 

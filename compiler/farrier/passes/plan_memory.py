@@ -8,6 +8,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import number
 from farrier.ir.graph import Graph
 from farrier.ir.printer import print_ir
 
@@ -94,7 +95,7 @@ def _homes(graph: Graph) -> dict[str, _Home]:
                 if part is None or part.name in direct:
                     raise CompilerError(f"a part of Adjoin lies elsewhere\n{print_ir(node)}")
                 direct[part.name] = _Home(node.outputs[0].name, offset)
-                offset += part.type.nbytes
+                offset += number(part.type.nbytes)
             if offset != node.outputs[0].type.nbytes:
                 raise CompilerError(f"the parts of Adjoin do not fill it\n{print_ir(node)}")
         elif not node.regions and node.inputs and node.inputs[0] is not None:
@@ -141,7 +142,7 @@ def _live_blocks(
                 first.setdefault(home, step)
                 last[home] = step
         for value in node.outputs:
-            sizes[value.name] = value.type.nbytes
+            sizes[value.name] = number(value.type.nbytes)
     blocks = [
         Block(home, sizes[home], first[home], last[home]) for home in first if home not in fixed
     ]

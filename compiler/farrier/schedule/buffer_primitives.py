@@ -55,7 +55,7 @@ def transform_layout(function: Function, buffer: str, layout: Layout) -> Functio
     new = dataclasses.replace(_check_layout(nest, buffer, layout), layout=layout)
     change = Substitution(buffers={buffer: new})
     params = tuple(change.buffers.get(p.name, p) for p in function.params)
-    return Function(function.name, params, change.stmt(function.body))
+    return dataclasses.replace(function, params=params, body=change.stmt(function.body))
 
 
 def _check_layout(nest: Nest, name: str, layout: Layout) -> Buffer:

@@ -6,9 +6,11 @@ import dataclasses
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Buffer, Expr, Scope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
 from farrier.ir.substitute import Indices, Substitution
+from farrier.ir.types import Shape
 from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
 from farrier.schedule.nest import (
     Nest,
@@ -104,7 +106,7 @@ def _check_stores(nest: Nest, producer: Stmt, name: str) -> None:
             )
 
 
-def _covered(nest: Nest, producers: list[Stmt], name: str) -> tuple[int, ...]:
+def _covered(nest: Nest, producers: list[Stmt], name: str) -> Shape:
     """How far the nests that write the buffer run along each axis."""
     ranges = nest.ranges()
     shapes = {
@@ -116,7 +118,7 @@ def _covered(nest: Nest, producers: list[Stmt], name: str) -> tuple[int, ...]:
         for producer in producers
     }
     if len(shapes) > 1:
-        nest.fail(f"the nests that write {name} cover different ranges: {sorted(shapes)}")
+        nest.fail(f"the nests that write {name} cover different ranges: {shapes}")
     return shapes.pop()
 
 
@@ -176,7 +178,7 @@ def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
     extents = {loop.var: loop.extent for loop in loops(producer)}
     first_store = stores(producer, next(iter(shift.buffers)))[0]
     variables: dict[str, Expr] = {}
-    shorter: dict[str, int] = {}
+    shorter: dict[str, Extent] = {}
     conditions: list[Expr] = []
     for index, interval in zip(first_store.indices, move.box, strict=True):
         assert isinstance(index, Var)
@@ -186,9 +188,9 @@ def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
         variables[index.name] = at
         shorter[index.name] = interval.extent
         low, high = move.simplifier.bounds(interval.first)
-        if low < 0:
+        if not is_less(-1, low):
             conditions.append(e.less(-1, at))
-        if high + interval.extent > extents[index.name]:
+        if not is_less(high + interval.extent, extents[index.name] + 1):
             conditions.append(e.less(at, extents[index.name]))
         if interval.last is not None:
             within = e.less(at, e.add(interval.last, 1))
@@ -200,7 +202,7 @@ def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
     return moved
 
 
-def _with_extents(stmt: Stmt, extents: dict[str, int]) -> Stmt:
+def _with_extents(stmt: Stmt, extents: dict[str, Extent]) -> Stmt:
     stmt = map_children(stmt, lambda s: _with_extents(s, extents))
     if isinstance(stmt, For) and stmt.var in extents:
         return For(stmt.var, extents[stmt.var], stmt.kind, stmt.body)

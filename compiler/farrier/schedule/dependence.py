@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.ir.affine import Linear, Simplifier, combine, to_expr
+from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum, number
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Var
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
@@ -90,20 +91,20 @@ class _Agreement:
                 return
             low1, high1 = self._simplifier.bounds_of(Linear(dict(own_left), left.const))
             low2, high2 = self._simplifier.bounds_of(Linear(dict(own_right), right.const))
-            if max(high1, high2) - min(low1, low2) >= abs(k):
+            if not is_less(maximum(high1, high2) - minimum(low1, low2), maximum(k, -k)):
                 return
             self._equal(a, b)
 
-    def _separate(self, form: Linear) -> tuple[dict[Expr, int], list[tuple[Expr, int]]]:
+    def _separate(self, form: Linear) -> tuple[dict[Expr, Extent], list[tuple[Expr, Extent]]]:
         """The terms that both sides share, and the others, largest factor last."""
-        common: dict[Expr, int] = {}
-        own: list[tuple[Expr, int]] = []
+        common: dict[Expr, Extent] = {}
+        own: list[tuple[Expr, Extent]] = []
         for atom, factor in form.terms.items():
             if variables(atom) <= self._shared:
                 common[atom] = factor
             else:
                 own.append((atom, factor))
-        own.sort(key=lambda term: abs(term[1]))
+        own.sort(key=lambda term: max(map(abs, bounds(term[1]))))
         return common, own
 
     def _equal(self, left: Expr, right: Expr) -> None:
@@ -122,7 +123,7 @@ class _Agreement:
                     continue
                 low1, high1 = self._simplifier.bounds(left)
                 low2, high2 = self._simplifier.bounds(right)
-                width = max(high1, high2) - min(low1, low2) + 1
+                width = bounds(maximum(high1, high2) - minimum(low1, low2))[1] + 1
                 if _determine(self._digits_of(left, right), width):
                     self._resolved.add((left, right))
                     linear = self._simplifier.linear
@@ -167,7 +168,9 @@ class _Agreement:
             return None
         inner, place, base = digit
         form, small = self._simplifier.linear(whole), self._simplifier.linear(inner)
-        ratios = [form.terms[a] // k for a, k in small.terms.items() if a in form.terms]
+        ratios = [
+            number(form.terms[a]) // number(k) for a, k in small.terms.items() if a in form.terms
+        ]
         step = max([1, *ratios])
         coarse = self._simplifier.divide(form, step)
         period = place * base

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import ceildiv
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt
 from farrier.ir.substitute import Substitution
@@ -40,12 +41,13 @@ def _check_split(nest: Nest, loop: str, factor: int, outer: str, inner: str) -> 
 
 def _split(loop: Stmt, factor: int, outer: str, inner: str) -> Stmt:
     assert isinstance(loop, For)
-    factor = min(factor, loop.extent)
+    if isinstance(loop.extent, int):
+        factor = min(factor, loop.extent)
     index = e.add(e.mul(Var(outer), factor), Var(inner))
     body = Substitution({loop.var: index}).stmt(loop.body)
-    if loop.extent % factor:
+    if loop.extent % factor != 0:
         body = guarded(body, e.less(index, loop.extent))
-    count = -(-loop.extent // factor)
+    count = ceildiv(loop.extent, factor)
     return For(outer, count, LoopKind.SERIAL, For(inner, factor, loop.kind, body))
 
 

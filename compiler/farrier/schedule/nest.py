@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
+from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, Scope
 from farrier.ir.loop import (
     Alloc,
@@ -35,7 +37,7 @@ class Nest:
         """Raises ScheduleError with the nest."""
         raise ScheduleError(self.primitive, reason, self.function)
 
-    def ranges(self) -> dict[str, int]:
+    def ranges(self) -> dict[str, Extent]:
         """The extent of every loop; names are unique within a function."""
         return {loop.var: loop.extent for loop in loops(self.function.body)}
 
@@ -79,7 +81,7 @@ class Nest:
 
     def replace(self, path: Path, new: Stmt) -> Function:
         """The function with the statement at the end of `path` replaced."""
-        return Function(self.function.name, self.function.params, replaced(path, new))
+        return dataclasses.replace(self.function, body=replaced(path, new))
 
 
 def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
@@ -159,7 +161,7 @@ def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
     return If(parent.condition, parent.then, new)
 
 
-def nested(loop_list: list[tuple[str, int]], body: Stmt) -> Stmt:
+def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
     """`body` within serial loops, given outermost first as (name, extent)."""
     for name, extent in reversed(loop_list):
         body = For(name, extent, LoopKind.SERIAL, body)

@@ -7,6 +7,7 @@ import math
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, ceildiv, minimum
 from farrier.ir.expr import Buffer, Expr, Var
 from farrier.ir.loop import For, Function, LoopKind, Prefetch, Stmt
 from farrier.ir.substitute import Substitution
@@ -101,11 +102,11 @@ def _edit(plan: _Plan, level: int) -> Stmt:
     return For(loop.var, loop.extent, loop.kind, block([hint, loop.body]))
 
 
-def _digits(buffer: Buffer, box: tuple[Interval, ...]) -> list[tuple[int, int, int]]:
+def _digits(buffer: Buffer, box: tuple[Interval, ...]) -> list[tuple[int, int, Extent]]:
     """(axis, step, count) of the box's parts in the order of memory, outermost first."""
     layout = buffer.layout or Layout.plain(len(buffer.shape))
     found = []
     for dim in layout.dims:
-        count = -(-box[dim.axis].extent // dim.div)
-        found.append((dim.axis, dim.div, min(count, dim.mod) if dim.mod else count))
-    return [digit for digit in found if digit[2] > 1] or [(0, 1, 1)]
+        count = ceildiv(box[dim.axis].extent, dim.div)
+        found.append((dim.axis, dim.div, minimum(count, dim.mod) if dim.mod else count))
+    return [digit for digit in found if digit[2] != 1] or [(0, 1, 1)]

@@ -3,7 +3,7 @@
     for oh2 in 4: for kh in 3: … x[n, c, 8*oh + 2*oh2 + kh] …      body of oh
     axis 0: [n, 1]   axis 1: [c, 1]   axis 2: [8*oh, 9]
 
-First indices are expressions over the variables outside the body; extents are numbers. What all
+First indices are expressions over the variables outside the body; extents depend on none. What all
 reads are guarded by bounds the box: a number shortens it, an expression stands beside it.
 
     for i in 4: if 4*o + i < 10: … x[4*o + i] …                   axis 0: [4*o, 4], up to 9
@@ -15,9 +15,11 @@ unknown distance apart, counts as read whole.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from farrier.ir.affine import UNBOUNDED, Linear, Simplifier, combine, to_expr
+from farrier.ir.dim import Extent, is_less, maximum, minimum
 from farrier.ir.expr import Expr, index
 from farrier.ir.substitute import variables
 
@@ -27,7 +29,7 @@ class Interval:
     """`extent` indices from `first` on, none past `last`; `whole` where that is the whole axis."""
 
     first: Expr
-    extent: int
+    extent: Extent
     whole: bool = False
     last: Expr | None = None
 
@@ -50,7 +52,7 @@ def region(
     )
 
 
-def everything(shape: Sequence[int]) -> tuple[Interval, ...]:
+def everything(shape: Sequence[Extent]) -> tuple[Interval, ...]:
     """The box of all elements of a buffer of that shape."""
     return tuple(Interval(index(0), extent, True) for extent in shape)
 
@@ -62,13 +64,13 @@ def _interval(
     inner: frozenset[str],
     whole: Interval,
 ) -> Interval:
-    first: dict[Expr, int] | None = None
-    lows: list[int] = []
-    highs: list[int] = []
+    first: dict[Expr, Extent] | None = None
+    lows: list[Extent] = []
+    highs: list[Extent] = []
     lasts: list[Linear | None] = []
     for form, guards in zip(forms, slacks, strict=True):
-        outside: dict[Expr, int] = {}
-        inside: dict[Expr, int] = {}
+        outside: dict[Expr, Extent] = {}
+        inside: dict[Expr, Extent] = {}
         for atom, factor in form.terms.items():
             names = variables(atom)
             if names & inner:
@@ -81,29 +83,30 @@ def _interval(
             return whole
         first = outside
         low, high = simplifier.bounds_of(Linear(inside, form.const))
-        if low <= -UNBOUNDED or high >= UNBOUNDED:
+        if not (is_less(-UNBOUNDED, low) and is_less(high, UNBOUNDED)):
             return whole
         most = _most(inside, guards, inner)
         if most is not None:
-            high = min(high, simplifier.bounds_of(most)[1] + form.const)
+            high = minimum(high, simplifier.bounds_of(most)[1] + form.const)
             most = combine(most, Linear(outside, form.const), 1)
         lows.append(low)
         highs.append(high)
         lasts.append(most)
     if first is None:
         return whole
-    low, span = min(lows), max(highs) - min(lows) + 1
-    if span >= whole.extent or span < 1:
+    low = functools.reduce(minimum, lows)
+    span = functools.reduce(maximum, highs) - low + 1
+    if not is_less(span, whole.extent) or is_less(span, 1):
         return whole
     start, last = Linear(first, low), lasts[0]
     if last is None or any(other != last for other in lasts):
         return Interval(to_expr(start), span)
-    is_implied = simplifier.bounds_of(combine(last, start, -1))[0] >= span - 1
+    is_implied = is_less(span - 2, simplifier.bounds_of(combine(last, start, -1))[0])
     return Interval(to_expr(start), span, last=None if is_implied else to_expr(last))
 
 
 def _most(
-    inside: dict[Expr, int], slacks: Sequence[Linear], inner: frozenset[str]
+    inside: dict[Expr, Extent], slacks: Sequence[Linear], inner: frozenset[str]
 ) -> Linear | None:
     """What the sum of `inside` cannot exceed where no form of `slacks` is negative: one of outer
     variables, from the first of them that says so."""

@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 from farrier.ir import expr as e
+from farrier.ir.dim import typical
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -104,16 +105,16 @@ def innermost_axis(stage: Stage) -> int:
 
 
 def extent_of(stage: Stage, name: str) -> int:
-    """The logical extent of a stage's axis, spatial or reduced."""
+    """The logical extent of a stage's axis, spatial or reduced, where it is typical."""
     reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
     for axis in (*stage.axes, *reduced):
         if axis.name == name:
-            return axis.extent
+            return typical(axis.extent)
     raise KeyError(name)
 
 
 def volume(stage: Stage, names: tuple[str, ...]) -> int:
-    """The product of the axes' extents."""
+    """The product of the axes' typical extents."""
     return math.prod(extent_of(stage, name) for name in names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farrier.ir.dim import typical
 from farrier.ir.loop import For, Function
 from farrier.ir.walk import walk
 from farrier.schedule import Schedule
@@ -12,8 +13,8 @@ _CHUNKS = 8  # iterations a thread should have to choose from, for balance
 
 
 def loop_extents(function: Function) -> dict[str, int]:
-    """The extent of every loop, by its variable."""
-    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
+    """The typical extent of every loop, by its variable."""
+    return {loop.var: typical(loop.extent) for loop in walk(function.body) if isinstance(loop, For)}
 
 
 def join(schedule: Schedule, loops: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 from farrier.intrinsics import vector_axis
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -27,7 +28,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Program, Stage
-from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.types import Layout, PhysicalDim, Shape
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction
 from farrier.space.dot_products import Grouping
@@ -48,14 +49,16 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
     """
     load = contraction.point_load
     simplifier = Simplifier(_ranges(contraction.stage))
-    shape, indices, source = [], [], []
+    shape: list[Extent] = []
+    indices: list[Expr] = []
+    source: list[Expr] = []
     checks: list[Expr] = []
     for position, index in enumerate(load.indices):
         low, high = simplifier.bounds(index)
         at = e.add(Var(f"p{position}"), low)
-        if low < 0:
+        if not is_less(-1, low):
             checks.append(Binary(BinaryOp.LE, e.index(0), at))
-        if high >= load.buffer.shape[position]:
+        if not is_less(high, load.buffer.shape[position]):
             checks.append(e.less(at, load.buffer.shape[position]))
         shape.append(high - low + 1)
         indices.append(simplifier.simplify(e.sub(index, low)))
@@ -137,7 +140,7 @@ def pack(schedule: Schedule, stage: Stage, width: int, grouping: Grouping | None
         schedule.transform_layout(stage.buffer.name, layout)
 
 
-def _ranges(stage: Stage) -> dict[str, int]:
+def _ranges(stage: Stage) -> dict[str, Extent]:
     assert isinstance(stage.body, Reduce)
     return {axis.name: axis.extent for axis in (*stage.axes, *stage.body.axes)}
 
@@ -146,7 +149,7 @@ def _reads(load: Load, axis: str) -> bool:
     return any(index == Var(axis) for index in load.indices)
 
 
-def _stage(name: str, shape: tuple[int, ...], value: Expr, axes: list[str]) -> Stage:
+def _stage(name: str, shape: Shape, value: Expr, axes: list[str]) -> Stage:
     buffer = Buffer(name, e.dtype_of(value), shape, None, Scope.WORKSPACE)
     named = tuple(Axis(axis, extent) for axis, extent in zip(axes, shape, strict=True))
     return Stage(buffer, named, value)

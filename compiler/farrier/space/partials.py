@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farrier.ir.dim import typical
 from farrier.ir.expr import Axis, Reduce, Scope
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage
@@ -24,12 +25,13 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     extents = loop_extents(schedule.function)
     loop = f"{name}_{along.name}"
     others = [f"{name}_{axis.name}" for axis in reduced_axes(stage) if axis is not along]
-    if along.extent <= width:
+    length = typical(along.extent)
+    if length <= width:
         if others:
             schedule.reorder(*others, loop)
         schedule.vectorize(loop)
         return
-    partials = min(partials, along.extent // width)
+    partials = min(partials, length // width)
     step, part = schedule.split(loop, width * partials)
     buffer = f"{name}_part"
     schedule.rfactor(part, buffer)

@@ -16,12 +16,16 @@ from farrier.ir.expr import (
     Reduce,
     ReduceOp,
     Select,
+    Size,
     Unary,
     UnaryOp,
     Var,
+    index,
+    is_size,
+    sub,
 )
-from farrier.ir.text.syntax import Malformed, look_up, read_integer, read_literal, read_names
-from farrier.ir.text.types import read_dtype
+from farrier.ir.text.syntax import Malformed, look_up, read_literal, read_names
+from farrier.ir.text.types import Dims, read_dtype, read_extent
 from farrier.ir.types import DType
 
 _BINARY = {
@@ -47,9 +51,11 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 
 
 class ExprReader:
-    """Reads expressions over the buffers in scope; a name alone is a loop variable."""
+    """Reads expressions over the buffers in scope; a name alone is a loop variable, or one of the
+    symbols `dims`."""
 
-    def __init__(self) -> None:
+    def __init__(self, dims: Dims) -> None:
+        self.dims = dims
         self.buffers: dict[str, Buffer] = {}
 
     def expr(self, node: ast.AST) -> Expr:
@@ -57,7 +63,7 @@ class ExprReader:
             case ast.Name(id="inf" | "nan"):
                 return Const(float(node.id), DType.F32)
             case ast.Name(id=name):
-                return Var(name)
+                return index(self.dims[name]) if name in self.dims else Var(name)
             case ast.Constant(value=bool(value)):
                 return Const(value, DType.BOOL)
             case ast.Constant(value=int(value)):
@@ -69,11 +75,12 @@ class ExprReader:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 if isinstance(operand, ast.Constant) or _is_non_finite(operand):
                     return _typed_const(read_literal(node))
-                return Unary(UnaryOp.NEG, self.expr(operand))
+                inner = self.expr(operand)
+                return sub(0, inner) if isinstance(inner, Size) else Unary(UnaryOp.NEG, inner)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Unary(UnaryOp.NOT, self.expr(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return Binary(_BINARY[type(op)], self.expr(left), self.expr(right))
+                return self._binary(node, _BINARY[type(op)], left, right)
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
                 return Binary(_BINARY[type(op)], self.expr(left), self.expr(right))
             case ast.BoolOp(op=op, values=[first, *rest]):
@@ -98,7 +105,7 @@ class ExprReader:
     def _call(self, node: ast.AST, name: str, args: list[ast.expr]) -> Expr:
         match args:
             case [ast.GeneratorExp(elt=body, generators=[generator])] if name in _REDUCTIONS:
-                axes = read_axes(generator.target, generator.iter)
+                axes = read_axes(generator.target, generator.iter, self.dims)
                 return Reduce(ReduceOp(name), axes, self.expr(body))
             case [ast.Name(id=dtype), operand] if name == "cast":
                 return Cast(read_dtype(dtype, node), self.expr(operand))
@@ -107,8 +114,15 @@ class ExprReader:
             case [operand] if name in _UNARY:
                 return Unary(UnaryOp(name), self.expr(operand))
             case [left, right] if name in _BINARY_CALLS:
-                return Binary(BinaryOp(name), self.expr(left), self.expr(right))
+                return self._binary(node, BinaryOp(name), left, right)
         raise Malformed(node, f"{name} of {len(args)} is not an expression")
+
+    def _binary(self, node: ast.AST, op: BinaryOp, left: ast.expr, right: ast.expr) -> Expr:
+        """Arithmetic on sizes is one size."""
+        operands = self.expr(left), self.expr(right)
+        if any(isinstance(x, Size) for x in operands) and all(map(is_size, operands)):
+            return index(read_extent(node, self.dims))
+        return Binary(op, *operands)
 
 
 def _is_non_finite(node: ast.AST) -> bool:
@@ -119,12 +133,12 @@ def _typed_const(value: int | float) -> Const:
     return Const(value, DType.F32 if isinstance(value, float) else DType.I64)
 
 
-def read_axes(target: ast.AST, extents: ast.AST) -> tuple[Axis, ...]:
+def read_axes(target: ast.AST, extents: ast.AST, dims: Dims) -> tuple[Axis, ...]:
     """`i, j in axes(2, 3)`."""
     match extents:
         case ast.Call(func=ast.Name(id="axes"), args=args, keywords=[]):
             names = read_names(target)
             if len(names) == len(args):
                 pairs = zip(names, args, strict=True)
-                return tuple(Axis(name, read_integer(extent)) for name, extent in pairs)
+                return tuple(Axis(name, read_extent(extent, dims)) for name, extent in pairs)
     raise Malformed(extents, "expected axes(…) with one extent a name")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from farrier.ir.dim import symbols
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -20,16 +21,19 @@ from farrier.ir.loop import (
 )
 from farrier.ir.text.expressions import ExprReader
 from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
-from farrier.ir.text.types import read_buffer
+from farrier.ir.text.types import read_buffer, read_extent
 
 _KINDS = frozenset(kind.value for kind in LoopKind)
 
 
 class FunctionReader(ExprReader):
     def function(self, definition: ast.FunctionDef) -> Function:
-        params = tuple(read_buffer(name, node) for name, node in read_arguments(definition))
+        params = tuple(
+            read_buffer(name, node, self.dims) for name, node in read_arguments(definition)
+        )
         self.buffers |= {buffer.name: buffer for buffer in params}
-        return Function(definition.name, params, self._suite(definition.body))
+        dims = tuple(symbols(self.dims.values()))
+        return Function(definition.name, params, self._suite(definition.body), dims)
 
     def _suite(self, body: list[ast.stmt]) -> Stmt:
         match body:
@@ -46,7 +50,7 @@ class FunctionReader(ExprReader):
                 iter=ast.Call(func=ast.Name(id=kind), args=[extent], keywords=[]),
                 body=body,
             ) if kind in _KINDS:
-                return For(var, read_integer(extent), LoopKind(kind), self._suite(body))
+                return For(var, read_extent(extent, self.dims), LoopKind(kind), self._suite(body))
             case ast.With(items=[item], body=body):
                 return self._with(item, body)
             case ast.Assign(targets=[target], value=value):
@@ -63,7 +67,7 @@ class FunctionReader(ExprReader):
     def _with(self, item: ast.withitem, body: list[ast.stmt]) -> Stmt:
         match item.context_expr, item.optional_vars:
             case ast.Call(func=ast.Name(id="alloc"), args=[type_node]), ast.Name(id=name):
-                buffer = read_buffer(name, type_node)
+                buffer = read_buffer(name, type_node, self.dims)
                 hidden = self.buffers.get(name)
                 self.buffers[name] = buffer
                 statement = Alloc(buffer, self._suite(body))

@@ -15,7 +15,7 @@ from farrier.ir.text.syntax import (
     read_names,
     read_returned,
 )
-from farrier.ir.text.types import read_type
+from farrier.ir.text.types import Dims, read_type
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 
 class GraphReader:
-    def __init__(self, constants: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, constants: Mapping[str, npt.NDArray[Any]], dims: Dims) -> None:
         self._arrays = constants
+        self._dims = dims
 
     def graph(self, definition: ast.FunctionDef, outer: Mapping[str, Value]) -> Graph:
         """`outer` holds the values of the enclosing graph, which a region may read."""
-        inputs = tuple(Value(name, read_type(node)) for name, node in read_arguments(definition))
+        inputs = tuple(
+            Value(name, read_type(node, self._dims)) for name, node in read_arguments(definition)
+        )
         scope = dict(outer) | {value.name: value for value in inputs}
         constants: list[Constant] = []
         nodes: list[Node] = []
@@ -42,7 +45,7 @@ class GraphReader:
                     regions.append(self.graph(statement, scope))
                     continue
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=call):
-                    declared.append(Value(name, read_type(annotation)))
+                    declared.append(Value(name, read_type(annotation, self._dims)))
                     if call is None:
                         continue
                     if _is_constant(call):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from farrier.ir.dim import symbols
 from farrier.ir.expr import Axis, Var
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.text.expressions import ExprReader, read_axes
@@ -13,20 +14,23 @@ from farrier.ir.text.types import read_buffer
 
 class ProgramReader(ExprReader):
     def program(self, definition: ast.FunctionDef) -> Program:
-        inputs = tuple(read_buffer(name, node) for name, node in read_arguments(definition))
+        inputs = tuple(
+            read_buffer(name, node, self.dims) for name, node in read_arguments(definition)
+        )
         self.buffers |= {buffer.name: buffer for buffer in inputs}
         stages: list[Stage] = []
         body, results = read_returned(definition)
         for statement in body:
             match statement:
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=None):
-                    self.buffers[name] = read_buffer(name, annotation)
+                    self.buffers[name] = read_buffer(name, annotation, self.dims)
                 case ast.For(target=target, iter=extents, body=[store]):
-                    stages.append(self._stage(store, read_axes(target, extents)))
+                    stages.append(self._stage(store, read_axes(target, extents, self.dims)))
                 case _:
                     stages.append(self._stage(statement, ()))
         outputs = tuple(look_up(self.buffers, result) for result in results)
-        return Program(definition.name, inputs, tuple(stages), outputs)
+        dims = tuple(symbols(self.dims.values()))
+        return Program(definition.name, inputs, tuple(stages), outputs, dims)
 
     def _stage(self, store: ast.stmt, axes: tuple[Axis, ...]) -> Stage:
         if not isinstance(store, ast.Assign):

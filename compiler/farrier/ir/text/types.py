@@ -1,23 +1,69 @@
-"""Reads dtypes, tensor types, layouts and buffers."""
+"""Reads dtypes, dims, tensor types, layouts and buffers."""
 
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
+from farrier.ir.dim import Extent, dim, maximum, minimum
 from farrier.ir.expr import Buffer, Scope
-from farrier.ir.text.syntax import Malformed, read_integer, read_literal, split
-from farrier.ir.types import Dim, DType, Layout, PhysicalDim, TensorType
+from farrier.ir.text.syntax import Malformed, look_up, read_integer, read_literal, split
+from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
+
+Dims: TypeAlias = Mapping[str, Extent]  # the symbols that a text declares, by name
 
 _SCOPES = frozenset(scope.value for scope in Scope)
+_OPERATORS: Mapping[type, Callable[[Extent, Extent], Extent]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {"min": minimum, "max": maximum}
 
 
-def read_type(node: ast.expr) -> TensorType:
+def read_dims(decorator: ast.expr) -> dict[str, Extent]:
+    """The symbols of `@graph(n=dim(1, 8, 4), k=dim(0, 16*n, 64))`: least, greatest, typical."""
+    dims: dict[str, Extent] = {}
+    for keyword in decorator.keywords if isinstance(decorator, ast.Call) else []:
+        match keyword.value:
+            case ast.Call(func=ast.Name(id="dim"), args=[low, high, typical], keywords=[]):
+                most = read_extent(high, dims)
+                dims[str(keyword.arg)] = dim(
+                    str(keyword.arg), read_integer(low), most, read_integer(typical)
+                )
+            case _:
+                raise Malformed(keyword.value, "expected dim(least, greatest, typical)")
+    return dims
+
+
+def read_extent(node: ast.AST, dims: Dims) -> Extent:
+    """`7`, `n` or `(n + 1) // 2`."""
+    match node:
+        case ast.Name():
+            return look_up(dims, node)  # type: ignore[no-any-return]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -read_extent(operand, dims)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](read_extent(left, dims), read_extent(right, dims))
+        case ast.Call(func=ast.Name(id=name), args=[left, right], keywords=[]) if (
+            name in _FUNCTIONS
+        ):
+            return _FUNCTIONS[name](read_extent(left, dims), read_extent(right, dims))
+    return read_integer(node)
+
+
+def read_type(node: ast.expr, dims: Dims) -> TensorType:
     array, layout_node = split(node, ast.MatMult)
     layout = _layout(layout_node) if layout_node is not None else None
     match array:
-        case ast.Subscript(value=ast.Name(id=name), slice=dims):
-            items = dims.elts if isinstance(dims, ast.Tuple) else [dims]
-            return TensorType(read_dtype(name, node), tuple(map(_dim, items)), layout)
+        case ast.Subscript(value=ast.Name(id=name), slice=extents):
+            items = extents.elts if isinstance(extents, ast.Tuple) else [extents]
+            shape = tuple(read_extent(item, dims) for item in items)
+            return TensorType(read_dtype(name, node), shape, layout)
     raise Malformed(node, "expected a type such as f32[1, 3]")
 
 
@@ -26,13 +72,6 @@ def read_dtype(name: str, place: ast.AST) -> DType:
         return DType(name)
     except ValueError:
         raise Malformed(place, f"no dtype is called {name}") from None
-
-
-def _dim(node: ast.AST) -> Dim:
-    match node:
-        case ast.Name(id=symbol) | ast.Constant(value=str(symbol)):
-            return symbol
-    return read_integer(node)
 
 
 def _layout(node: ast.AST) -> Layout:
@@ -56,14 +95,12 @@ def _physical_dim(node: ast.expr) -> PhysicalDim:
     )
 
 
-def read_buffer(name: str, node: ast.expr) -> Buffer:
+def read_buffer(name: str, node: ast.expr, dims: Dims) -> Buffer:
     scope = Scope.PARAM
     match node:
         case ast.Compare(left=type_node, ops=[ast.In()], comparators=[ast.Name(id=scope_name)]):
             if scope_name not in _SCOPES:
                 raise Malformed(node, f"no scope is called {scope_name}")
             node, scope = type_node, Scope(scope_name)
-    type = read_type(node)
-    if not type.is_static:
-        raise Malformed(node, "a buffer's dimensions are integers")
-    return Buffer(name, type.dtype, type.static_shape, type.layout, scope)
+    type = read_type(node, dims)
+    return Buffer(name, type.dtype, type.shape, type.layout, scope)

@@ -23,6 +23,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from farrier.ir.dim import typical
 from farrier.ir.expr import Reduce, ReduceOp, Scope
 from farrier.ir.loop import Function
 from farrier.ir.substitute import loads
@@ -245,7 +246,7 @@ class _Kernel:
         balance = balance * np.maximum(part_rows * decided["parts"] / self.rows, 1.0)
         elements = self.heads * self.rows * self.keys
         rows = elements / machine.lanes * _SOFTMAX_CYCLES + self.heads * self.rows * _ROW_CYCLES
-        packing = decided["parts"] * self.scores.lane_load.buffer.nbytes / 4 * _PACK_CYCLES
+        packing = decided["parts"] * typical(self.scores.lane_load.buffer.nbytes) / 4 * _PACK_CYCLES
         beyond = self._traffic(decided["block"], blocks)
         cycles = rows + packing * self.packs + _EXPOSED * beyond
         scratch = 4.0 * decided["block"] * self.keys * machine.threads
@@ -263,7 +264,10 @@ class _Kernel:
         """Cycles in which the blocks take keys, values and scores from beyond the first-level
         cache."""
         machine = self.machine
-        operands = sum(p.lane_load.buffer.nbytes for p in (self.scores, self.context)) / self.heads
+        operands = (
+            sum(typical(p.lane_load.buffer.nbytes) for p in (self.scores, self.context))
+            / self.heads
+        )
         scores = 4.0 * block * self.keys
         passes = np.where(2 * scores > 0.6 * machine.l1_bytes, _PASSES, 0)
         rate = np.where(2 * scores + operands > 0.7 * machine.l2_bytes, 0.0, 1.0)
@@ -277,8 +281,8 @@ class _Kernel:
             lanes=extent_of(found.stage, found.lane),
             points=(volume(found.stage, found.points), 1),
             steps=volume(found.stage, found.reduction),
-            lane_bytes=found.lane_load.buffer.nbytes,
-            point_bytes=found.point_load.buffer.nbytes,
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            point_bytes=typical(found.point_load.buffer.nbytes),
             cold=False,
             epilogue=operations(found.epilogue),
         )

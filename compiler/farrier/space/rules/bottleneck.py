@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import number, typical
 from farrier.ir.expr import Load, Reduce, Scope, Select, Var
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Program, Stage
@@ -67,7 +68,9 @@ _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of an inverted bottleneck; None for any other program."""
+    """The space of an inverted bottleneck of static shape; None for any other program."""
+    if program.dims:
+        return None
     kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(NAME, kernel)
 
@@ -142,7 +145,7 @@ class _Kernel:
     @functools.cached_property
     def _filtered(self) -> tuple[int, int, int, int]:
         """Extents [n, c, y, x] of the filtered image."""
-        n, c, y, x = (axis.extent for axis in self.window.stage.axes)
+        n, c, y, x = (number(axis.extent) for axis in self.window.stage.axes)
         return n, c, y, x
 
     @functools.cached_property
@@ -150,7 +153,7 @@ class _Kernel:
         """Lines of the expanded image from one line of the filtered one to the next."""
         simplifier = Simplifier({axis.name: axis.extent for axis in self.window.stage.axes})
         row = Var(self.window.stage.axes[2].name)
-        return simplifier.linear(self.window.point_load.indices[2]).terms.get(row, 1)
+        return number(simplifier.linear(self.window.point_load.indices[2]).terms.get(row, 1))
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -221,8 +224,8 @@ class _Kernel:
         panel = parts(columns["expand"])[0] * machine.lanes
         strips, panels = batch * rows / lines, np.ceil(channels / panel)
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
-        again = read * strips / (batch * self.expand.stage.axes[2].extent)
-        expanded = 4.0 * read * self.padded.axes[3].extent * panel
+        again = read * strips / (batch * number(self.expand.stage.axes[2].extent))
+        expanded = 4.0 * read * number(self.padded.axes[3].extent) * panel
         size = 0 if self.project is None else self.project.point_load.buffer.dtype.nbytes
         filtered = lines * width * channels * size
         room = _ROOM * machine.l2_bytes
@@ -243,7 +246,7 @@ class _Kernel:
         return Estimate(seconds * balance + machine.fork_join, terms)
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
-        batch, lanes, rows, columns = (axis.extent for axis in found.stage.axes)
+        batch, lanes, rows, columns = (number(axis.extent) for axis in found.stage.axes)
         window = found is self.window
         taps = tuple(extent_of(found.stage, axis) for axis in ("kh", "kw"))
         return microkernel.Problem(
@@ -254,9 +257,9 @@ class _Kernel:
             group=self._sum(found).group,
             taps=(taps[0], taps[1]),
             strides=(self._stride, self._stride) if window else (1, 1),
-            lane_bytes=found.lane_load.buffer.nbytes,
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
             # What the windows read was written a moment ago.
-            point_bytes=0 if window else found.point_load.buffer.nbytes,
+            point_bytes=0 if window else typical(found.point_load.buffer.nbytes),
             cold=True,
             depthwise=window,
             epilogue=operations(found.epilogue),
@@ -408,5 +411,5 @@ class _Kernel:
         load = body.then if isinstance(body, Select) else body
         assert isinstance(load, Load)
         simplifier = Simplifier({a.name: a.extent for a in self.padded.axes})
-        low, high = simplifier.bounds(load.indices[axis])
-        return max(-low, 0), max(high - self.expand.stage.axes[axis].extent + 1, 0)
+        low, high = map(number, simplifier.bounds(load.indices[axis]))
+        return max(-low, 0), max(high - number(self.expand.stage.axes[axis].extent) + 1, 0)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics import vector_axis
+from farrier.ir.dim import typical
 from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
@@ -90,7 +90,7 @@ class _Kernel:
 
     @functools.cached_property
     def bytes_moved(self) -> int:
-        return sum(b.nbytes for b in (*self.program.inputs, *self.program.outputs))
+        return sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
 
     def knobs(self) -> tuple[Knob, ...]:
         worth = self.bytes_moved >= _WORTH_SHARING and self.machine.threads > 1
@@ -102,7 +102,7 @@ class _Kernel:
     def estimate(self, columns: Columns) -> Estimate:
         """Arithmetic a vector, or the caches' bandwidth, whichever is slower."""
         machine, vectors = self.machine, columns["vectors"].astype(np.float64)
-        elements = sum(math.prod(stage.buffer.shape) for stage in self.outputs)
+        elements = sum(typical(stage.buffer.type.size) for stage in self.outputs)
         steps = elements / machine.lanes
         work = operations(self.program.stages) / machine.fma_ports + 2.0 / vectors
         scattered = not all(self._is_contiguous(stage) for stage in self.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from farrier.ir.dim import product, typical
 from farrier.ir.expr import Reduce
 from farrier.ir.tensor import Program
 from farrier.lower.loops import to_loops
@@ -22,7 +23,7 @@ def space(program: Program, target: Target, threads: int) -> Space:
     work = 0.0
     for stage in program.stages:
         axes = (*stage.axes, *(stage.body.axes if isinstance(stage.body, Reduce) else ()))
-        work += (operations([stage]) + 2) * float(np.prod([float(axis.extent) for axis in axes]))
+        work += (operations([stage]) + 2) * float(typical(product(axis.extent for axis in axes)))
 
     def estimate(columns: Columns) -> Estimate:
         seconds = np.full(len(columns["serial"]), max(work, 1.0) / machine.hertz)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
+from farrier.ir.dim import product, typical
 from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
@@ -207,8 +207,8 @@ class _Kernel:
             group=self._sum.group,
             taps=(row_taps, column_taps),
             strides=(row_stride, column_stride),
-            lane_bytes=found.lane_load.buffer.nbytes,
-            point_bytes=found.point_load.buffer.nbytes,
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            point_bytes=typical(found.point_load.buffer.nbytes),
             cold=found.lane_load.buffer.scope is Scope.CONSTANT,
             depthwise=found.depthwise,
             packs=self.packs,
@@ -225,19 +225,18 @@ class _Kernel:
         axis, buffer = load.indices.index(Var(self.tiled[0])), load.buffer
         layout = buffer.layout or Layout.plain(len(buffer.shape))
         at = next(place for place, dim in enumerate(layout.dims) if dim.axis == axis)
-        return math.prod(layout.physical_shape(buffer.shape)[at + 1 :]) * buffer.dtype.nbytes
+        return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
 
     def _padded_line(self) -> int:
         """Elements of the padded operand that share one index along the tile's rows."""
         row = self.tiled[0]
-        return math.prod(
-            extent
-            for index, extent in zip(
-                self.contraction.point_load.indices,
-                self.contraction.point_load.buffer.shape,
-                strict=True,
+        load = self.contraction.point_load
+        return typical(
+            product(
+                extent
+                for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+                if row not in variables(index) and not variables(index) & set(self._outer_points)
             )
-            if row not in variables(index) and not variables(index) & set(self._outer_points)
         )
 
     def _window(self, axis: str) -> tuple[int, int]:
@@ -247,7 +246,7 @@ class _Kernel:
             terms = simplifier.linear(index).terms
             if axis and Var(axis) in terms:
                 low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
-                return high - low + 1, terms[Var(axis)]
+                return typical(high - low + 1), typical(terms[Var(axis)])
         return 1, 1
 
     # -- the schedule ---------------------------------------------------------------------------
@@ -344,7 +343,7 @@ class _Kernel:
 def _lane_extent(found: Contraction) -> int:
     """The extent of the lane axis, blocks of the layout counted as whole."""
     axis = innermost_axis(found.stage)
-    return coverage(found.stage.buffer, axis)
+    return typical(coverage(found.stage.buffer, axis))
 
 
 def _tiles(columns: Columns) -> microkernel.Tiles:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from farrier.ir.dim import product, typical
 from farrier.ir.expr import Axis, Expr, Reduce, Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads, variables
@@ -87,7 +88,7 @@ class _Kernel:
         last = innermost_axis(self.output)
         layout = self.output.buffer.layout
         if layout is None or layout.is_plain:
-            long = [at for at, axis in enumerate(axes) if axis.extent > 1]
+            long = [at for at, axis in enumerate(axes) if axis.extent != 1]
             if long and any(self._reads_blocks(s, axes[long[-1]].name) for s in self.reductions):
                 last = long[-1]
         return axes[last].name
@@ -136,7 +137,7 @@ class _Kernel:
     def work(self) -> float:
         """Operations, all elements of all stages."""
         return sum(
-            float(math.prod(axis.extent for axis in _all_axes(stage))) * (operations([stage]) + 1)
+            float(_points(_all_axes(stage))) * (operations([stage]) + 1)
             for stage in self.program.stages
         )
 
@@ -154,12 +155,12 @@ class _Kernel:
         row takes long, and little of the core."""
         if self.lanes_are_rows or not self.rows:
             return 1
-        return next(a.extent for a in self.output.axes if a.name == self.rows[-1])
+        return next(typical(a.extent) for a in self.output.axes if a.name == self.rows[-1])
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Rows that are worked on together stay in the first-level cache from stage to stage."""
         axes = (axis for axis in self.output.axes if axis.name not in self.rows)
-        line = math.prod(axis.extent for axis in axes) * self.output.buffer.dtype.nbytes
+        line = _points(axes) * self.output.buffer.dtype.nbytes
         block = columns["block"]
         allowed: npt.NDArray[np.bool_] = (block == 1) | (block * line <= self.machine.l1_bytes / 2)
         return allowed
@@ -169,16 +170,15 @@ class _Kernel:
         joining."""
         machine, partials = self.machine, columns["partials"].astype(np.float64)
         block = columns["block"].astype(np.float64)
-        extents = {axis.name: axis.extent for axis in self.output.axes}
-        count = math.prod(extents[row] for row in self.rows)
+        count = _points(axis for axis in self.output.axes if axis.name in self.rows)
         cycles = self.work / machine.lanes / machine.fma_ports + 0 * partials
         if not self.lanes_are_rows:
             for stage in self.reductions:
-                length = math.prod(a.extent for a in _all_axes(stage)) / max(count, 1)
+                length = _points(_all_axes(stage)) / max(count, 1)
                 steps = np.ceil(length / machine.lanes / partials)
                 row = steps * machine.fma_latency + _STALL * partials + _WAIT
                 cycles += count * row / np.minimum(block, _OVERLAP)
-        moved = sum(b.nbytes for b in (*self.program.inputs, *self.program.outputs))
+        moved = sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
         cycles = np.maximum(cycles, moved / machine.bandwidth(moved))
         workers = np.where(columns["parallel"] > 0, machine.threads, 1)
         seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
@@ -293,6 +293,11 @@ def _follow(
         found[load.buffer.name] = indices
         point = {axis.name: index for axis, index in zip(source.axes, indices, strict=True)}
         _follow(program, source, point, found)
+
+
+def _points(axes: Iterable[Axis]) -> int:
+    """How many points the axes span where they are typical."""
+    return typical(product(axis.extent for axis in axes))
 
 
 def _all_axes(stage: Stage) -> tuple[Axis, ...]:

@@ -25,6 +25,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from farrier.ir.dim import typical
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Program, Stage
@@ -64,8 +65,10 @@ _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its su
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of a Winograd convolution and what follows it; None for any other program."""
-    kernel = _kernel(program, Machine.of(target, threads), target)
+    """The space of a Winograd convolution of static shape and what follows it; None for any other
+    program."""
+    machine = Machine.of(target, threads)
+    kernel = None if program.dims else _kernel(program, machine, target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 
@@ -204,8 +207,8 @@ class _Kernel:
             points=(self.extent("t"), 1),
             steps=self.extent("ic") // self._sum.group,
             group=self._sum.group,
-            lane_bytes=found.lane_load.buffer.nbytes,
-            point_bytes=found.point_load.buffer.nbytes,
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            point_bytes=typical(found.point_load.buffer.nbytes),
             cold=True,
             epilogue=operations(self.outputs[1:]),
         )

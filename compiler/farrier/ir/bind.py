@@ -1,0 +1,45 @@
+"""Puts numbers in the place of dims: a symbolic program as it is for one shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from farrier.ir.dim import Extent, Symbol, substitute
+from farrier.ir.expr import Axis, Buffer, Size, index
+from farrier.ir.graph import Value
+from farrier.ir.loop import For, Function
+from farrier.ir.tensor import Program
+from farrier.ir.walk import rewrite
+
+T = TypeVar("T")
+
+
+def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
+    """The graph, program or function with some symbols replaced wherever they stand."""
+    if not values:
+        return node
+    known = dict(values)
+
+    def extent(old: Extent) -> Extent:
+        return substitute(old, known)  # type: ignore[arg-type]
+
+    def visit(part: Any) -> Any:
+        match part:
+            case Buffer(shape=shape):
+                return dataclasses.replace(part, shape=tuple(map(extent, shape)))
+            case Value(type=type):
+                shape = tuple(map(extent, type.shape))
+                return dataclasses.replace(part, type=dataclasses.replace(type, shape=shape))
+            case Axis() | For():
+                return dataclasses.replace(part, extent=extent(part.extent))
+            case Size(old):
+                return index(extent(old))
+            case Program() | Function():
+                free = tuple(symbol for symbol in part.dims if symbol not in values)
+                return dataclasses.replace(part, dims=free)
+            case _:
+                return part
+
+    return rewrite(node, visit)
