@@ -21,7 +21,6 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 from farrier.artifact.artifact import Artifact
 from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
 from farrier.importer import inspect
-from farrier.ir.types import Dim
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 
@@ -161,7 +160,7 @@ class FarrierBackend(Backend):  # type: ignore[misc]
         return bool(Device(device).type == DeviceType.CPU)
 
 
-def _fixed(dims: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
+def _fixed(dims: tuple[int | str, ...] | None) -> tuple[int, ...] | None:
     """The dims as a shape, None where one of them is open."""
     shape = tuple(dim for dim in dims or () if isinstance(dim, int))
     return shape if dims is not None and len(shape) == len(dims) else None

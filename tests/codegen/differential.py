@@ -9,6 +9,8 @@ from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
 from farrier.codegen.workspace import workspace_bytes
+from farrier.ir.bind import bind
+from farrier.ir.dim import evaluate
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout
 from farrier.target import host
@@ -46,19 +48,49 @@ class Memory:
         assert (self.raw[self.start + self.packed.nbytes :] == 0xAB).all()
 
 
+class Compiled:
+    """A compiled function, to be called for any sizes of its dims."""
+
+    def __init__(self, function, threads=1, target=None):
+        target = target or host()
+        objects = [compile_text(emit_function(function, target), target), support_object(target)]
+        self.function, self.threads = function, threads
+        self._library = Library.from_bytes(link(objects))
+        self._pool = Pool(self._library, threads=threads)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._pool.close()
+        self._library.close()
+
+    def __call__(self, inputs, sizes=None):
+        """The logical outputs by name; `sizes` are the dims' values by symbol."""
+        sizes = sizes or {}
+        params = [bind(param, sizes) for param in self.function.params]
+        memory = {p.name: Memory(p, inputs.get(p.name)) for p in params}
+        needed = evaluate(workspace_bytes(self.function, self.threads), names(sizes))
+        scratch = np.full(needed + 128, 0xFF, np.uint8)
+        dims = np.array([sizes[symbol] for symbol in self.function.dims], np.int64)
+        addresses = [memory[p.name].address for p in params]
+        addresses += [dims.ctypes.data] if self.function.dims else []
+        addresses.append(scratch.ctypes.data + -scratch.ctypes.data % 64)
+        entry = self._library.entry(self.function.name)
+        assert entry(pointers(addresses), self._pool.address) == 0
+        for one in memory.values():
+            one.assert_untouched_around()
+        return {p.name: memory[p.name].logical() for p in params if p.name not in inputs}
+
+
+def names(sizes):
+    return {symbol.name: size for symbol, size in sizes.items()}
+
+
 def run_compiled(function, inputs, threads=1, target=None):
     """The logical outputs by name, of one call of the compiled function."""
-    target = target or host()
-    objects = [compile_text(emit_function(function, target), target), support_object(target)]
-    memory = {p.name: Memory(p, inputs.get(p.name)) for p in function.params}
-    scratch = np.full(workspace_bytes(function, threads) + 128, 0xFF, np.uint8)
-    addresses = [memory[p.name].address for p in function.params]
-    addresses.append(scratch.ctypes.data + -scratch.ctypes.data % 64)
-    with Library.from_bytes(link(objects)) as library, Pool(library, threads=threads) as pool:
-        assert library.entry(function.name)(pointers(addresses), pool.address) == 0
-    for one in memory.values():
-        one.assert_untouched_around()
-    return {p.name: memory[p.name].logical() for p in function.params if p.name not in inputs}
+    with Compiled(function, threads, target) as kernel:
+        return kernel(inputs)
 
 
 def check(function, inputs, threads=1, rtol=2e-5, atol=2e-5, target=None):

@@ -255,7 +255,7 @@ class _Emitter:
             return
         if bounds(loop.extent)[0] < 1 and loop.var not in self.not_empty:
             self._unless_empty(loop)
-        elif kind is LoopKind.VECTORIZED and loop.extent > 1 and self.module.is_lockstep(loop):
+        elif kind is LoopKind.VECTORIZED and loop.extent != 1 and self.module.is_lockstep(loop):
             self._vectorized(loop)
         elif kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) or loop.extent == 1:
             self._unrolled(loop)

@@ -20,12 +20,12 @@ in any order on any thread, a vector loop's in lockstep, at any width.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = int | Scalar
 Indices: TypeAlias = Index | tuple[Index, ...]
-Shape: TypeAlias = Sequence[int]
+Shape: TypeAlias = Sequence[Extent]
 
 
 class Tensor:
@@ -60,9 +60,9 @@ class Tensor:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
+    def size(self) -> Extent:
         """Elements in all."""
-        return math.prod(self.shape)
+        return product(self.shape)
 
     def __getitem__(self, at: Indices) -> Scalar:
         if self._literal is not None:
@@ -141,7 +141,7 @@ class Nest:
         if data is None or data.size != 1:
             raise CompilerError(f"{self._node.op}: input {position} is neither buffer nor literal")
         literal = number(data.reshape(-1)[0].item(), value.type.dtype)
-        shape = value.type.static_shape if shape is None else shape
+        shape = value.type.shape if shape is None else shape
         return Tensor(self, Buffer(value.name, value.type.dtype, ()), shape, literal)
 
     def output(self, position: int = 0, shape: Shape | None = None) -> Tensor:
@@ -201,7 +201,7 @@ class Nest:
         self._suites[-1].append(stmt)
 
     @contextlib.contextmanager
-    def for_(self, extent: int, name: str = "i") -> Iterator[Scalar]:
+    def for_(self, extent: Extent, name: str = "i") -> Iterator[Scalar]:
         """The block once for each of 0, 1, …, `extent` - 1, in order."""
         with self._loop(extent, LoopKind.SERIAL, name) as var:
             yield var
@@ -220,9 +220,9 @@ class Nest:
             yield var
 
     @contextlib.contextmanager
-    def parallel(self, *extents: int, name: str = "p") -> Iterator[tuple[Scalar, ...]]:
+    def parallel(self, *extents: Extent, name: str = "p") -> Iterator[tuple[Scalar, ...]]:
         """The block once for each point of the extents, in any order on any thread."""
-        with self._loop(math.prod(extents), LoopKind.PARALLEL, name) as var:
+        with self._loop(product(extents), LoopKind.PARALLEL, name) as var:
             yield tuple(map(scalar, _unravel(var.expr, extents)))
 
     @contextlib.contextmanager
@@ -232,7 +232,7 @@ class Nest:
             yield tuple(stack.enter_context(self.for_(extent, name)) for extent in shape)
 
     @contextlib.contextmanager
-    def _loop(self, extent: int, kind: LoopKind, name: str) -> Iterator[Scalar]:
+    def _loop(self, extent: Extent, kind: LoopKind, name: str) -> Iterator[Scalar]:
         var = self._unique(name)
         self._suites.append([])
         yield scalar(Var(var))
@@ -290,7 +290,7 @@ def _unravel(flat: Expr, shape: Shape) -> tuple[Expr, ...]:
     """The indices of the element `flat` of a row-major tensor."""
     indices: list[Expr] = []
     for axis, extent in enumerate(shape):
-        inner = max(math.prod(shape[axis + 1 :]), 1)
+        inner = maximum(product(shape[axis + 1 :]), 1)
         part = e.floordiv(flat, inner)
-        indices.append(e.mod(part, max(extent, 1)) if axis else part)
+        indices.append(e.mod(part, maximum(extent, 1)) if axis else part)
     return tuple(indices)

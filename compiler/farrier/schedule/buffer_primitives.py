@@ -8,6 +8,7 @@ import dataclasses
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
+from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import Alloc, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
@@ -146,7 +147,7 @@ def _check_pad(nest: Nest, name: str, axis: int, extent: int) -> Path:
     assert isinstance(alloc, Alloc)
     if not 0 <= axis < len(alloc.buffer.shape):
         nest.fail(f"{name} has no axis {axis}")
-    if extent < alloc.buffer.shape[axis]:
+    if not is_less(alloc.buffer.shape[axis] - 1, extent):
         nest.fail(f"axis {axis} of {name} has {alloc.buffer.shape[axis]} elements, not {extent}")
     return path
 

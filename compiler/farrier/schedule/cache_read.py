@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
+from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, Load, Var
 from farrier.ir.loop import Alloc, For, Function, Stmt, Store
 from farrier.ir.substitute import Indices, Substitution
@@ -87,7 +88,7 @@ def _edit(nest: Nest, path: Path, source: Buffer, box: tuple[Interval, ...], nam
         start, _ = simplifier.bounds(memory.first)
         if first < start:
             fill = guarded(fill, e.less(start - 1, place))
-        if last + interval.extent > start + memory.extent:
+        if not is_less(last + interval.extent - 1, start + memory.extent):
             fill = guarded(fill, e.less(place, start + memory.extent))
     fill = nested([(point.name, extent) for point, extent in zip(points, shape, strict=True)], fill)
     body = Substitution(reads={source.name: read}).stmt(loop.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
+from farrier.ir.dim import is_less
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import Substitution
@@ -29,7 +30,7 @@ def _check(nest: Nest, name: str, at: int, rest: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{name} is {loop.kind} already; rearrange loops before they get a kind")
-    if not 0 < at < loop.extent:
+    if at < 1 or not is_less(at, loop.extent):
         nest.fail(f"{name} has {loop.extent} iterations, which {at} does not divide in two parts")
     if not all(isinstance(s, For | If | Store) for s in walk_stmts(loop)):
         nest.fail(f"{name} is no nest of stores alone")

@@ -36,7 +36,7 @@ def conflicts(
         if access.buffer.name not in private:
             by_buffer.setdefault(access.buffer.name, []).append(access)
     found = []
-    wanted = frozenset(var for var in chain if simplifier.ranges[var] > 1)
+    wanted = frozenset(var for var in chain if bounds(simplifier.ranges[var])[1] > 1)
     for group in by_buffer.values():
         for position, left in enumerate(group):
             for right in group[position:]:

@@ -44,7 +44,7 @@ def _neighbours(found: Contraction, load: Load, group: int) -> str | None:
     """The reduced axis along which groups of a load's elements lie together, within its blocks."""
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     extents = layout.physical_shape(load.buffer.shape)
-    inner = [dim for dim, extent in zip(layout.dims, extents, strict=True) if extent > 1]
+    inner = [dim for dim, extent in zip(layout.dims, extents, strict=True) if extent != 1]
     if not inner or inner[-1].div > 1 or inner[-1].mod % group:
         return None
     assert isinstance(found.stage.body, Reduce)

@@ -1,0 +1,150 @@
+"""Kernels of symbolic shape: compiled once, right for every size in range."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from farrier.ir.bind import bind
+from farrier.ir.evaluate import evaluate
+from farrier.ir.parser import parse_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ir.verify_kernel import verify_function
+from farrier.lower.finalize import finalize
+from farrier.lower.loops import to_loops
+from farrier.space.rules import for_program
+from farrier.target import host
+from tests.codegen.differential import Compiled
+from tests.schedule.programs import inputs_of
+
+MATMUL = """@program(m=dim(1, 300, 128))
+def matmul(a: f32[m, 48], b: f32[48, 64] in constant, r: f32[m, 64]):
+    matmul: f32[m, 64] in workspace
+    for m_, n in axes(m, 64):
+        matmul[m_, n] = sum(a[m_, k] * b[k, n] for k in axes(48))
+    y: f32[m, 64]
+    for i, j in axes(m, 64):
+        y[i, j] = max(matmul[i, j] + r[i, j], 0.0)
+    return y
+"""
+CONV = """@program(h=dim(1, 40, 28), w=dim(1, 40, 28))
+def conv(x: f32[1, 16, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16),
+         f: f32[32, 16, 3, 3] in constant):
+    conv: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, oc, oy, ox in axes(1, 32, h, w):
+        conv[n, oc, oy, ox] = sum((x[n, ic, oy + ky - 1, ox + kx - 1]
+            if 0 <= oy + ky - 1 and oy + ky - 1 < h and 0 <= ox + kx - 1 and ox + kx - 1 < w
+            else 0.0) * f[oc, ic, ky, kx] for ic, ky, kx in axes(16, 3, 3))
+    return conv
+"""
+POINTWISE = """@program(h=dim(0, 40, 28), w=dim(1, 40, 28))
+def pointwise(x: f32[1, 24, h, w] @ layout(0, 1 / 8, 2, 3, 1 % 8), f: f32[32, 24] in constant):
+    conv: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, oc, oy, ox in axes(1, 32, h, w):
+        conv[n, oc, oy, ox] = sum(x[n, ic, oy, ox] * f[oc, ic] for ic in axes(24))
+    return conv
+"""
+ELEMENTWISE = """@program(n=dim(0, 70, 64))
+def act(x: f32[n, 5, n + 1], b: f32[n + 1]):
+    y: f32[n, 5, n + 1]
+    for i, j, k in axes(n, 5, n + 1):
+        y[i, j, k] = tanh(x[i, j, k] + b[k])
+    return y
+"""
+TRANSPOSE = """@program(n=dim(1, 70, 64), m=dim(1, 50, 20))
+def turn(x: f32[n, m]):
+    y: f32[m, n]
+    for i, j in axes(m, n):
+        y[i, j] = x[j, i] * 2.0
+    return y
+"""
+SOFTMAX = """@program(n=dim(1, 9, 4), s=dim(1, 200, 128))
+def softmax(x: f32[n, s]):
+    most: f32[n] in workspace
+    for i in axes(n):
+        most[i] = max(x[i, k] for k in axes(s))
+    e: f32[n, s] in workspace
+    for i, j in axes(n, s):
+        e[i, j] = exp(x[i, j] - most[i])
+    total: f32[n] in workspace
+    for i in axes(n):
+        total[i] = sum(e[i, k] for k in axes(s))
+    y: f32[n, s]
+    for i, j in axes(n, s):
+        y[i, j] = e[i, j] / total[i]
+    return y
+"""
+HALVES = """@program(n=dim(1, 33, 16))
+def pool(x: f32[8, 2*n + 1]):
+    y: f32[8, (2*n + 1) // 2]
+    for i, j in axes(8, (2*n + 1) // 2):
+        y[i, j] = max(x[i, 2 * j + k] for k in axes(2))
+    return y
+"""
+PROGRAMS = {
+    "matmul": MATMUL, "conv": CONV, "pointwise": POINTWISE, "elementwise": ELEMENTWISE,
+    "transpose": TRANSPOSE, "softmax": SOFTMAX, "halves": HALVES,
+}  # fmt: skip
+SIZES = (1, 2, 5, 7, 8, 13, 16, 28, 33, 40, 64, 131, 300)
+
+
+def _cases(program, count=9):
+    """Sizes of the program's dims: the ends of their ranges, and some between."""
+    columns = []
+    for at, symbol in enumerate(program.dims):
+        inner = [size for size in SIZES if symbol.low < size < symbol.high]
+        ends = [symbol.low, symbol.high, symbol.typical]
+        columns.append(itertools.cycle([*ends, *inner[at:], *inner[:at]]))
+    for _ in range(count):
+        yield {symbol: next(column) for symbol, column in zip(program.dims, columns, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["elementwise"])
+def test_every_size_in_range(name):
+    program = parse_ir(PROGRAMS[name])
+    space = for_program(program, host(), 2)
+    assert space.rule_name != "fallback"
+    function = space.build(space.default())
+    verify_function(function)
+    with Compiled(function, threads=2) as kernel:
+        for sizes in _cases(program):
+            bound = bind(program, sizes)
+            inputs = inputs_of(bound)
+            for output, expected in evaluate(bound, inputs).items():
+                found = kernel(inputs, sizes)[output]
+                np.testing.assert_allclose(
+                    found, expected, rtol=2e-5, atol=2e-5, err_msg=str(sizes)
+                )
+
+
+@pytest.mark.parametrize("name", ["elementwise"])
+def test_random_decisions(name):
+    program = parse_ir(PROGRAMS[name])
+    space = for_program(program, host(), 2)
+    rows = space.candidates(64, seed=3)
+    for row in rows[:: max(len(rows) // 6, 1)]:
+        function = space.build(space.decisions(row))
+        with Compiled(function, threads=2) as kernel:
+            for sizes in _cases(program, 4):
+                bound = bind(program, sizes)
+                inputs = inputs_of(bound)
+                for output, expected in evaluate(bound, inputs).items():
+                    found = kernel(inputs, sizes)[output]
+                    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_naive_nests_compile_to_the_same(name):
+    program = parse_ir(PROGRAMS[name])
+    function = finalize(to_loops(program))
+    with Compiled(function) as kernel:
+        for sizes in _cases(program, 3):
+            bound = bind(program, sizes)
+            inputs = inputs_of(bound)
+            expected = run_loops(bind(function, sizes), inputs)
+            for output, array in expected.items():
+                np.testing.assert_allclose(
+                    kernel(inputs, sizes)[output], array, rtol=2e-5, atol=2e-5
+                )
