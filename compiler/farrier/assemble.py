@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.artifact.params import ParamArena
-from farrier.codegen import compile_text, emit_entry, link, support_object, workspace_bytes
-from farrier.codegen.entry import (
-    ENTRY,
-    Input,
-    KernelCall,
-    Output,
-    Params,
-    Segment,
-    Workspace,
-    position_of,
+from farrier.codegen import (
+    compile_text,
+    emit_entry,
+    entry,
+    link,
+    support_object,
+    workspace_bytes,
 )
+from farrier.codegen.entry import ENTRY, Input, Output, Params, Pointer, Workspace, position_of
 from farrier.codegen.support import SYMBOLS
 from farrier.ir.dim import number
-from farrier.ir.graph import Constant, Graph
+from farrier.ir.graph import Value
 from farrier.ir.loop import Function
-from farrier.partition import Call
+from farrier.ir.types import Layout
+from farrier.partition.program import Branch, Call, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
-from farrier.passes.plan_memory import Place
+from farrier.passes.plan_memory import Place, buffers_of, scratch_of
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
@@ -58,51 +56,44 @@ class Plan:
     arena: ParamArena
     memory: MemoryPlan
     max_threads: int
-    kernels: tuple[KernelCall, ...]
-    calls: tuple[CallRecord, ...]  # the same, for the profiler
+    steps: tuple[entry.Step, ...]
+    calls: tuple[CallRecord, ...]  # those in the steps, for the profiler
 
     def entry(self, target: Target, name: str = ENTRY) -> bytes:
         """The object of the entry point, under that name."""
-        text = emit_entry(self.kernels, len(self.inputs), len(self.outputs), name)
+        text = emit_entry(self.steps, len(self.inputs), len(self.outputs), name)
         return compile_text(text, target)
 
     @property
     def symbols(self) -> set[str]:
         """The kernels that it calls."""
-        return {kernel.function for kernel in self.kernels}
+        return {call.function for call in self.calls}
 
 
 def plan(
-    graph: Graph,
-    calls: Sequence[Call],
+    program: Program,
     functions: Mapping[str, Function],
     target: Target,
     threads: int,
 ) -> Plan:
-    """Places the memory of `graph`, with room for `threads` threads and for every core of the
+    """Places the memory of `program`, with room for `threads` threads and for every core of the
     target. `functions` are by task key."""
     most = max(threads, target.cores)
     scratch = {}
-    for call in calls:
+    for call in program.calls:
         needed = workspace_bytes(functions[call.task], most)
         if needed:
             scratch[call.outputs[0].name] = number(needed)
-    memory = plan_memory(graph, scratch)
-    arena = ParamArena()
-    constants = {constant.value.name: constant for constant in graph.constants}
-    made = [_kernel_call(c, functions[c.task], memory, arena, constants) for c in calls]
-    table = tuple(
-        _record(call, kernel, functions[call.task], len(graph.inputs), len(graph.outputs))
-        for call, kernel in zip(calls, made, strict=True)
-    )
+    memory = plan_memory(program, scratch)
+    driver = _Driver(program, functions, memory)
     return Plan(
-        inputs=tuple(number(value.type.nbytes) for value in graph.inputs),
-        outputs=tuple(number(value.type.nbytes) for value in graph.outputs),
-        arena=arena,
+        inputs=tuple(number(value.type.nbytes) for value in program.inputs),
+        outputs=tuple(number(value.type.nbytes) for value in program.outputs),
+        steps=driver.steps(program.steps),
+        calls=tuple(driver.records),
+        arena=driver.arena,
         memory=memory,
         max_threads=most,
-        kernels=tuple(made),
-        calls=table,
     )
 
 
@@ -122,40 +113,100 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedM
     )
 
 
-def _kernel_call(
-    call: Call,
-    function: Function,
-    plan: MemoryPlan,
-    arena: ParamArena,
-    constants: Mapping[str, Constant],
-) -> KernelCall:
-    """The call with the place of every argument; constants are placed as they are met."""
-    args: list[tuple[Segment, int]] = []
-    for value, param in zip((*call.inputs, *call.outputs), function.params, strict=True):
-        if value.name in constants:
-            args.append((Params(), arena.add(constants[value.name], param.layout)))
-        else:
-            args.append(_segment(plan.places[value.name]))
-    own = plan.scratch.get(call.outputs[0].name)
-    if own is not None:
-        args.append((Workspace(), own))
-    return KernelCall(function.name, tuple(args))
+class _Driver:
+    """The steps of a program with addresses in place of values; constants are placed as they are
+    met."""
+
+    def __init__(
+        self, program: Program, functions: Mapping[str, Function], memory: MemoryPlan
+    ) -> None:
+        self.arena = ParamArena()
+        self.records: list[CallRecord] = []
+        self._program = program
+        self._functions = functions
+        self._memory = memory
+        self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
+
+    def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
+        return tuple(map(self._step, steps))
+
+    def _step(self, step: Step) -> entry.Step:
+        match step:
+            case Call():
+                return self._call(step)
+            case Branch(condition, then, otherwise):
+                address = self._address(condition)
+                return entry.Branch(address, self.steps(then), self.steps(otherwise))
+            case Repeat():
+                return self._repeat(step)
+
+    def _call(self, call: Call) -> entry.KernelCall:
+        function = self._functions[call.task]
+        values = zip((*call.inputs, *call.outputs), function.params, strict=True)
+        args = [self._address(value, param.layout) for value, param in values]
+        sizes = [number(param.nbytes) for param in function.params]
+        own = self._memory.places.get(scratch_of(call.outputs[0].name))
+        if own is not None:
+            args.append(_segment(own))
+            sizes.append(0)
+        arguments = tuple(map(self._argument, args, sizes))
+        self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
+        return entry.KernelCall(function.name, tuple(args))
+
+    def _repeat(self, step: Repeat) -> entry.Repeat:
+        carried = []
+        for one in step.carried:
+            even, odd = (
+                _segment(self._memory.places[name]) for name in buffers_of(one.current.name)
+            )
+            initial = self._address(one.initial)
+            self._starts[one.current.name] = initial
+            self._starts[one.next.name] = even
+            carried.append(entry.Carried(one.current.name, one.next.name, initial, (even, odd)))
+        slices = []
+        for part in (*step.read, *step.written):
+            whole = self._address(part.whole)
+            self._starts[part.slice.name] = whole
+            slices.append(entry.Slice(part.slice.name, whole, number(part.slice.type.nbytes)))
+        trips = self._address(step.trips) if isinstance(step.trips, Value) else step.trips
+        return entry.Repeat(
+            trips,
+            None if step.condition is None else self._address(step.condition),
+            None if step.again is None else self._address(step.again),
+            self._address(step.iteration),
+            tuple(carried),
+            tuple(slices),
+            self.steps(step.body),
+        )
+
+    def _address(self, value: Value, layout: Layout | None = None) -> entry.Address:
+        """Where a value lies; a constant in the `layout` in which it is read."""
+        place = self._memory.places[value.name]
+        if place.segment is Where.PARAMS:
+            constant = self._program.constants[place.index]
+            is_whole = constant.value.type == value.type
+            return Params(), place.offset + self.arena.add(constant, layout if is_whole else None)
+        return _segment(place)
+
+    def _argument(self, address: entry.Address, nbytes: int) -> CallArgument:
+        """Where an argument lies in a loop's first iteration."""
+        segment, offset = address
+        while isinstance(segment, Pointer):
+            segment, start = self._starts[segment.name]
+            offset += start
+        position = position_of(segment, len(self._program.inputs), len(self._program.outputs))
+        return CallArgument(position, offset, nbytes)
 
 
-def _record(
-    call: Call, kernel: KernelCall, function: Function, inputs: int, outputs: int
-) -> CallRecord:
-    sizes = [number(param.nbytes) for param in function.params]
-    sizes += [0] * (len(kernel.args) - len(sizes))  # the kernel's own scratch memory
-    arguments = tuple(
-        CallArgument(position_of(segment, inputs, outputs), offset, nbytes)
-        for (segment, offset), nbytes in zip(kernel.args, sizes, strict=True)
-    )
-    return CallRecord(kernel.function, call.task, call.origin, arguments)
-
-
-def _segment(place: Place) -> tuple[Segment, int]:
-    segments: dict[Where, Any] = {Where.INPUT: Input, Where.OUTPUT: Output}
-    if place.segment in segments:
-        return segments[place.segment](place.index), place.offset
-    return Workspace(), place.offset
+def _segment(place: Place) -> entry.Address:
+    match place.segment:
+        case Where.INPUT:
+            return Input(place.index), place.offset
+        case Where.OUTPUT:
+            return Output(place.index), place.offset
+        case Where.PARAMS:
+            return Params(), place.offset
+        case Where.WORKSPACE:
+            return Workspace(), place.offset
+        case Where.POINTER:
+            return Pointer(place.pointer), place.offset

@@ -60,7 +60,9 @@ def choose_defaults(
     listener: Listener,
 ) -> dict[str, Choice]:
     """Every task, by key, with the schedule that its space's analytic model ranks first."""
-    counts = collections.Counter(call.task for call in calls)
+    counts: collections.Counter[str] = collections.Counter()
+    for call in calls:
+        counts[call.task] += call.runs
     choices = {}
     for key, task in tasks.items():
         program = lower_region(task.region, task.symbol, task.constant_inputs)

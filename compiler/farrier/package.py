@@ -17,6 +17,7 @@ from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
+from farrier.ir.control import graphs_in
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ops import winograd
@@ -89,7 +90,7 @@ def package(
             "params_bytes": params.nbytes,
         },
         "size": {
-            "weights_bytes": sum(c.data.nbytes for c in imported.graph.constants),
+            "weights_bytes": _constant_bytes(imported.graph),
             "winograd_bytes": _winograd_bytes(variant.graph, linked.bytes_of),
             "params_bytes": params.nbytes,
             "library_bytes": len(linked.library),
@@ -106,12 +107,21 @@ def package(
     return Artifact(manifest, contents, params)
 
 
+def _constant_bytes(graph: Graph) -> int:
+    """What the model's constants take; those that regions share count once."""
+    arrays = {id(c.data): c.data.nbytes for whole in graphs_in(graph) for c in whole.constants}
+    return sum(arrays.values())
+
+
 def _winograd_bytes(graph: Graph, bytes_of: Mapping[str, int]) -> int:
     """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
-    digests = {constant.value.name: constant.digest for constant in graph.constants}
     added: dict[str, int] = {}
-    for kernel in graph.nodes:
-        for region in kernel.regions:
+    for whole in graphs_in(graph):
+        digests = {constant.value.name: constant.digest for constant in whole.constants}
+        for kernel in whole.nodes:
+            if kernel.op != "Fused":
+                continue
+            (region,) = kernel.regions
             outer = dict(zip((v.name for v in region.inputs), kernel.inputs, strict=True))
             for node in region.nodes:
                 if node.op == "WinogradConv":

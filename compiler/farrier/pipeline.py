@@ -60,10 +60,10 @@ def compile_model(
     settings = Settings(target, threads, options.max_layer_error, precision)
     prepared = steps("prepare", prepare, imported.graph, settings)
     graph = steps("optimize", finish, prepared, settings)
-    tasks, calls = steps("partition", extract_tasks, graph)
-    listener(TasksFound(len(tasks), len(calls)))
-    choices = steps("space", choose_defaults, tasks, calls, target, threads, listener)
-    variant = default = Variant(settings, graph, calls, choices)
+    tasks, program = steps("partition", extract_tasks, graph)
+    listener(TasksFound(len(tasks), len(program.calls)))
+    choices = steps("space", choose_defaults, tasks, program.calls, target, threads, listener)
+    variant = default = Variant(settings, graph, program, choices)
     with LocalDevice() as local:
         device = local.runner if runner is None else runner
         comparison = Comparison(target, threads, device, local.blobs)
@@ -86,7 +86,7 @@ def compile_model(
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        planned = plan(variant.graph, variant.calls, functions, target, threads)
+        planned = plan(variant.program, functions, target, threads)
         linked = steps("link", assemble, planned, objects, target)
         verified = None
         if options.verify:

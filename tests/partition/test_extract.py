@@ -38,8 +38,8 @@ def g(x: f32[1, 4, 3, 3], r: f32[1, 4, 3, 3]):
 def test_two_calls_of_one_task():
     graph = parse_ir(_TWICE)
     verify(graph)
-    tasks, calls = extract_tasks(graph)
-    (task,) = tasks.values()
+    tasks, program = extract_tasks(graph)
+    (task,), calls = tasks.values(), program.calls
     assert list(tasks) == [task.key] == [call.task for call in calls[:1]]
     assert calls[1].task == task.key
     assert re.fullmatch("[0-9a-f]{64}", task.key)
@@ -57,8 +57,8 @@ def test_calls_compute_what_the_graph_does():
     shape = (1, 4, 3, 3)
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name in ("x", "r")}
     arrays = graph.constant_data() | inputs
-    tasks, calls = extract_tasks(graph)
-    for call in calls:
+    tasks, program = extract_tasks(graph)
+    for call in program.calls:
         region = tasks[call.task].region
         verify(region)
         given = (arrays[value.name] for value in call.inputs)

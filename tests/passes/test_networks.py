@@ -16,6 +16,7 @@ from hypothesis import given, settings
 
 from farrier.ir.verify import verify
 from farrier.ops import Kind, lookup, run_graph
+from farrier.partition import extract_tasks
 from farrier.passes import PASSES, optimize, plan_memory
 
 _PATIENT = settings(
@@ -74,7 +75,7 @@ def test_optimized_networks_run_in_their_planned_memory(graph):
     """Every value is written to and read from bytes at its place alone."""
     result = optimize(graph, SETTINGS)
     inputs = random_inputs(graph)
-    found = run_in_memory(result, plan_memory(result), inputs)
+    found = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
     for name, expected in run_graph(result, inputs).items():
         np.testing.assert_array_equal(found[name], expected)
 
@@ -129,5 +130,5 @@ def test_an_attention_layer():
     assert names.count("matmul_add_add") == 1  # the projection, with bias and residual
     assert len(names) == 3 + 1 + 1 + 1  # projections, attention, normalization: no transpose
     inputs = random_inputs(graph)
-    found = run_in_memory(result, plan_memory(result), inputs)
+    found = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
     np.testing.assert_allclose(found[y.name], run_graph(result, inputs)[y.name], rtol=1e-5)

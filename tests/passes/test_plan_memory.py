@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from farrier.errors import CompilerError
 from farrier.ir.parser import parse_ir
+from farrier.partition import extract_tasks
 from farrier.passes.plan_memory import (
     Block,
     Place,
@@ -18,6 +19,7 @@ from farrier.passes.plan_memory import (
     alive_at_once,
     pack_blocks,
     plan_memory,
+    scratch_of,
 )
 
 _STEPS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
@@ -108,7 +110,7 @@ def g(x: f32[1, 64], w: f32[64]):
 def test_places():
     """A view lies where its operand does, an output where the caller wants it; a kernel's own
     workspace is apart from what is alive around it."""
-    plan = plan_memory(parse_ir(_GRAPH), {"b": 700})
+    plan = plan_memory(extract_tasks(parse_ir(_GRAPH))[1], {"b": 700})
     assert plan.places["x"] == Place(Segment.INPUT, 0)
     assert plan.places["w"] == Place(Segment.INPUT, 1)
     assert plan.places["shape"] == Place(Segment.PARAMS, 0)
@@ -118,7 +120,7 @@ def test_places():
     spans = [
         (plan.places["a"].offset, 256),
         (plan.places["b"].offset, 256),
-        (plan.scratch["b"], 700),
+        (plan.places[scratch_of("b")].offset, 700),
     ]
     spans.sort()
     assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
@@ -128,4 +130,4 @@ def test_places():
 def test_an_output_that_is_an_input_is_a_defect():
     text = "@graph\ndef g(x: f32[4]):\n    return x\n"
     with pytest.raises(CompilerError, match="output x has no memory of its own"):
-        plan_memory(parse_ir(text))
+        plan_memory(extract_tasks(parse_ir(text))[1])

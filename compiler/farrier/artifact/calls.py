@@ -28,12 +28,14 @@ class CallArgument:
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallRecord:
     """One call. `function` is a symbol of the library, `task` the key of its kernel in the
-    manifest; `origin` names the ONNX nodes that it computes."""
+    manifest; `origin` names the ONNX nodes that it computes. One run of the model makes it `runs`
+    times, as far as that is known; in a loop, the arguments are those of the first iteration."""
 
     function: str
     task: str
     origin: str
     arguments: tuple[CallArgument, ...]
+    runs: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -56,6 +58,7 @@ def from_json(text: str) -> tuple[CallRecord, ...]:
                 task=str(raw["task"]),
                 origin=str(raw["origin"]),
                 arguments=tuple(CallArgument(*map(int, one)) for one in raw["arguments"]),
+                runs=int(raw.get("runs", 1)),
             )
             for raw in json.loads(text)
         )
@@ -70,4 +73,5 @@ def _flat(call: CallRecord) -> dict[str, Any]:
         "task": call.task,
         "origin": call.origin,
         "arguments": arguments,
+        "runs": call.runs,
     }

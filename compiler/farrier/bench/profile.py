@@ -1,7 +1,9 @@
 """Where the time of a compiled model goes: its kernels one by one, in the order of the model.
 
 Each kernel runs once a round on the memory that the whole model uses, so its weights are as cold
-and its activations as warm as in the model. Rounds of the whole model stand between them.
+and its activations as warm as in the model. Rounds of the whole model stand between them. A kernel
+in a loop runs once as well, as in the first iteration, and counts as often as the loop runs it;
+both branches of a condition run, and count.
 """
 
 from __future__ import annotations
@@ -157,13 +159,13 @@ def _row(
     return KernelProfile(
         name=report.name,
         origin=call.origin,
-        calls=1,
+        calls=call.runs,
         rule=report.rule,
         source=report.source,
-        seconds=seconds,
-        operations=report.operations,
-        nbytes=call.nbytes,
-        floor_s=roofline.floor_s(report.operations, call.nbytes),
+        seconds=seconds * call.runs,
+        operations=report.operations * call.runs,
+        nbytes=call.nbytes * call.runs,
+        floor_s=roofline.floor_s(report.operations, call.nbytes) * call.runs,
     )
 
 
@@ -171,7 +173,7 @@ def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:
     """The calls of one kernel as one row."""
     return dataclasses.replace(
         rows[0],
-        calls=len(rows),
+        calls=sum(row.calls for row in rows),
         seconds=sum(row.seconds for row in rows),
         operations=sum(row.operations for row in rows),
         nbytes=sum(row.nbytes for row in rows),

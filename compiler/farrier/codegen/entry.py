@@ -1,4 +1,5 @@
-"""The driver of a whole model: one entry point that calls the kernels in order.
+"""The driver of a whole model: one entry point that calls the kernels in order, under conditions
+and in loops. It calls nothing else.
 
 i32 @farrier_entry(ptr %args, ptr %pool)        args = inputs…, outputs…, params, workspace
 """
@@ -6,7 +7,8 @@ i32 @farrier_entry(ptr %args, ptr %pool)        args = inputs…, outputs…, pa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias, assert_never
 
 ENTRY = "farrier_entry"
@@ -36,36 +38,86 @@ class Workspace:
     """Memory for intermediate values and the kernels' scratch."""
 
 
-Segment: TypeAlias = Input | Output | Params | Workspace
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pointer:
+    """Memory that a loop moves on from iteration to iteration, by name."""
+
+    name: str
+
+
+Segment: TypeAlias = Input | Output | Params | Workspace | Pointer
+Address: TypeAlias = tuple[Segment, int]  # and the offset in bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel: for each argument the segment it lies in, and the offset in bytes."""
+    """A call of a kernel with the addresses of its arguments."""
 
     function: str
-    args: tuple[tuple[Segment, int], ...]
+    args: tuple[Address, ...]
 
 
-def emit_entry(calls: Sequence[KernelCall], inputs: int, outputs: int, name: str = ENTRY) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Branch:
+    """One of two sequences of steps, by the bool at `condition`."""
+
+    condition: Address
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Carried:
+    """Memory that changes places: at first `current` is `initial` and `next` the first buffer; with
+    each iteration `next` becomes current, and the other buffer next."""
+
+    current: str
+    next: str
+    initial: Address
+    buffers: tuple[Address, Address]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slice:
+    """The pointer `name` to `whole` plus `stride` bytes an iteration."""
+
+    name: str
+    whole: Address
+    stride: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeat:
+    """The body again and again: while the iteration, an i64 from 0 on that is written where the
+    body reads it, is below `trips` (a number, or where an i64 lies), and as long as the bool at
+    `condition` holds at first, and that at `again` after an iteration. None: no such bound."""
+
+    trips: int | Address | None
+    condition: Address | None
+    again: Address | None
+    iteration: Address
+    carried: tuple[Carried, ...]
+    slices: tuple[Slice, ...]
+    body: tuple[Step, ...]
+
+
+Step: TypeAlias = KernelCall | Branch | Repeat
+
+
+def emit_entry(steps: Sequence[Step], inputs: int, outputs: int, name: str = ENTRY) -> str:
     """A module with the entry point, the kernels it calls being declared.
 
     It returns the first non-zero code of a kernel, and 0 when all have run.
     """
-    lines: list[str] = []
-    bases = _Bases(inputs, outputs, lines)
-    for number, call in enumerate(calls):
-        lines.append(f"  %args{number} = alloca [{max(len(call.args), 1)} x ptr], align 8")
-    code: list[str] = []
-    for number, call in enumerate(calls):
-        code.extend(_call(number, call, bases))
-    declared = sorted({call.function for call in calls})
+    driver = _Driver(inputs, outputs)
+    driver.steps(steps)
+    declared = sorted({call.function for call in kernel_calls(steps)})
     return "\n".join(
         [
             f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
             "entry:",
-            *lines,
-            *code,
+            *driver.head,
+            *driver.code,
             "  ret i32 0",
             "}",
             *(f"declare i32 @{function}(ptr, ptr)" for function in declared),
@@ -74,7 +126,20 @@ def emit_entry(calls: Sequence[KernelCall], inputs: int, outputs: int, name: str
     )
 
 
-def position_of(segment: Segment, inputs: int, outputs: int) -> int:
+def kernel_calls(steps: Sequence[Step]) -> Iterator[KernelCall]:
+    """Every call in some steps, in the order of the text."""
+    for step in steps:
+        match step:
+            case KernelCall():
+                yield step
+            case Branch():
+                yield from kernel_calls(step.then)
+                yield from kernel_calls(step.otherwise)
+            case Repeat():
+                yield from kernel_calls(step.body)
+
+
+def position_of(segment: Input | Output | Params | Workspace, inputs: int, outputs: int) -> int:
     """Which argument of the entry a segment is."""
     match segment:
         case Input(number):
@@ -89,40 +154,130 @@ def position_of(segment: Segment, inputs: int, outputs: int) -> int:
             assert_never(segment)
 
 
-class _Bases:
-    """The pointer to each segment, loaded where the entry begins."""
+class _Driver:
+    """Text of the entry's body. `head` runs once, when the entry begins."""
 
-    def __init__(self, inputs: int, outputs: int, lines: list[str]) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.head: list[str] = []
+        self.code: list[str] = []
         self._inputs = inputs
         self._outputs = outputs
-        self._lines = lines
         self._loaded: set[int] = set()
+        self._pointers: dict[str, str] = {}
+        self._block = "entry"
+        self._count = itertools.count()
 
-    def name(self, segment: Segment) -> str:
-        position = position_of(segment, self._inputs, self._outputs)
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case KernelCall():
+                    self._call(step)
+                case Branch():
+                    self._branch(step)
+                case Repeat():
+                    self._repeat(step)
+
+    def _call(self, call: KernelCall) -> None:
+        """Fills the argument array, calls, and leaves on a failure."""
+        number = next(self._count)
+        self.head.append(f"  %args{number} = alloca [{max(len(call.args), 1)} x ptr], align 8")
+        for position, address in enumerate(call.args):
+            value, slot = self._address(address), f"%slot{number}.{position}"
+            self._put(f"{slot} = getelementptr ptr, ptr %args{number}, i64 {position}")
+            self._put(f"store ptr {value}, ptr {slot}, align 8")
+        self._put(f"%code{number} = call i32 @{call.function}(ptr %args{number}, ptr %pool)")
+        self._put(f"%failed{number} = icmp ne i32 %code{number}, 0")
+        self._put(f"br i1 %failed{number}, label %leave{number}, label %next{number}")
+        self._open(f"leave{number}")
+        self._put(f"ret i32 %code{number}")
+        self._open(f"next{number}")
+
+    def _branch(self, branch: Branch) -> None:
+        number = next(self._count)
+        condition = self._bool(branch.condition)
+        self._put(f"br i1 {condition}, label %then{number}, label %else{number}")
+        for label, steps in (("then", branch.then), ("else", branch.otherwise)):
+            self._open(f"{label}{number}")
+            self.steps(steps)
+            self._put(f"br label %join{number}")
+        self._open(f"join{number}")
+
+    def _repeat(self, loop: Repeat) -> None:
+        number = next(self._count)
+        match loop.trips:
+            case None:
+                trips = None
+            case int():
+                trips = str(loop.trips)
+            case address:
+                trips = self._new(f"load i64, ptr {self._address(address)}, align 8")
+        starts = "true" if loop.condition is None else self._bool(loop.condition)
+        initial = [self._address(one.initial) for one in loop.carried]
+        buffers = [[self._address(buffer) for buffer in one.buffers] for one in loop.carried]
+        wholes = [self._address(one.whole) for one in loop.slices]
+        before = self._block
+        self._put(f"br label %loop{number}")
+        self._open(f"loop{number}")
+        heading = len(self.code)  # where the values that change stand, once their ends are known
+        i, goes = f"%i{number}", f"%goes{number}"
+        for position, one in enumerate(loop.carried):
+            self._pointers[one.current] = f"%current{number}.{position}"
+            self._pointers[one.next] = f"%next{number}.{position}"
+        if trips is not None:
+            below = self._new(f"icmp slt i64 {i}, {trips}")
+            goes = self._new(f"and i1 {goes}, {below}")
+        self._put(f"br i1 {goes}, label %body{number}, label %done{number}")
+        self._open(f"body{number}")
+        self._put(f"store i64 {i}, ptr {self._address(loop.iteration)}, align 8")
+        for part, whole in zip(loop.slices, wholes, strict=True):
+            offset = self._new(f"mul i64 {i}, {part.stride}")
+            self._pointers[part.name] = self._new(f"getelementptr i8, ptr {whole}, i64 {offset}")
+        self.steps(loop.body)
+        again = "true" if loop.again is None else self._bool(loop.again)
+        following = self._new(f"add i64 {i}, 1")
+        first = self._new(f"icmp eq i64 {i}, 0")
+        phis = [
+            f"{i} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]",
+            f"%goes{number} = phi i1 [ {starts}, %{before} ], [ {again}, %{self._block} ]",
+        ]
+        for position, (start, (even, odd)) in enumerate(zip(initial, buffers, strict=True)):
+            current, after = f"%current{number}.{position}", f"%next{number}.{position}"
+            free = self._new(f"select i1 {first}, ptr {odd}, ptr {current}")
+            phis.append(f"{current} = phi ptr [ {start}, %{before} ], [ {after}, %{self._block} ]")
+            phis.append(f"{after} = phi ptr [ {even}, %{before} ], [ {free}, %{self._block} ]")
+        self._put(f"br label %loop{number}")
+        self.code[heading:heading] = [f"  {phi}" for phi in phis]
+        self._open(f"done{number}")
+
+    def _bool(self, address: Address) -> str:
+        byte = self._new(f"load i8, ptr {self._address(address)}, align 1")
+        return self._new(f"icmp ne i8 {byte}, 0")
+
+    def _address(self, address: Address) -> str:
+        segment, offset = address
+        if isinstance(segment, Pointer):
+            base = self._pointers[segment.name]
+        else:
+            base = self._base(position_of(segment, self._inputs, self._outputs))
+        return self._new(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
+
+    def _base(self, position: int) -> str:
+        """An argument of the entry, loaded where it begins."""
         if position not in self._loaded:
             self._loaded.add(position)
-            self._lines.append(f"  %at{position} = getelementptr ptr, ptr %args, i64 {position}")
-            self._lines.append(f"  %base{position} = load ptr, ptr %at{position}, align 8")
+            self.head.append(f"  %at{position} = getelementptr ptr, ptr %args, i64 {position}")
+            self.head.append(f"  %base{position} = load ptr, ptr %at{position}, align 8")
         return f"%base{position}"
 
+    def _new(self, operation: str) -> str:
+        name = f"%v{next(self._count)}"
+        self._put(f"{name} = {operation}")
+        return name
 
-def _call(number: int, call: KernelCall, bases: _Bases) -> list[str]:
-    """Fills the argument array, calls, and leaves on a failure."""
-    code = []
-    for position, (segment, offset) in enumerate(call.args):
-        value, slot = bases.name(segment), f"%slot{number}.{position}"
-        if offset:
-            code.append(f"  %arg{number}.{position} = getelementptr i8, ptr {value}, i64 {offset}")
-            value = f"%arg{number}.{position}"
-        code.append(f"  {slot} = getelementptr ptr, ptr %args{number}, i64 {position}")
-        code.append(f"  store ptr {value}, ptr {slot}, align 8")
-    return [
-        *code,
-        f"  %code{number} = call i32 @{call.function}(ptr %args{number}, ptr %pool)",
-        f"  %failed{number} = icmp ne i32 %code{number}, 0",
-        f"  br i1 %failed{number}, label %fail{number}, label %next{number}",
-        f"fail{number}:",
-        f"  ret i32 %code{number}",
-        f"next{number}:",
-    ]
+    def _put(self, line: str) -> None:
+        self.code.append(f"  {line}")
+
+    def _open(self, label: str) -> None:
+        """Begins the block `label`."""
+        self.code.append(f"{label}:")
+        self._block = label

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from farrier.errors import CompilerError
+from farrier.ir.control import is_control
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir, print_type
@@ -26,7 +27,7 @@ def verify(node: Graph | Program | Function) -> None:
     """Raises CompilerError where `node` breaks a rule of its grammar."""
     match node:
         case Graph():
-            _verify_graph(node, {})
+            _verify_graph(node)
         case Program():
             verify_program(node)
         case Function():
@@ -35,19 +36,16 @@ def verify(node: Graph | Program | Function) -> None:
             assert_never(node)
 
 
-def _verify_graph(graph: Graph, outer: Mapping[str, Value]) -> None:
-    """`outer` holds the values of the enclosing graph, which the region of an If or Loop reads."""
+def _verify_graph(graph: Graph) -> None:
     _check_name(graph.name, "graph")
-    known: dict[str, Value] = dict(outer)
-    own: set[str] = set()
+    known: dict[str, Value] = {}
 
     def define(values: Iterable[Value], by: str) -> None:
         for value in values:
             _check_name(value.name, by)
-            if value.name in own:
+            if value.name in known:
                 raise CompilerError(f"graph {graph.name}: {value.name} is defined again by {by}")
             _check_layout(value)
-            own.add(value.name)
             known[value.name] = value
 
     define(graph.inputs, f"the inputs of {graph.name}")
@@ -113,8 +111,9 @@ def _check_node(node: Node, known: Mapping[str, Value], constants: Mapping[str, 
     if node.op == "Fused":
         _check_fused(node)
         return
-    for region in node.regions:
-        _verify_graph(region, known)
+    if is_control(node):
+        _check_control(node)
+        return
     inferred = _infer(node, constants)
     declared = [(value.type.dtype, value.type.shape) for value in node.outputs]
     if declared != [(type.dtype, type.shape) for type in inferred]:
@@ -141,6 +140,18 @@ def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, .
         raise _error(node, str(error)) from error
 
 
+def _check_control(node: Node) -> None:
+    from farrier.ops import Mismatch
+    from farrier.ops.control import check_control
+
+    for region in node.regions:
+        _verify_graph(region)
+    try:
+        check_control(node)
+    except Mismatch as error:
+        raise _error(node, str(error)) from error
+
+
 def _check_fused(node: Node) -> None:
     """A kernel is closed: its region reads its own inputs alone, typed as the node's."""
     if len(node.regions) != 1:
@@ -154,7 +165,7 @@ def _check_fused(node: Node) -> None:
         if outside != [value.type for value in inside]:
             types = ", ".join(map(_show, inside))
             raise _error(node, f"its region's {what} are typed otherwise: {types}")
-    _verify_graph(region, {})
+    _verify_graph(region)
 
 
 def _check_attributes(node: Node) -> None:

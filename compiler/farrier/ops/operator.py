@@ -48,6 +48,7 @@ class Kind(enum.StrEnum):
     VIEW = "view"  # the same elements in the same row-major order
     NEST = "nest"  # no tensor expression: a loop nest of its own
     OPAQUE = "opaque"  # known only as a constant: Shape, Range
+    CONTROL = "control"  # runs its regions
 
 
 class Mismatch(ValueError):

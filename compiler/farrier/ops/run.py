@@ -5,17 +5,25 @@ Layouts are ignored (arrays are logical), so a graph runs alike before and after
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from farrier.ir.control import is_control
 from farrier.ir.graph import Graph, Node
+from farrier.ops.control import run_control
 from farrier.ops.operator import Array
 from farrier.ops.registry import lookup
 
 
-def run_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The outputs of one node; a node with a region (`Fused`) runs the region."""
+def run_node(
+    node: Node, arrays: Sequence[Array | None], *, wide: bool = False
+) -> tuple[Array, ...]:
+    """The outputs of one node; a node with regions (`Fused`, `If`, `Loop`) runs them. `wide` is as
+    for `run_graph`, in the regions of control flow."""
+    if is_control(node):
+        return run_control(node, arrays, functools.partial(run_graph, wide=wide))
     if node.regions:
         (region,) = node.regions
         given = [array for array in arrays if array is not None]
@@ -39,7 +47,7 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], *, wide: bool = False) 
                 readers[value.name] = readers.get(value.name, 0) + 1
     kept = {value.name for value in graph.outputs}
     for node in graph.nodes:
-        results = run_node(node, [arrays[v.name] if v else None for v in node.inputs])
+        results = run_node(node, [arrays[v.name] if v else None for v in node.inputs], wide=wide)
         for value, result in zip(node.outputs, results, strict=False):
             arrays[value.name] = _widen(result) if wide else result
         for value in node.inputs:  # free what nobody reads any more

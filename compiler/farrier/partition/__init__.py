@@ -1,7 +1,8 @@
-"""Graph of kernels → distinct tasks, and the calls that use them."""
+"""Graph of kernels → distinct tasks, and the program that calls them."""
 
 from farrier.partition.canonical import canonical_region
-from farrier.partition.extract import Call, Task, extract_tasks
+from farrier.partition.extract import Task, extract_tasks
 from farrier.partition.naming import task_name
+from farrier.partition.program import Call, Program
 
-__all__ = ["Call", "Task", "canonical_region", "extract_tasks", "task_name"]
+__all__ = ["Call", "Program", "Task", "canonical_region", "extract_tasks", "task_name"]

@@ -1,14 +1,29 @@
-"""Finds the distinct kernels of a graph."""
+"""Finds the distinct kernels of a graph, and the program that calls them."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
-from farrier.ir.graph import Graph, Node, Value
+from farrier.errors import CompilerError
+from farrier.ir.control import If, Loop
+from farrier.ir.dim import number
+from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.partition.canonical import canonical_region
 from farrier.partition.naming import task_name
+from farrier.partition.program import (
+    Branch,
+    Call,
+    Carried,
+    Home,
+    Program,
+    Repeat,
+    Slice,
+    Step,
+    outermost,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,41 +46,152 @@ class Task:
         return f"{self.name}_{self.key[:8]}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Call:
-    """One run of a task: `inputs` and `outputs` are values of the graph, in the order of the task's
-    region; `origin` names the ONNX nodes that it computes."""
+def extract_tasks(graph: Graph) -> tuple[dict[str, Task], Program]:
+    """The tasks of an optimized graph by key, in the order of their first call, and the program
+    that calls them. A view lies where its operand lies, the parts of an Adjoin lie where it does,
+    and what a region returns lies where the results of its node do. What writes no elements is not
+    called.
 
-    task: str  # the task's key
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    origin: str
-
-
-def extract_tasks(graph: Graph) -> tuple[dict[str, Task], list[Call]]:
-    """The tasks of an optimized graph by key, in the order of their first call, and all calls in
-    execution order. What writes no elements is not called."""
-    constants = frozenset(constant.value.name for constant in graph.constants)
-    tasks: dict[str, Task] = {}
-    calls: list[Call] = []
-    for node in graph.nodes:
-        if node.op != "Fused" or not any(value.type.size for value in node.outputs):
-            continue
-        task, inputs = _task_of(node, constants)
-        tasks.setdefault(task.key, task)
-        calls.append(Call(task.key, inputs, node.outputs, node.origin))
-    return tasks, calls
-
-
-def _task_of(node: Node, constants: frozenset[str]) -> tuple[Task, tuple[Value, ...]]:
-    region, order = canonical_region(node.regions[0])
-    given = tuple(value for value in node.inputs if value is not None)
-    inputs = tuple(given[position] for position in order)
-    known = frozenset(
-        inside.name
-        for inside, outside in zip(region.inputs, inputs, strict=True)
-        if outside.name in constants
+    Raises CompilerError where that leaves a value two places; `fuse` sees to it that none has.
+    """
+    flattening = _Flattening()
+    steps = flattening.steps_of(graph, "", 1)
+    program = Program(
+        graph.inputs,
+        graph.outputs,
+        tuple(flattening.constants.values()),
+        steps,
+        {name: outermost(home, flattening.homes) for name, home in flattening.homes.items()},
     )
-    text = f"{print_ir(region)}constants: {' '.join(sorted(known))}\n"
-    key = hashlib.sha256(text.encode()).hexdigest()
-    return Task(key, task_name(region), region, known), inputs
+    return flattening.tasks, program
+
+
+class _Flattening:
+    """Collects tasks, constants and homes over all regions, under unique names."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.constants: dict[str, Constant] = {}
+        self.homes: dict[str, Home] = {}
+
+    def steps_of(self, graph: Graph, prefix: str, runs: int) -> tuple[Step, ...]:
+        """The steps of a graph or region, whose names are to begin with `prefix`."""
+        for constant in graph.constants:
+            value = _named(constant.value, prefix)
+            self.constants[value.name] = Constant(value, constant.data)
+        steps: list[Step] = []
+        for node in graph.nodes:
+            inputs = tuple(_named(value, prefix) for value in node.inputs if value is not None)
+            outputs = tuple(_named(value, prefix) for value in node.outputs)
+            if node.op == "Fused":
+                if any(value.type.size for value in outputs):
+                    steps.append(self._call(node, inputs, outputs, runs))
+            elif node.op == "If":
+                steps.append(self._branch(If.of(node), prefix, runs))
+            elif node.op == "Loop":
+                steps.append(self._repeat(Loop.of(node), prefix, runs))
+            elif node.op == "Adjoin":
+                self._adjoin(node, inputs, outputs[0])
+            elif inputs:
+                self.homes[outputs[0].name] = Home(inputs[0].name)
+        return tuple(steps)
+
+    def _call(
+        self, node: Node, given: Sequence[Value], outputs: tuple[Value, ...], runs: int
+    ) -> Call:
+        region, order = canonical_region(node.regions[0])
+        inputs = tuple(given[position] for position in order)
+        known = frozenset(
+            inside.name
+            for inside, outside in zip(region.inputs, inputs, strict=True)
+            if self._constant(outside) is not None
+        )
+        text = f"{print_ir(region)}constants: {' '.join(sorted(known))}\n"
+        key = hashlib.sha256(text.encode()).hexdigest()
+        self.tasks.setdefault(key, Task(key, task_name(region), region, known))
+        return Call(key, inputs, outputs, node.origin, runs)
+
+    def _constant(self, value: Value) -> Constant | None:
+        """The constant that a value is; None for one that is computed, or another's view."""
+        home = outermost(Home(value.name), self.homes)
+        constant = self.constants.get(home.name)
+        return constant if constant is not None and constant.value.type == value.type else None
+
+    def _adjoin(self, node: Node, parts: Sequence[Value], whole: Value) -> None:
+        offset = 0
+        for part in parts:
+            if part.name in self.homes:
+                raise CompilerError(f"a part of Adjoin lies elsewhere\n{print_ir(node)}")
+            self.homes[part.name] = Home(whole.name, offset)
+            offset += number(part.type.nbytes)
+        if offset != whole.type.nbytes:
+            raise CompilerError(f"the parts of Adjoin do not fill it\n{print_ir(node)}")
+
+    def _branch(self, node: If, prefix: str, runs: int) -> Branch:
+        branches = []
+        for position, region in enumerate(node.branches):
+            inner = f"{prefix}{node.results[0].name}.{position}."
+            self._alias(region.inputs, inner, node.captured, prefix)
+            branches.append(self.steps_of(region, inner, runs))
+            for inside, outside in zip(region.outputs, node.results, strict=True):
+                root = self._root(inside, region, inner)
+                self.homes[root.name] = Home(f"{prefix}{outside.name}")
+        return Branch(_named(node.condition, prefix), *branches)
+
+    def _repeat(self, node: Loop, prefix: str, runs: int) -> Repeat:
+        inner = f"{prefix}{(*node.results, *node.stacks)[0].name}.0."
+        trips = self._number(node.trips, prefix)
+        self._alias(node.seen, inner, node.captured, prefix)
+        self._alias(node.results, prefix, node.current, inner)
+        body = self.steps_of(node.body, inner, runs * max(trips, 1) if trips is not None else runs)
+        return Repeat(
+            trips if trips is not None or node.trips is None else _named(node.trips, prefix),
+            None if node.condition is None else _named(node.condition, prefix),
+            None if node.again is None else _named(node.again, inner),
+            _named(node.iteration, inner),
+            tuple(
+                Carried(
+                    _named(initial, prefix),
+                    _named(current, inner),
+                    self._root(after, node.body, inner),
+                )
+                for initial, current, after in zip(
+                    node.carried, node.current, node.next, strict=True
+                )
+            ),
+            tuple(
+                Slice(_named(whole, prefix), _named(part, inner))
+                for whole, part in zip(node.scanned, node.slices, strict=True)
+            ),
+            tuple(
+                Slice(_named(whole, prefix), self._root(part, node.body, inner))
+                for whole, part in zip(node.stacks, node.parts, strict=True)
+            ),
+            body,
+        )
+
+    def _alias(
+        self, values: Sequence[Value], prefix: str, others: Sequence[Value], outer: str
+    ) -> None:
+        """Makes values the same as others."""
+        for value, other in zip(values, others, strict=True):
+            self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
+
+    def _root(self, value: Value, region: Graph, prefix: str) -> Value:
+        """The value in whose memory a region's result lies, which shall lie elsewhere now."""
+        home = outermost(Home(f"{prefix}{value.name}"), self.homes)
+        owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
+        if home.offset or home.name not in owned:
+            raise CompilerError(
+                f"the region's result {value.name} has no memory of its own: it is {home.name}'s"
+            )
+        return Value(home.name, value.type)
+
+    def _number(self, trips: Value | None, prefix: str) -> int | None:
+        """A trip count that is known."""
+        constant = self._constant(_named(trips, prefix)) if trips is not None else None
+        return None if constant is None else int(constant.data.reshape(-1)[0])
+
+
+def _named(value: Value, prefix: str) -> Value:
+    return Value(f"{prefix}{value.name}", value.type) if prefix else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from farrier.ir.control import is_control
 from farrier.ir.dim import number
 from farrier.ir.graph import Graph, Node, Value
 from farrier.passes.rewriting import Rewriter
@@ -48,7 +49,7 @@ def concatenate_in_place(graph: Graph) -> Graph:
         for part in node.inputs:
             assert part is not None
             producer = rewriter.producer(part)
-            movable = producer is not None and not is_view(producer)
+            movable = producer is not None and not is_view(producer) and not is_control(producer)
             if not movable or part.name in placed | returned:
                 copy = Value(rewriter.fresh(f"{part.name}_part"), part.type)
                 rewriter.emit(Node("Relayout", (part,), (copy,), origin=node.origin))

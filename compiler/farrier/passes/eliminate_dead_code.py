@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Collection
+
+from farrier.ir.control import If, Loop, is_control, make_if, make_loop
 from farrier.ir.graph import Graph, Node
 
 
@@ -26,19 +31,85 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if any(value.name in used for value in node.outputs):
-            kept.append(node)
-            used |= _read(node)
+            live = _pruned(node, used) if is_control(node) else node
+            kept.append(live)
+            used |= {value.name for value in live.inputs if value is not None}
     constants = tuple(c for c in graph.constants if c.value.name in used)
-    if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
+    nodes = tuple(reversed(kept))
+    if nodes == graph.nodes and len(constants) == len(graph.constants):
         return graph
-    return Graph(graph.name, graph.inputs, constants, tuple(reversed(kept)), graph.outputs)
+    return Graph(graph.name, graph.inputs, constants, nodes, graph.outputs)
 
 
-def _read(node: Node) -> set[str]:
-    """Names that a node reads; its regions may read values of the graph around them."""
-    names = {value.name for value in node.inputs if value is not None}
-    for region in node.regions:
-        names |= {value.name for value in region.outputs}
-        for inner in region.nodes:
-            names |= _read(inner)
-    return names
+def _pruned(node: Node, used: Collection[str]) -> Node:
+    """Control flow without results that nothing uses, and captures that it does not read."""
+    if node.op == "If":
+        return _pruned_if(If.of(node), used, node.origin)
+    return _pruned_loop(Loop.of(node), used, node.origin)
+
+
+def _pruned_if(node: If, used: Collection[str], origin: str) -> Node:
+    live = [value.name in used for value in node.results]
+    branches = []
+    read = [False] * len(node.captured)
+    for region in node.branches:
+        outputs = tuple(itertools.compress(region.outputs, live))
+        branch = eliminate_dead_code(dataclasses.replace(region, outputs=outputs))
+        reads = _read(branch)
+        read = [old or v.name in reads for old, v in zip(read, branch.inputs, strict=True)]
+        branches.append(branch)
+    then, otherwise = (
+        dataclasses.replace(branch, inputs=tuple(itertools.compress(branch.inputs, read)))
+        for branch in branches
+    )
+    return make_if(
+        dataclasses.replace(
+            node,
+            captured=tuple(itertools.compress(node.captured, read)),
+            results=tuple(itertools.compress(node.results, live)),
+            branches=(then, otherwise),
+        ),
+        origin,
+    )
+
+
+def _pruned_loop(node: Loop, used: Collection[str], origin: str) -> Node:
+    """What is carried is needed where its result is used, or where what is needed reads it."""
+    stacked = [value.name in used for value in node.stacks]
+    parts = tuple(itertools.compress(node.parts, stacked))
+    again = () if node.again is None else (node.again,)
+    needed = {v.name for v, r in zip(node.current, node.results, strict=True) if r.name in used}
+    while True:
+        carried = [value.name in needed for value in node.current]
+        dropped = {value.name for value in node.current} - needed
+        outputs = (*again, *itertools.compress(node.next, carried), *parts)
+        body = eliminate_dead_code(dataclasses.replace(node.body, outputs=outputs))
+        reads = _read(body)
+        if not dropped & reads:
+            break
+        needed |= reads
+    scanned = [value.name in reads for value in node.slices]
+    seen = [value.name in reads for value in node.seen]
+    return make_loop(
+        dataclasses.replace(
+            node,
+            carried=tuple(itertools.compress(node.carried, carried)),
+            scanned=tuple(itertools.compress(node.scanned, scanned)),
+            captured=tuple(itertools.compress(node.captured, seen)),
+            results=tuple(itertools.compress(node.results, carried)),
+            stacks=tuple(itertools.compress(node.stacks, stacked)),
+            body=body,
+            current=tuple(itertools.compress(node.current, carried)),
+            slices=tuple(itertools.compress(node.slices, scanned)),
+            seen=tuple(itertools.compress(node.seen, seen)),
+            next=tuple(itertools.compress(node.next, carried)),
+            parts=parts,
+        ),
+        origin,
+    )
+
+
+def _read(region: Graph) -> set[str]:
+    """Names of the values that a region's nodes read, or that it returns."""
+    names = {v.name for node in region.nodes for v in node.inputs if v is not None}
+    return names | {value.name for value in region.outputs}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import keyword
 
+from farrier.ir.control import Loop
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
@@ -39,7 +40,7 @@ def fuse(graph: Graph, settings: Settings) -> Graph:
     """Turns groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
     most one contraction or reduction, an attention, or the convolutions of an inverted bottleneck;
     the elementwise operators around it, literal scalars. Values inside have no halo. Views of
-    row-major tensors stay outside: they are the same memory.
+    row-major tensors stay outside: they are the same memory. So does control flow.
 
     before:
         @graph
@@ -120,7 +121,7 @@ class _Grouping:
     def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
         """Home and anchor of a group that `node` is the exit of, and whether it is a kernel."""
         kind = self._kind(node)
-        if kind is Kind.VIEW or node.regions:
+        if kind is Kind.VIEW or kind is Kind.CONTROL:
             return None, node, False
         if kind is Kind.ELEMENTWISE:
             return self._homes[id(node)], None, True
@@ -157,7 +158,7 @@ class _Grouping:
     def _can_lead(self, node: Node) -> bool:
         """Whether elementwise nodes may follow `node` in its kernel."""
         kinds = (Kind.CONTRACTION, Kind.REDUCTION, Kind.INJECTIVE)
-        return self._kind(node) in kinds and len(node.outputs) == 1 and not node.regions
+        return self._kind(node) in kinds and len(node.outputs) == 1
 
     def _stays_inside(self, value: Value) -> bool:
         """Whether elementwise nodes of its shape alone read `value`."""
@@ -208,7 +209,7 @@ class _Grouping:
 
 
 def _kind(node: Node) -> Kind:
-    if node.op == "Fused" or node.regions:
+    if node.op == "Fused":
         return Kind.OPAQUE
     if node.op == "Relayout":
         return Kind.INJECTIVE  # its output is elementwise, but not in the order of memory
@@ -272,13 +273,15 @@ def _region_name(nodes: list[Node]) -> str:
 
 
 def _copy_what_is_returned_twice(graph: Graph) -> Graph:
-    """Every output gets memory of its own: one that is an input, a constant, or a view of what is
-    returned already or part of another tensor, is copied."""
+    """Every output gets memory of its own: one that is an input, a constant, what a loop carried, a
+    view of what is returned already, or part of another tensor, is copied."""
     views: dict[str, str] = {}
     owned = {value.name for value in graph.inputs}
     for node in graph.nodes:
         if node.op == "Adjoin":
             owned |= {part.name for part in node.inputs if part is not None}
+        elif node.op == "Loop":
+            owned |= {value.name for value in Loop.of(node).results}
         elif _kind(node) is Kind.VIEW and node.inputs[0] is not None:
             source = node.inputs[0].name
             views[node.outputs[0].name] = views.get(source, source)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import number
-from farrier.ir.graph import Graph
-from farrier.ir.printer import print_ir
+from farrier.ir.graph import Value
+from farrier.partition.program import Branch, Call, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
@@ -18,31 +18,33 @@ _PAIRS = 5_000_000  # of blocks to be compared, in all attempts
 
 
 class Segment(enum.StrEnum):
-    """Which argument of the model's entry a value lies in."""
+    """Which argument of the model's entry a value lies in, or that a pointer of a loop says it."""
 
     INPUT = "input"
     OUTPUT = "output"
     PARAMS = "params"
     WORKSPACE = "workspace"
+    POINTER = "pointer"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lies: `index` says which input, output or constant of the graph, `offset` is
-    bytes into the workspace (0 elsewhere; the offsets of constants are the parameter arena's)."""
+    """Where a value lies: `index` says which input, output or constant of the program, `pointer`
+    which value of a loop the pointer is, `offset` is bytes from there (the offsets of constants are
+    the parameter arena's)."""
 
     segment: Segment
     index: int = 0
     offset: int = 0
+    pointer: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`places` are by value name, `scratch` are workspace offsets of kernels by the name of their
-    first output. No plan needs less than `lower_bound` bytes: that is what is alive at once."""
+    """`places` are by value name, those of `scratch_of` and `buffers_of` included. No plan needs
+    less than `lower_bound` bytes: that is what is alive at once."""
 
     places: Mapping[str, Place]
-    scratch: Mapping[str, int]
     workspace_bytes: int
     lower_bound: int
 
@@ -57,66 +59,48 @@ class Block:
     last: int
 
 
-def plan_memory(graph: Graph, scratch: Mapping[str, int] | None = None) -> MemoryPlan:
-    """The plan for a graph of kernels and views. `scratch` gives the bytes of workspace that a
-    kernel needs for itself while it runs, by the name of its first output.
+def plan_memory(program: Program, scratch: Mapping[str, int] | None = None) -> MemoryPlan:
+    """The plan for a program of kernels. `scratch` gives the bytes of workspace that a call needs
+    for itself while it runs, by the name of its first output.
 
-    A view lies where its operand lies, and the parts of an Adjoin where it does. Raises
-    CompilerError where that leaves a value two places; `fuse` sees to it that none has.
+    Time is linear over the text of the program: a region's values live where they stand, and what a
+    loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
+    has no memory of its own; `fuse` sees to it that each has.
     """
-    homes = _homes(graph)
-    fixed = _fixed_places(graph, homes)
-    blocks = _live_blocks(graph, homes, fixed, scratch or {})
+    fixed = _fixed_places(program)
+    timeline = _Timeline(program, fixed, scratch or {})
+    timeline.walk(program.steps)
+    unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
+    if unowned:
+        raise CompilerError(f"output {program.outputs[unowned[0]].name} is what a loop carries")
+    blocks = timeline.blocks()
     offsets, total = pack_blocks(blocks)
-    places: dict[str, Place] = {}
-    for value in graph.values():
-        home = homes.get(value.name, _Home(value.name))
-        place = fixed.get(home.name) or Place(Segment.WORKSPACE, 0, offsets[home.name])
-        places[value.name] = dataclasses.replace(place, offset=place.offset + home.offset)
-    own = {name: offsets[_scratch_name(name)] for name in scratch or {}}
-    return MemoryPlan(places, own, total, alive_at_once(blocks))
+    places = dict(fixed)
+    places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
+    places |= {name: Place(Segment.POINTER, pointer=name) for name in timeline.pointers}
+    for name, home in program.homes.items():
+        place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if never written
+        places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
+    return MemoryPlan(places, total, alive_at_once(blocks))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Home:
-    """The value in whose memory another lies, and how many bytes behind its start."""
-
-    name: str
-    offset: int = 0
+def scratch_of(name: str) -> str:
+    """Whose place is that of the scratch memory of the call with that first output."""
+    return f"{name}.scratch"  # no value is called so
 
 
-def _homes(graph: Graph) -> dict[str, _Home]:
-    """The home of every value that has no memory of its own."""
-    direct: dict[str, _Home] = {}
-    for node in graph.nodes:
-        if node.op == "Adjoin":
-            offset = 0
-            for part in node.inputs:
-                if part is None or part.name in direct:
-                    raise CompilerError(f"a part of Adjoin lies elsewhere\n{print_ir(node)}")
-                direct[part.name] = _Home(node.outputs[0].name, offset)
-                offset += number(part.type.nbytes)
-            if offset != node.outputs[0].type.nbytes:
-                raise CompilerError(f"the parts of Adjoin do not fill it\n{print_ir(node)}")
-        elif not node.regions and node.inputs and node.inputs[0] is not None:
-            direct[node.outputs[0].name] = _Home(node.inputs[0].name)
-    return {name: _outermost(home, direct) for name, home in direct.items()}
+def buffers_of(current: str) -> tuple[str, str]:
+    """Whose places are those that what a loop carries takes turns in."""
+    return f"{current}.even", f"{current}.odd"
 
 
-def _outermost(home: _Home, direct: Mapping[str, _Home]) -> _Home:
-    while home.name in direct:
-        outer = direct[home.name]
-        home = _Home(outer.name, home.offset + outer.offset)
-    return home
-
-
-def _fixed_places(graph: Graph, homes: Mapping[str, _Home]) -> dict[str, Place]:
+def _fixed_places(program: Program) -> dict[str, Place]:
     """Places of what the caller owns, by the name of the value that holds the memory."""
-    places = {value.name: Place(Segment.INPUT, i) for i, value in enumerate(graph.inputs)}
-    for i, constant in enumerate(graph.constants):
+    places = {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
+    for i, constant in enumerate(program.constants):
         places[constant.value.name] = Place(Segment.PARAMS, i)
-    for i, value in enumerate(graph.outputs):
-        home = homes.get(value.name, _Home(value.name))
+    for i, value in enumerate(program.outputs):
+        home = program.home(value)
         if home.name in places or home.offset:
             raise CompilerError(
                 f"output {value.name} has no memory of its own: it is {home.name}'s"
@@ -125,36 +109,87 @@ def _fixed_places(graph: Graph, homes: Mapping[str, _Home]) -> dict[str, Place]:
     return places
 
 
-def _live_blocks(
-    graph: Graph,
-    homes: Mapping[str, _Home],
-    fixed: Mapping[str, Place],
-    scratch: Mapping[str, int],
-) -> list[Block]:
-    """What needs workspace, and when: a step is a node's position."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for step, node in enumerate(graph.nodes):
-        for value in (*node.outputs, *node.inputs):
-            if value is not None:
-                home = homes.get(value.name, _Home(value.name)).name
-                first.setdefault(home, step)
-                last[home] = step
-        for value in node.outputs:
-            sizes[value.name] = number(value.type.nbytes)
-    blocks = [
-        Block(home, sizes[home], first[home], last[home]) for home in first if home not in fixed
-    ]
-    for step, node in enumerate(graph.nodes):
-        own = node.outputs[0].name
-        if own in scratch:
-            blocks.append(Block(_scratch_name(own), scratch[own], step, step))
-    return blocks
+class _Timeline:
+    """Walks a program in the order of its text, and notes what is alive when."""
 
+    def __init__(
+        self, program: Program, fixed: Mapping[str, Place], scratch: Mapping[str, int]
+    ) -> None:
+        self._program = program
+        self._fixed = fixed
+        self._scratch = scratch
+        self._step = 0
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+        # The values in whose memory a pointer may point.
+        self.pointers: dict[str, tuple[str, ...]] = {}
 
-def _scratch_name(kernel: str) -> str:
-    return f"{kernel}.scratch"  # no value has a dot in its name
+    def blocks(self) -> list[Block]:
+        return [
+            Block(name, self._sizes[name], first, self._last[name])
+            for name, first in self._first.items()
+            if name not in self._fixed
+        ]
+
+    def walk(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self._step += 1
+            match step:
+                case Call():
+                    self._call(step)
+                case Branch():
+                    self._touch(step.condition)
+                    self.walk(step.then)
+                    self.walk(step.otherwise)
+                case Repeat():
+                    self._repeat(step)
+
+    def _call(self, step: Call) -> None:
+        for value in (*step.outputs, *step.inputs):
+            self._touch(value)
+        own = step.outputs[0].name
+        if own in self._scratch:
+            self._hold(scratch_of(own), self._scratch[own])
+
+    def _repeat(self, step: Repeat) -> None:
+        start = self._step
+        for carried in step.carried:
+            buffers = buffers_of(carried.current.name)
+            self.pointers[carried.current.name] = (*self._roots(carried.initial), *buffers)
+            self.pointers[carried.next.name] = buffers
+            for name in buffers:
+                self._hold(name, number(carried.current.type.nbytes))
+        for part in (*step.read, *step.written):
+            self.pointers[part.slice.name] = self._roots(part.whole)
+        entering = [step.trips, step.condition, step.iteration]
+        entering += [part.whole for part in (*step.read, *step.written)]
+        for value in (*entering, *(carried.current for carried in step.carried)):
+            if isinstance(value, Value):
+                self._touch(value)
+        self.walk(step.body)
+        self._step += 1
+        if step.again is not None:
+            self._touch(step.again)
+        for name, first in self._first.items():
+            if first <= start <= self._last[name]:
+                self._last[name] = self._step
+
+    def _touch(self, value: Value) -> None:
+        """Keeps what `value` lies in alive until this step."""
+        reach = self._program.home(value).offset + number(value.type.nbytes)
+        for name in self._roots(value):
+            self._hold(name, reach)
+
+    def _hold(self, name: str, nbytes: int) -> None:
+        self._first.setdefault(name, self._step)
+        self._last[name] = self._step
+        self._sizes[name] = max(self._sizes.get(name, 0), nbytes)
+
+    def _roots(self, value: Value) -> tuple[str, ...]:
+        """The blocks in which a value may lie."""
+        name = self._program.home(value).name
+        return self.pointers.get(name, (name,))
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:

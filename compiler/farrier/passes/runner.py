@@ -1,4 +1,5 @@
-"""Runs passes: times, verifies and shows each, and leaves a reproducer where one fails."""
+"""Runs passes, on a graph and the regions of its control flow: times, verifies and shows each, and
+leaves a reproducer where one fails."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier import debug
 from farrier.errors import CompilerError, UsageError
+from farrier.ir.control import map_regions
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.verify import verify
 from farrier.ir.walk import walk
-from farrier.passes.order import ORDER, PASSES
+from farrier.passes.order import ORDER, PASSES, Pass
 from farrier.passes.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def run_passes(
     for name in names:
         start = time.perf_counter()
         try:
-            after = PASSES[name](graph, settings)
+            after = _everywhere(PASSES[name], graph, settings)
             seconds = time.perf_counter() - start
             _check(after)
         except Exception as error:
@@ -81,6 +83,13 @@ def run_passes(
             listener(run)
         graph = after
     return graph
+
+
+def _everywhere(function: Pass, graph: Graph, settings: Settings) -> Graph:
+    """`graph` after a pass, and the regions of its control flow likewise."""
+    return map_regions(
+        function(graph, settings), lambda region: _everywhere(function, region, settings)
+    )
 
 
 def _check(graph: Graph) -> None:

@@ -118,7 +118,7 @@ class Comparison:
         ]
         self._objects += compile_functions([*self._functions.values()][known:], self._target)
         return [
-            plan(variant.graph, variant.calls, made, self._target, self._threads)
+            plan(variant.program, made, self._target, self._threads)
             for variant, made in zip(variants, functions, strict=True)
         ]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from farrier.choose import Choice, choose_defaults, choose_known
 from farrier.ir.graph import Graph
-from farrier.partition import Call, extract_tasks
+from farrier.partition import Call, Program, extract_tasks
 from farrier.passes import Settings, finish
 from farrier.progress import ignore
 from farrier.records import RecordStore
@@ -19,8 +19,13 @@ class Variant:
 
     settings: Settings
     graph: Graph
-    calls: Sequence[Call]
+    program: Program
     choices: Mapping[str, Choice]  # by task key
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """Every call of a kernel, in the order of the program's text."""
+        return self.program.calls
 
     def is_same_code(self, other: Variant) -> bool:
         """Whether both run equal kernels with equal decisions."""
@@ -38,6 +43,6 @@ class Variant:
 def make_variant(prepared: Graph, settings: Settings) -> Variant:
     """What `prepare` made of a model, with algorithms by `settings` and default schedules."""
     graph = finish(prepared, settings)
-    tasks, calls = extract_tasks(graph)
-    choices = choose_defaults(tasks, calls, settings.target, settings.threads, ignore)
-    return Variant(settings, graph, calls, choices)
+    tasks, program = extract_tasks(graph)
+    choices = choose_defaults(tasks, program.calls, settings.target, settings.threads, ignore)
+    return Variant(settings, graph, program, choices)

@@ -1,0 +1,81 @@
+"""Graphs as text, compiled and run beside their meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from farrier.assemble import LinkedModel, assemble, plan
+from farrier.choose import choose_defaults
+from farrier.codegen import compile_functions
+from farrier.ir.graph import Graph
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.verify import verify
+from farrier.ops import run_graph
+from farrier.partition import Program, extract_tasks
+from farrier.passes import Settings, optimize
+from farrier.progress import ignore
+from farrier.target import Target, parse_target
+from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    graph: Graph
+    optimized: Graph
+    program: Program
+    linked: LinkedModel
+    threads: int
+
+    def check(self, **inputs):
+        """Runs the code twice, on garbage memory; passes change no result either."""
+        expected = run_graph(self.graph, inputs)
+        again = run_graph(self.optimized, inputs).values()
+        arguments = [_filled(inputs[value.name].tobytes()) for value in self.graph.inputs]
+        outputs = [_filled(b"\xab" * value.type.nbytes) for value in self.graph.outputs]
+        arguments += [*outputs, _filled(self.linked.params.tobytes())]
+        arguments.append(_filled(b"\xff" * self.linked.workspace_bytes))
+        addresses = pointers([buffer.address for buffer in arguments])
+        image = self.linked.library
+        with Library.from_bytes(image) as library, Pool(library, self.threads) as pool:
+            for _ in range(2):
+                call(library.entry("farrier_entry"), addresses, pool)
+                for buffer, value, array in zip(outputs, self.graph.outputs, again, strict=True):
+                    wanted = expected[value.name]
+                    found = np.frombuffer(buffer.view, wanted.dtype).reshape(wanted.shape)
+                    np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
+                    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    return parse_target("host")
+
+
+@pytest.fixture
+def compiled(target):
+    """Compiles IR text; the text must be as it is printed."""
+
+    def compile_text(text: str, threads: int = 1) -> Compiled:
+        graph = parse_ir(text)
+        verify(graph)
+        assert print_ir(graph) == text
+        optimized = optimize(graph, Settings(target, threads))
+        verify(optimized)
+        tasks, program = extract_tasks(optimized)
+        choices = choose_defaults(tasks, program.calls, target, threads, ignore)
+        functions = {key: choice.function() for key, choice in choices.items()}
+        planned = plan(program, functions, target, threads)
+        linked = assemble(planned, compile_functions(list(functions.values()), target), target)
+        return Compiled(graph, optimized, program, linked, threads)
+
+    return compile_text
+
+
+def _filled(content: bytes):
+    buffer = aligned_buffer(len(content))
+    buffer.view[:] = content
+    return buffer
