@@ -12,13 +12,13 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import lookup, run_graph
+from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
 from farrier.space.rules import for_program
 from farrier.target import host
 from tests.codegen.differential import run_compiled
 
-# Of one layer, max |error| over max |result|; told in ops/winograd.py.
-BOUNDS = {2: 1e-6, 4: 3e-6}
+EXACT = [one for one in FILTERINGS if ERRORS[one.tile] <= 3e-6]
 F32, BF16 = DType.F32, DType.BF16
 
 needs_bf16 = pytest.mark.skipif(
@@ -26,11 +26,13 @@ needs_bf16 = pytest.mark.skipif(
 )
 
 
-def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=F32, at=0):
+def fused_convolution(shape, outputs, filtering, pads, residual, images=F32, weights=F32, at=0):
     """WinogradConv, bias, Add of a residual or not, Relu; all images in blocks within zeros. Of
     images in bf16, the residual is converted as node `at`."""
     lanes = host().lanes
-    out = (shape[0], outputs, shape[2] + pads[0] + pads[2] - 2, shape[3] + pads[1] + pads[3] - 2)
+    stride, points = filtering.stride, filtering.points
+    rooms = (shape[2] + pads[0] + pads[2] - 3, shape[3] + pads[1] + pads[3] - 3)
+    out = (shape[0], outputs, *(room // stride + 1 for room in rooms))
     halo = Layout.blocked(4, 1, lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
 
     def value(name, *shape, layout=None, dtype=F32):
@@ -38,11 +40,17 @@ def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=
 
     inputs = [
         value("x", *shape, layout=halo, dtype=images),
-        value("u", tile + 2, tile + 2, outputs, shape[1], dtype=weights),
+        value("u", points, points, outputs, shape[1], dtype=weights),
         value("b", outputs),
     ]
     conv, total, y, wide = (value(name, *out, layout=halo) for name in ("c", "t", "y", "wide"))
-    attrs = attributes(tile=tile, kernel_shape=(3, 3), pads=pads, accumulator="f32")
+    attrs = attributes(
+        tile=filtering.tile,
+        strides=(stride, stride),
+        kernel_shape=(3, 3),
+        pads=pads,
+        accumulator="f32",
+    )
     nodes = [Node("WinogradConv", tuple(inputs), (conv,), attrs)]
     if residual:
         inputs.append(value("r", *out, layout=halo, dtype=images))
@@ -57,7 +65,7 @@ def fused_convolution(shape, outputs, tile, pads, residual, images=F32, weights=
     return Graph("region", tuple(inputs), (), tuple(nodes), (y,))
 
 
-def run_against_direct(graph, tile, pads, pick, seed=0):
+def run_against_direct(graph, filtering, pads, pick, seed=0):
     """Compiles one candidate; returns its error over the largest result."""
     rng = np.random.default_rng(seed)
     arrays = {
@@ -65,9 +73,10 @@ def run_against_direct(graph, tile, pads, pick, seed=0):
     }
     _, _, outputs, channels = arrays["u"].shape
     w = rng.standard_normal((outputs, channels, 3, 3)).astype(np.float32)
-    arrays["u"] = transformed(w, tile)
+    arrays["u"] = transformed(w, filtering)
+    window = {"pads": pads, "strides": (filtering.stride,) * 2}
     (expected,) = lookup("Conv").reference(
-        [a.astype(np.float64) for a in (arrays["x"], w, arrays["b"])], {"pads": pads}
+        [a.astype(np.float64) for a in (arrays["x"], w, arrays["b"])], window
     )
     expected = np.maximum(expected + arrays.get("r", 0), 0)
     program = to_program(graph, "kernel", ("u",))
@@ -83,7 +92,7 @@ def run_against_direct(graph, tile, pads, pick, seed=0):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    tile=st.sampled_from(sorted(BOUNDS)),
+    filtering=st.sampled_from(EXACT),
     pads=st.tuples(*[st.integers(0, 1)] * 4),
     batch=st.integers(1, 2),
     channels=st.sampled_from((16, 20, 32, 37)),
@@ -92,15 +101,15 @@ def run_against_direct(graph, tile, pads, pick, seed=0):
     residual=st.booleans(),
     pick=st.none() | st.integers(0, 100_000),
 )
-def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pick):
-    graph = fused_convolution((batch, channels, *extents), outputs, tile, pads, residual)
-    assert run_against_direct(graph, tile, pads, pick) < 2 * BOUNDS[tile]
+def test_odd_shapes(filtering, pads, batch, channels, outputs, extents, residual, pick):
+    graph = fused_convolution((batch, channels, *extents), outputs, filtering, pads, residual)
+    assert run_against_direct(graph, filtering, pads, pick) < 2 * ERRORS[filtering.tile]
 
 
 @needs_bf16
 @settings(max_examples=25, deadline=None)
 @given(
-    factors=st.sampled_from([(2, BF16), (4, F32)]),
+    factors=st.sampled_from([(1, 2, BF16), (2, 2, BF16), (1, 4, F32)]),
     channels=st.sampled_from((16, 20, 32, 37)),
     outputs=st.sampled_from((16, 24, 48)),
     extents=st.tuples(st.integers(3, 15), st.integers(3, 15)),
@@ -110,9 +119,9 @@ def test_odd_shapes(tile, pads, batch, channels, outputs, extents, residual, pic
 )
 def test_bf16(factors, channels, outputs, extents, residual, at, pick):
     """Every candidate against the reference on the same factors."""
-    tile, weights = factors
-    shape = (1, channels, *extents)
-    graph = fused_convolution(shape, outputs, tile, (1, 1, 1, 1), residual, BF16, weights, at)
+    stride, tile, weights = factors
+    shape, filtering = (1, channels, *extents), Filtering(stride, tile)
+    graph = fused_convolution(shape, outputs, filtering, (1, 1, 1, 1), residual, BF16, weights, at)
     rng = np.random.default_rng(0)
     arrays = {
         v.name: rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)
@@ -137,10 +146,21 @@ def test_bf16(factors, channels, outputs, extents, residual, at, pick):
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "tile"),
-    [(64, 56, 4), (128, 28, 4), (128, 14, 2), (64, 7, 2), (32, 13, 4), (64, 32, 4)],
+    ("channels", "size", "stride", "tile"),
+    [
+        (64, 56, 1, 4),
+        (128, 28, 1, 4),
+        (128, 14, 1, 3),
+        (128, 14, 1, 2),
+        (64, 7, 1, 2),
+        (32, 13, 1, 4),
+        (64, 32, 1, 4),
+        (128, 56, 2, 4),
+        (64, 28, 2, 3),
+        (128, 28, 2, 2),
+    ],
 )
-def test_errors_of_a_layer(channels, size, tile):
-    pads = (1, 1, 1, 1)
-    graph = fused_convolution((1, channels, size, size), channels, tile, pads, residual=True)
-    assert run_against_direct(graph, tile, pads, None) < BOUNDS[tile]
+def test_errors_of_a_layer(channels, size, stride, tile):
+    pads, filtering = (1, 1, 1, 1), Filtering(stride, tile)
+    graph = fused_convolution((1, channels, size, size), channels, filtering, pads, residual=True)
+    assert run_against_direct(graph, filtering, pads, None) < ERRORS[filtering.tile]

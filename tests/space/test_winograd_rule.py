@@ -7,24 +7,28 @@ import pytest
 from space_programs import TARGET, Region, conv, matmul, nchwc, reference, tensor
 
 from farrier.ir.run_loops import run_loops
-from farrier.ops.winograd import transformed
+from farrier.ops.filtering import Filtering
+from farrier.ops.winograd import filtering_of, transformed
 from farrier.space.rules import for_program, winograd
 
 EACH = 6  # candidates of a space that are run
 
 
 def winograd_conv(
-    ic, oc, height, width, tile, *, n=1, pads=(1, 1, 1, 1), bias=True, out_pad=0, halo=1
+    ic, oc, height, width, tile, *, n=1, pads=(1, 1, 1, 1), bias=True, out_pad=0, halo=1, stride=1
 ):
     """A Winograd convolution of a blocked image, whose halo may be smaller than the padding."""
-    out = (height + pads[0] + pads[2] - 2, width + pads[1] + pads[3] - 2)
-    weights = [tensor("u", tile + 2, tile + 2, oc, ic)] + ([tensor("b", oc)] if bias else [])
+    rooms = (height + pads[0] + pads[2] - 3, width + pads[1] + pads[3] - 3)
+    out = tuple(room // stride + 1 for room in rooms)
+    points = Filtering(stride, tile).points
+    weights = [tensor("u", points, points, oc, ic)] + ([tensor("b", oc)] if bias else [])
     return Region(tensor("x", n, ic, height, width, layout=nchwc(halo))).then(
         "WinogradConv",
         *weights,
         shape=(n, oc, *out),
         layout=nchwc(out_pad),
         tile=tile,
+        strides=(stride, stride),
         kernel_shape=(3, 3),
         pads=pads,
     )
@@ -34,11 +38,12 @@ def check_winograd(region, function, seed=0):
     """Runs a kernel on windows drawn at random against the direct sum."""
     rng = np.random.default_rng(seed)
     inputs = {v.name: rng.standard_normal(v.type.static_shape) for v in region.graph.inputs}
-    points, _, oc, ic = inputs["u"].shape
-    inputs["u"] = transformed(rng.standard_normal((oc, ic, 3, 3)), points - 2)
+    _, _, oc, ic = inputs["u"].shape
+    filtering = filtering_of(dict(region.graph.nodes[0].attrs))
+    inputs["u"] = transformed(rng.standard_normal((oc, ic, 3, 3)), filtering)
     (wanted,) = reference(region.graph, inputs).values()
     (got,) = run_loops(function, inputs).values()
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 if points == 8 else 1e-5)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 if filtering.tile == 6 else 1e-5)
 
 
 def residual(region):
@@ -62,6 +67,10 @@ CASES = {
     "padding on two sides": winograd_conv(4, 4, 5, 5, 2, pads=(0, 1, 1, 0)),
     "padding without a halo": winograd_conv(4, 4, 4, 4, 4, halo=0),
     "points a power of two apart": winograd_conv(8, 8, 16, 32, 4).then("Relu"),
+    "tile 3": winograd_conv(8, 8, 7, 9, 3).then("Relu"),
+    "stride 2": winograd_conv(8, 8, 8, 12, 2, stride=2).then("Relu"),
+    "stride 2, odd, tile 3": winograd_conv(8, 4, 7, 11, 3, stride=2, halo=0),
+    "stride 2, tile 4": winograd_conv(4, 8, 14, 5, 4, stride=2, pads=(0, 0, 1, 1)).then("Relu"),
     "partial blocks": winograd_conv(6, 10, 4, 4, 2).then("Relu", layout=nchwc(1)),
 }
 

@@ -23,7 +23,7 @@ from farrier.ir.substitute import loads
 from farrier.ir.types import DType
 
 # Vector registers that are left to temporaries, besides register tiles and remembered loads.
-_SPARE_REGISTERS = 3
+_SPARE_REGISTERS = 2
 _FEWEST_REMEMBERED = 4
 
 

@@ -1,27 +1,18 @@
 """Convolution with 3x3 windows by Winograd's minimal filtering: fewer products, more sums.
 
-A tile of `tile` x `tile` outputs takes (tile + 2)^2 products a pair of channels where the direct
-sum takes 9 tile^2: Y = A^T [(G w G^T) * (B^T d B)] A (Lavin and Gray, "Fast algorithms for
-convolutional neural networks", 2015). The matrices interpolate polynomials at the points 0, ±p for
-the p of `_SQUARES`, and infinity (Toom and Cook). Sums around a pair of points share their even
-and odd halves; the formulas below are written so that equal parts are equal expressions.
-
-Errors, as max |error| over max |result|, of one layer of 64 to 256 channels in f32: the direct sum
-0.5e-6 to 1.8e-6; tile 2 0.3e-6 to 0.7e-6; tile 4 1.1e-6 to 2.4e-6 (4e-6 to 9e-6 with the points 0,
-±1, ±2); tile 6 7e-6 to 1e-5.
+A tile of `tile` x `tile` outputs takes the square of `points` products a pair of channels, where
+the direct sum takes 9 tile^2: Y = A^T [(G w G^T) * (B^T d B)] A. `Filtering` has the matrices.
 
 The transforms are in the dtype of the sum; their results are stored, and multiplied, in that of the
 transformed weights. In bf16 the direct sum is off by 2.2e-3 (root mean square, of that of the
-result), tile 2 by 3.7e-3, tile 4 by 9.5e-3: tiles of 4 and 6 keep f32 weights for an image in bf16,
-which then is all that is rounded, and are off by 1.6e-3.
+result), tile 2 by 3.7e-3, tile 4 by 9.5e-3: larger tiles than 2 keep f32 weights for an image in
+bf16, which then is all that is rounded, and are off by 1.6e-3.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -32,6 +23,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.ops import conv
 from farrier.ops.builder import Builder, Operand, attributes_of, total, without_halo
+from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -43,6 +35,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     accumulator,
+    as_ints,
     int_attr,
     optional,
     present,
@@ -51,100 +44,21 @@ from farrier.ops.operator import (
 from farrier.ops.scalar import Scalar, cast, scalar, where
 from farrier.ops.window import Window, padded, read, window_of
 
-Term = TypeVar("Term", Scalar, Array)  # the transforms are of values or of expressions
 
-TAPS = 3
-# The squares of the points by the tile. These, and not integers, keep tiles as exact as above.
-_SQUARES = {2: (1.0,), 4: (0.5, 2.0), 6: (1 / 3, 1.0, 2.5)}
-# By the tile, what the error of one layer in f32 stays below, as max |error| over max |result|.
-ERRORS = {2: 1e-6, 4: 3e-6, 6: 1.5e-5}
-
-
-def tile_of(attrs: Attrs) -> int:
-    """Outputs of a tile along one axis."""
-    tile = int_attr(attrs, "tile")
-    if tile not in _SQUARES:
-        raise Mismatch(f"tile is {tile}, and must be one of {sorted(_SQUARES)}")
-    return tile
+def filtering_of(attrs: Attrs) -> Filtering:
+    """Tiles of `tile` outputs, of windows `strides` apart. Raises Mismatch for one that there is
+    not."""
+    strides, tile = as_ints(attrs.get("strides") or (1, 1)), int_attr(attrs, "tile")
+    for filtering in FILTERINGS:
+        if (filtering.stride,) * 2 == strides and filtering.tile == tile:
+            return filtering
+    raise Mismatch(f"tile {tile} with strides {strides} is none of {FILTERINGS}")
 
 
 def source_bytes(weights: TensorType) -> int:
     """The bytes of the windows that weights [p, p, outputs, inputs] are transformed from."""
     _, _, outputs, inputs = weights.static_shape
     return TAPS**2 * outputs * inputs * weights.dtype.nbytes
-
-
-# The three transforms along one axis ------------------------------------------------------------
-
-
-def input_sums(tile: int, d: Sequence[Term]) -> list[Term]:
-    """B^T d: tile + 2 inputs to the factors at the points 0, p, -p, …, infinity."""
-    squares = _SQUARES[tile]
-    whole = _polynomial(squares)
-    sums: list[Term] = [_combine(whole, d[0::2])]
-    for square in squares:
-        rest = _polynomial([other for other in squares if other != square])
-        even, odd = _combine(rest, d[2::2]), _combine(rest, d[1::2])
-        sums += _pair(even, odd, math.sqrt(square))
-    sums.append(_combine(whole, d[1::2]))
-    return sums
-
-
-def output_sums(tile: int, m: Sequence[Term]) -> list[Term]:
-    """A^T m: products at the points to `tile` outputs."""
-    pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
-    even, odd = [a + b for a, b in pairs], [a - b for a, b in pairs]
-    sums: list[Term] = []
-    for power in range(tile):
-        parts = odd if power % 2 else even
-        coefficients = [math.pow(square, power / 2) for square in _SQUARES[tile]]
-        total = _combine(coefficients, parts)
-        if power == 0:
-            total = m[0] + total
-        sums.append(total + m[-1] if power == tile - 1 else total)
-    return sums
-
-
-@functools.cache
-def weight_matrix(tile: int) -> Array:
-    """G, [tile + 2, 3] in f64: the values of a window's polynomial at the points, each over the
-    product of its point's distances from the others."""
-    points = [0.0]
-    for square in _SQUARES[tile]:
-        points += [math.sqrt(square), -math.sqrt(square)]
-    rows = []
-    for point in points:
-        scale = math.prod(point - other for other in points if other != point)
-        rows.append([math.pow(point, power) / scale for power in range(TAPS)])
-    return np.array([*rows, [0.0, 0.0, 1.0]])
-
-
-def _polynomial(roots: Sequence[float]) -> list[float]:
-    """The coefficients, lowest power first, of the product of all x - root."""
-    return [float(c) for c in np.polynomial.polynomial.polyfromroots(roots)] if roots else [1.0]
-
-
-def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
-    """The sum of coefficient times value over as many values as there are coefficients, highest
-    first: without a multiplication where the coefficient is 1 or -1."""
-    pairs = list(zip(coefficients, values, strict=False))
-    result: Term | None = None
-    for coefficient, value in sorted(pairs, key=lambda pair: pair[0] != 1.0):
-        if result is None:
-            result = value if coefficient == 1.0 else value * coefficient
-        elif abs(coefficient) == 1.0:
-            result = result + value if coefficient > 0 else result - value
-        else:
-            result = result + value * coefficient
-    assert result is not None
-    return result
-
-
-def _pair(even: Term, odd: Term, point: float) -> list[Term]:
-    """The polynomial of these halves at a point and at its negative."""
-    if point == 1.0:
-        return [even + odd, even - odd]
-    return [even + odd * point, even + odd * -point]
 
 
 def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
@@ -159,24 +73,24 @@ def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
 # WinogradWeights --------------------------------------------------------------------------------
 
 
-def transformed(w: Array, tile: int) -> Array:
-    """G w G^T of each window: [oc, ic, 3, 3] to [tile + 2, tile + 2, oc, ic], summed in f64."""
+def transformed(w: Array, filtering: Filtering) -> Array:
+    """G w G^T of each window: [oc, ic, 3, 3] to [points, points, oc, ic], summed in f64."""
     outputs, inputs, *_ = w.shape
-    points = tile + TAPS - 1
-    both = np.kron(weight_matrix(tile), weight_matrix(tile))  # [(i, j), (row, column)]
+    matrix, points = filtering.weight_matrix(), filtering.points
+    both = np.kron(matrix, matrix)  # [(i, j), (row, column)]
     u = both @ w.reshape(-1, TAPS * TAPS).T.astype(np.float64)
     return u.astype(w.dtype).reshape(points, points, outputs, inputs)
 
 
 def _infer_weights(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    w, points = required(types, 0), tile_of(attrs) + TAPS - 1
+    w, points = required(types, 0), filtering_of(attrs).points
     if w.rank != 4 or w.static_shape[2:] != (TAPS, TAPS):
         raise Mismatch(f"weights of shape {w.shape} are not [oc, ic, {TAPS}, {TAPS}]")
     return (TensorType(w.dtype, (points, points, *w.static_shape[:2])),)
 
 
 def _reference_weights(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    return (transformed(present(arrays, 0), tile_of(attrs)),)
+    return (transformed(present(arrays, 0), filtering_of(attrs)),)
 
 
 # WinogradConv -----------------------------------------------------------------------------------
@@ -184,13 +98,13 @@ def _reference_weights(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _window(attrs: Attrs, spatial: tuple[int, ...]) -> Window:
     window = window_of(attrs, spatial, (TAPS, TAPS))
-    if window.strides != (1, 1) or window.dilations != (1, 1):
-        raise Mismatch(f"strides {window.strides} and dilations {window.dilations} must be 1")
+    if window.dilations != (1, 1):
+        raise Mismatch(f"dilations {window.dilations} must be 1")
     return window
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, u, points = required(types, 0), required(types, 1), tile_of(attrs) + TAPS - 1
+    x, u, points = required(types, 0), required(types, 1), filtering_of(attrs).points
     if x.rank != 4 or u.rank != 4 or u.shape[:2] != (points, points) or u.shape[3] != x.shape[1]:
         raise Mismatch(f"input {x.shape} and transformed weights {u.shape} do not fit together")
     outputs = u.static_shape[2]
@@ -203,28 +117,29 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     """The same sums in f64, the factors in bf16 where the weights are."""
     x, u, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
-    tile, window = tile_of(attrs), _window(attrs, x.shape[2:])
-    extents = window.outputs(x.shape[2:])
+    filtering, window = filtering_of(attrs), _window(attrs, x.shape[2:])
+    tile, extents = filtering.tile, window.outputs(x.shape[2:])
     counts = [-(-extent // tile) for extent in extents]
-    d = _tiles(padded(x, window, tuple(count * tile for count in counts), 0), tile, counts)
+    d = _tiles(padded(x, window, tuple(count * tile for count in counts), 0), filtering, counts)
     for axis in (0, 1):
-        d = np.stack(input_sums(tile, list(np.moveaxis(d, axis, 0))), axis)
+        d = np.stack(filtering.input_sums(list(np.moveaxis(d, axis, 0))), axis)
     if u.dtype == DType.BF16.numpy:
         d = d.astype(u.dtype).astype(np.float64)
     y = np.einsum("ijoc,ijncyx->ijnoyx", u.astype(np.float64), d, optimize=True)
     for axis in (0, 1):
-        y = np.stack(output_sums(tile, list(np.moveaxis(y, axis, 0))), axis)
+        y = np.stack(filtering.output_sums(list(np.moveaxis(y, axis, 0))), axis)
     whole = y.transpose(2, 3, 4, 0, 5, 1).reshape(len(x), u.shape[2], *(c * tile for c in counts))
     y = whole[:, :, : extents[0], : extents[1]]
     total = DType(str(attrs["accumulator"])).numpy if "accumulator" in attrs else x.dtype
     return ((y if bias is None else y + bias.reshape(-1, 1, 1)).astype(total),)
 
 
-def _tiles(x: Array, tile: int, counts: Sequence[int]) -> Array:
+def _tiles(x: Array, filtering: Filtering, counts: Sequence[int]) -> Array:
     """The overlapping tiles of a padded image, in f64: [i, j, n, ic, ty, tx]."""
-    points, (*_, down, right) = tile + TAPS - 1, x.strides
+    points, (*_, down, right) = filtering.points, x.strides
+    step = filtering.tile * filtering.stride
     shape = (points, points, *x.shape[:2], *counts)
-    strides = (down, right, *x.strides[:2], tile * down, tile * right)
+    strides = (down, right, *x.strides[:2], step * down, step * right)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False).astype(np.float64)
 
 
@@ -234,12 +149,12 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     x, u = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias = builder.optional(node, inputs, 2)
     attrs, out = attributes_of(node), node.outputs[0].type
-    tile, window = tile_of(attrs), _window(attrs, x.shape[2:])
-    points = tile + TAPS - 1
+    filtering, window = filtering_of(attrs), _window(attrs, x.shape[2:])
+    tile, points = filtering.tile, filtering.points
     batch, channels = out.static_shape[:2]
     counts = [-(-extent // tile) for extent in out.static_shape[2:]]
     tiles = math.prod(counts)
-    factors = _input_stages(builder, x, window, tile, counts, out.dtype, u.dtype)
+    factors = _input_stages(builder, x, window, filtering, counts, out.dtype, u.dtype)
 
     def product(n: Expr, oc: Expr, t: Expr, i: Expr, j: Expr) -> Reduce:
         def term(ic: Expr) -> Scalar:
@@ -258,7 +173,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
     def half(n: Expr, oc: Expr, t: Expr, r: Expr, j: Expr) -> Scalar:
         column = [products(n, oc, t, i, j) for i in range(points)]
-        return _choose(r, output_sums(tile, column))
+        return _choose(r, filtering.output_sums(column))
 
     halves = builder.local(
         "winograd_half",
@@ -272,7 +187,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     def result(n: Expr, oc: Expr, oy: Expr, ox: Expr) -> Scalar:
         at = e.add(e.mul(e.floordiv(oy, tile), counts[1]), e.floordiv(ox, tile))
         row = [halves(n, oc, at, e.mod(oy, tile), j) for j in range(points)]
-        value = _choose(e.mod(ox, tile), output_sums(tile, row))
+        value = _choose(e.mod(ox, tile), filtering.output_sums(row))
         return value if bias is None else value + bias(oc)
 
     return (builder.output(node, result, hint="winograd", axes=("n", "oc", "oy", "ox")),)
@@ -282,14 +197,14 @@ def _input_stages(
     builder: Builder,
     x: Operand,
     window: Window,
-    tile: int,
+    filtering: Filtering,
     counts: Sequence[int],
     sums: DType,
     factors: DType,
 ) -> Operand:
     """B^T d B of every tile: [n, ic, t, i, j], computed in `sums` and stored in `factors`; tiles
     reach past the image where it is no multiple of them, and read zeros there."""
-    points = tile + TAPS - 1
+    tile, points = filtering.tile, filtering.points
     covered = tuple(count * tile for count in counts)
     layout = _tiled(x.buffer.layout if x.buffer is not None else None)
     shape = (*x.shape[:2], math.prod(counts), points, points)
@@ -298,14 +213,14 @@ def _input_stages(
         at = (e.mul(e.floordiv(t, counts[1]), tile), e.mul(e.mod(t, counts[1]), tile))
         taps = [(e.index(row), column) for row in range(points)]
         d = [cast(read(x, window, (n, ic), at, tap, covered, 0), sums) for tap in taps]
-        return _choose(i, input_sums(tile, d))
+        return _choose(i, filtering.input_sums(d))
 
     axes = ("n", "ic", "t", "i", "c")
     lines = builder.local("winograd_rows", shape, sums, rows, axes=axes, layout=layout)
 
     def columns(n: Expr, ic: Expr, t: Expr, i: Expr, j: Expr) -> Scalar:
         d = [lines(n, ic, t, i, column) for column in range(points)]
-        return cast(_choose(j, input_sums(tile, d)), factors)
+        return cast(_choose(j, filtering.input_sums(d)), factors)
 
     axes = ("n", "ic", "t", "i", "j")
     return builder.local("winograd_input", shape, factors, columns, axes=axes, layout=layout)

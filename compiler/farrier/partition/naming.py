@@ -40,7 +40,8 @@ def _describe(node: Node) -> str:
         case "Conv" | "ConvTranspose":
             return _convolution(node)
         case "WinogradConv":
-            return f"winograd{node.attr('tile')}_{_shape(node, 0)[1]}_{_output(node)}"
+            tile, stride = node.attr("tile"), node.attr("strides", (1, 1))[0]
+            return f"winograd{tile}_s{stride}_{_shape(node, 0)[1]}_{_output(node)}"
         case "MaxPool" | "AveragePool":
             x = _shape(node, 0)
             window = window_of(dict(node.attrs), x[2:], None)

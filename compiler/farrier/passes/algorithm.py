@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from farrier.ir.types import DType
-from farrier.ops import winograd
+from farrier.ops.filtering import ERRORS
 
 
 class Algorithm(enum.StrEnum):
@@ -13,6 +13,7 @@ class Algorithm(enum.StrEnum):
 
     DIRECT = "direct"
     WINOGRAD2 = "winograd2"
+    WINOGRAD3 = "winograd3"
     WINOGRAD4 = "winograd4"
     WINOGRAD6 = "winograd6"
 
@@ -24,7 +25,7 @@ class Algorithm(enum.StrEnum):
     @property
     def error(self) -> float:
         """What one layer in f32 stays below, as max |error| over max |result|."""
-        return winograd.ERRORS.get(self.tile, DIRECT_ERROR)
+        return ERRORS.get(self.tile, DIRECT_ERROR)
 
     def weights(self, operands: DType) -> DType:
         """The dtype of the weights, and of what is multiplied, in a layer of such operands: larger
@@ -41,6 +42,7 @@ class Algorithm(enum.StrEnum):
 _TILES = {
     Algorithm.DIRECT: 0,
     Algorithm.WINOGRAD2: 2,
+    Algorithm.WINOGRAD3: 3,
     Algorithm.WINOGRAD4: 4,
     Algorithm.WINOGRAD6: 6,
 }

@@ -9,8 +9,8 @@ import hashlib
 from farrier.intrinsics import dot_of
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
+from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.window import Window, window_of
-from farrier.ops.winograd import TAPS
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
@@ -20,7 +20,7 @@ from farrier.target import Target
 
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
-_TRANSFORM_CYCLES = {2: 4.0, 4: 4.0, 6: 8.0}
+_TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
 _ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
 
 
@@ -55,10 +55,13 @@ class Layer:
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The direct sum, and what stays within the error that the user allows; what comes on top
-        with operands in bf16 was allowed with the precision."""
+        """The direct sum, and what there is for these strides within the error that the user
+        allows; what comes on top with operands in bf16 was allowed with the precision."""
         return tuple(
-            way for way in Algorithm if way is Algorithm.DIRECT or way.error <= self.max_error
+            way
+            for way in Algorithm
+            if way is Algorithm.DIRECT
+            or (way.error <= self.max_error and self.filtering(way) in FILTERINGS)
         )
 
     @functools.cached_property
@@ -74,7 +77,12 @@ class Layer:
         kind = way.weights(self.operands)
         dot = dot_of(kind, kind, self.node.outputs[0].type.dtype, self.target)
         group = 1 if dot is None else dot.group
-        return _seconds(self.node, way.tile, kind.nbytes, group, self.machine)
+        filtering = None if way is Algorithm.DIRECT else self.filtering(way)
+        return _seconds(self.node, filtering, kind.nbytes, group, self.machine)
+
+    def filtering(self, way: Algorithm) -> Filtering:
+        """The tiles of an algorithm for the strides of the layer."""
+        return Filtering(self.window.strides[0], way.tile)
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
@@ -92,10 +100,11 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
 
     A way takes as long as its arithmetic, or as its weights take from memory if that is longer:
     for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
-    tiles of 2 four ninths and 16/9. So large images of few channels get tiles of 4, smaller ones
-    tiles of 2, and the smallest the direct sum. An algorithm whose error the user does not allow
-    is left out; one that was measured to be best on this machine is taken. Of operands in bf16
-    tiles of 2 keep the precision, larger ones have f32 weights: see `farrier.ops.winograd`.
+    tiles of 2 four ninths and 16/9; where windows move by two, 9/16 and nine times, 25/36 and
+    25/9. So large images of few channels get tiles of 4, smaller ones tiles of 3 or 2, and the
+    smallest the direct sum. An algorithm whose error the user does not allow is left out; one that
+    was measured to be best on this machine is taken. Of operands in bf16 tiles of 2 keep the
+    precision, larger ones have f32 weights: see `farrier.ops.winograd`.
 
     before:
         @graph
@@ -112,8 +121,8 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
             one: f32[1, 1, 1, 1] = constant([0.5])
             shape: i64[4] = constant([64, 64, 3, 3])
             w: f32[64, 64, 3, 3] = Expand(one, shape)
-            w_winograd: f32[6, 6, 64, 64] = WinogradWeights(w, tile=4)
-            y: f32[1, 64, 56, 56] = WinogradConv(x, w_winograd, kernel_shape=(3, 3), pads=(1, 1, 1, 1), tile=4)
+            w_winograd: f32[6, 6, 64, 64] = WinogradWeights(w, strides=(1, 1), tile=4)
+            y: f32[1, 64, 56, 56] = WinogradConv(x, w_winograd, kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(1, 1), tile=4)
             return y
     """  # noqa: E501
     rewriter = Rewriter(graph)
@@ -148,7 +157,7 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
     if not _is_known(windows, rewriter):
         return None
     window = window_of(dict(node.attrs), x.type.static_shape[2:], (TAPS, TAPS))
-    if not window.strides == window.dilations == (1, 1):
+    if window.strides not in ((1, 1), (2, 2)) or window.dilations != (1, 1):
         return None
     machine = Machine.of(settings.target, settings.threads)
     return Layer(node, windows, window, settings.target, machine, settings.max_layer_error)
@@ -170,15 +179,18 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
     return producer is not None and is_foldable(producer, rewriter)
 
 
-def _seconds(node: Node, tile: int, nbytes: int, group: int, machine: Machine) -> float:
-    """How long a convolution takes with tiles of `tile` outputs, 0 for the direct sum, all threads
-    together: weights of `nbytes` each, `group` products a step."""
+def _seconds(
+    node: Node, filtering: Filtering | None, nbytes: int, group: int, machine: Machine
+) -> float:
+    """How long a convolution takes by filtering, or by the direct sum, all threads together:
+    weights of `nbytes` each, `group` products a step."""
     assert node.inputs[1] is not None
     batch, outputs, height, width = node.outputs[0].type.static_shape
     inputs = node.inputs[1].type.static_shape[1]
     count, taps, transforms = batch * height * width, TAPS**2, 0.0
-    if tile:
-        count, taps = batch * -(-height // tile) * -(-width // tile), (tile + TAPS - 1) ** 2
+    if filtering is not None:
+        tile, taps = filtering.tile, filtering.points**2
+        count = batch * -(-height // tile) * -(-width // tile)
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
         transforms += _ROUNDING_CYCLES * (group > 1) * count * taps * inputs / machine.lanes
     products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports * group)
@@ -187,13 +199,13 @@ def _seconds(node: Node, tile: int, nbytes: int, group: int, machine: Machine) -
 
 
 def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
-    node, window, tile = layer.node, layer.window, way.tile
+    node, window, filtering = layer.node, layer.window, layer.filtering(way)
     x, _, *bias = node.inputs
     outputs, inputs, *_ = layer.windows.type.static_shape
-    points = tile + TAPS - 1
+    tile, points = filtering.tile, filtering.points
     shape, kind = (points, points, outputs, inputs), way.weights(layer.operands)
     weights = Value(rewriter.fresh(f"{layer.windows.name}_winograd"), TensorType(DType.F32, shape))
-    made = attributes(tile=tile)
+    made = attributes(strides=window.strides, tile=tile)
     origin = node.origin
     rewriter.emit(Node("WinogradWeights", (layer.windows,), (weights,), made, origin=origin))
     if kind is not DType.F32:
@@ -204,6 +216,7 @@ def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
         **{name: value for name, value in node.attrs if name == "accumulator"},
         kernel_shape=window.kernel,
         pads=window.before + window.after,
+        strides=window.strides,
         tile=tile,
     )
     rewriter.emit(Node("WinogradConv", (x, weights, *bias), node.outputs, attrs, origin=origin))

@@ -61,6 +61,9 @@ _ROOM = 0.9  # of the second-level cache, for one chunk's products and what they
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 6  # that elements of one tile may take
 _SPREAD = 8  # tiles more to try
+_LATE = (
+    0.3  # of the time that weights take from memory, what shows where they are not fetched ahead
+)
 _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
 
 
@@ -189,9 +192,12 @@ class _Kernel:
         # A thread reads what the others have transformed.
         written = 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         remote = np.where(fused, 0.0, written / machine.remote_bandwidth)
+        # The last panel of a chunk at one point does not fetch the first at the next.
+        late = np.where(decided["panels"] > 1, decided["prefetch"] / decided["panels"], 0.0)
         extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
         seconds = (products.seconds + extra / machine.hertz) * balance
         seconds += remote / machine.hertz + machine.fork_join
+        seconds += _LATE * late * products.terms["memory"]
         terms = dict(products.terms)
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
         terms["overhead"] = terms["overhead"] + transforms / machine.hertz
