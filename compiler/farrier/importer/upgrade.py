@@ -197,6 +197,11 @@ def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     raise NotSupported(f"a constant given as {', '.join(node.attrs) or 'nothing'}")
 
 
+def _scatter(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The name that ScatterElements had before 11."""
+    return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
+
+
 def _top_k(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
@@ -233,6 +238,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
+    "Scatter": _scatter,
     "TopK": _top_k,
 }
 READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here

@@ -1,8 +1,4 @@
-"""Looking elements up by indices that are data: Gather, GatherElements, GatherND, OneHot.
-
-A negative index counts from the end. An index outside the axis reads the nearest element: compiled
-code must not leave its buffers, whatever the data.
-"""
+"""Looking elements up by indices that are data: Gather, GatherElements, GatherND, OneHot."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -30,29 +27,11 @@ from farrier.ops.operator import (
     required,
     static_ints,
 )
-from farrier.ops.scalar import Scalar, cast, equal, maximum, minimum, scalar, where
-
-
-def _checked_indices(types: Types) -> TensorType:
-    indices = required(types, 1)
-    if indices.dtype not in (DType.I32, DType.I64):
-        raise Mismatch(f"indices are {indices.dtype}, and must be i32 or i64")
-    return indices
-
-
-def _bounded(indices: Array, extent: int) -> Array:
-    return np.clip(np.where(indices < 0, indices + extent, indices), 0, extent - 1)
-
-
-def _position(index: Scalar, extent: int) -> Expr:
-    """`index` as a position in [0, extent)."""
-    wide = cast(index, DType.I64)
-    wrapped = where(wide < 0, wide + extent, wide)
-    return minimum(maximum(wrapped, 0), extent - 1).expr
+from farrier.ops.scalar import Scalar, cast, equal, scalar, where
 
 
 def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, indices = required(types, 0), _checked_indices(types)
+    x, indices = required(types, 0), checked_indices(types)
     axis = axis_attr(attrs, x.rank)
     return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
 
@@ -60,7 +39,7 @@ def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 def _gather_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
     axis = axis_attr(attrs, x.ndim)
-    return (np.asarray(np.take(x, _bounded(indices, x.shape[axis]), axis=axis)),)
+    return (np.asarray(np.take(x, bounded(indices, x.shape[axis]), axis=axis)),)
 
 
 def _gather_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -70,13 +49,13 @@ def _gather_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
     def body(*at: Expr) -> Scalar:
         chosen = indices(*at[axis : axis + indices.rank])
         rest = at[axis + indices.rank :]
-        return x(*at[:axis], _position(chosen, x.shape[axis]), *rest)
+        return x(*at[:axis], position(chosen, x.shape[axis]).expr, *rest)
 
     return (builder.output(node, body),)
 
 
 def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, indices = required(types, 0), _checked_indices(types)
+    x, indices = required(types, 0), checked_indices(types)
     axis = axis_attr(attrs, x.rank)
     if x.rank != indices.rank or any(
         wanted > extent
@@ -91,7 +70,7 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, indices = present(arrays, 0), present(arrays, 1)
     axis = axis_attr(attrs, x.ndim)
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
-    grid[axis] = _bounded(indices, x.shape[axis])
+    grid[axis] = bounded(indices, x.shape[axis])
     return (x[tuple(grid)],)
 
 
@@ -100,14 +79,14 @@ def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
     axis = axis_attr(attributes_of(node), x.rank)
 
     def body(*at: Expr) -> Scalar:
-        return x(*at[:axis], _position(indices(*at), x.shape[axis]), *at[axis + 1 :])
+        return x(*at[:axis], position(indices(*at), x.shape[axis]).expr, *at[axis + 1 :])
 
     return (builder.output(node, body, hint="gather_elements"),)
 
 
 def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
     """Input, indices, batch axes, and how many axes one row of indices names."""
-    x, indices = required(types, 0), _checked_indices(types)
+    x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
     depth = indices.static_shape[-1] if indices.rank else 0
     if not 1 <= depth <= x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
@@ -127,8 +106,8 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     batch = int_attr(attrs, "batch_dims", 0)
     lead = indices.shape[:-1]
     grid: list[Array] = list(np.indices(lead, sparse=True)[:batch])
-    for position in range(indices.shape[-1]):
-        grid.append(_bounded(indices[..., position], x.shape[batch + position]))
+    for depth in range(indices.shape[-1]):
+        grid.append(bounded(indices[..., depth], x.shape[batch + depth]))
     return (x[tuple(grid)],)
 
 
@@ -139,8 +118,8 @@ def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
     def body(*at: Expr) -> Scalar:
         lead, rest = at[: indices.rank - 1], at[indices.rank - 1 :]
         named = (
-            _position(indices(*lead, position), x.shape[batch + position])
-            for position in range(depth)
+            position(indices(*lead, named_axis), x.shape[batch + named_axis]).expr
+            for named_axis in range(depth)
         )
         return x(*at[:batch], *named, *rest)
 

@@ -194,6 +194,11 @@ class Nest:
         self._suites[-1].append(buffer)
         return Tensor(self, buffer, buffer.shape)
 
+    @staticmethod
+    def unravel(flat: Scalar, shape: Shape) -> tuple[Scalar, ...]:
+        """The indices of the element `flat` of a row-major tensor of `shape`."""
+        return tuple(map(scalar, _unravel(flat.expr, shape)))
+
     # Statements -----------------------------------------------------------------------------------
 
     def append(self, stmt: Stmt) -> None:

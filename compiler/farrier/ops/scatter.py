@@ -1,0 +1,205 @@
+"""Stores where data says: ScatterElements, ScatterND. Of several updates of one element the last
+wins, or all are joined in order."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from farrier.ir.expr import BinaryOp
+from farrier.ir.graph import Node
+from farrier.ir.types import TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.indexing import bounded, checked_indices, position
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    axis_attr,
+    present,
+    required,
+)
+from farrier.ops.scalar import Scalar, binary, both, number
+
+_JOINS = {
+    "add": (BinaryOp.ADD, np.add),
+    "mul": (BinaryOp.MUL, np.multiply),
+    "min": (BinaryOp.MIN, np.minimum),
+    "max": (BinaryOp.MAX, np.maximum),
+}
+_CHUNK = 4096  # elements that a thread copies at once
+_STRIP = 32  # elements of a row that a thread updates
+_NARROW = 64  # elements of a row below which threads divide the rows and not their elements
+_RANGES = 4  # parts of the rows then: each thread reads all indices
+
+
+def _reduction(attrs: Attrs) -> str:
+    name = str(attrs.get("reduction", "none"))
+    if name != "none" and name not in _JOINS:
+        raise Mismatch(f"reduction is {name!r}, and must be none or one of {', '.join(_JOINS)}")
+    return name
+
+
+def _joined(reduction: str, old: Scalar, new: Scalar) -> Scalar:
+    return new if reduction == "none" else binary(_JOINS[reduction][0], old, new)
+
+
+def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) -> None:
+    if reduction == "none":
+        out[at] = updates
+    else:
+        _JOINS[reduction][1].at(out, at, updates)
+
+
+def _copy(nest: Nest, source: Tensor, target: Tensor) -> None:
+    """All elements of one flat tensor to another."""
+    with nest.parallel(-(-target.size // _CHUNK)) as (chunk,), nest.vector(_CHUNK) as lane:
+        at = chunk * _CHUNK + lane
+        with nest.if_(at < target.size):
+            target[at] = source[at]
+
+
+def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
+    axis = axis_attr(attrs, x.rank)
+    _reduction(attrs)
+    fits = x.rank == indices.rank and all(
+        wanted <= extent
+        for a, (wanted, extent) in enumerate(zip(indices.static_shape, x.static_shape, strict=True))
+        if a != axis
+    )
+    if not fits or updates.shape != indices.shape or updates.dtype is not x.dtype:
+        raise Mismatch(
+            f"indices {indices.shape} and updates {updates.shape} of {updates.dtype} do not fit an "
+            f"input {x.shape} of {x.dtype} beside axis {axis}"
+        )
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices, updates = present(arrays, 0), present(arrays, 1), present(arrays, 2)
+    axis, out = axis_attr(attrs, x.ndim), x.copy()
+    grid: list[Array] = list(np.indices(indices.shape))
+    grid[axis] = bounded(indices, x.shape[axis])
+    _scatter(_reduction(attrs), out, tuple(grid), updates)
+    return (out,)
+
+
+def _elements_nest(nest: Nest, node: Node) -> None:
+    """Lines along the axis are independent: threads divide the axes before, and those behind in
+    strips."""
+    attrs, shape = attributes_of(node), nest.input(1).shape
+    out_shape = node.outputs[0].type.static_shape
+    axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
+    size = math.prod(out_shape)
+    _copy(nest, nest.input(0, (size,)), nest.output(0, (size,)))
+    indices, updates, out = nest.input(1), nest.input(2), nest.output(0, out_shape)
+    lead, rest = shape[:axis], shape[axis + 1 :]
+    width = min(math.prod(rest), _STRIP)
+    if not math.prod(shape):
+        return
+    lines, strips = math.prod(lead), -(-math.prod(rest) // width)
+    with (
+        nest.parallel(lines, strips) as (line, strip),
+        nest.for_(shape[axis]) as step,
+        nest.for_(width) as i,
+        nest.if_(strip * width + i < math.prod(rest)),
+    ):
+        before, behind = nest.unravel(line, lead), nest.unravel(strip * width + i, rest)
+        chosen = nest.let(indices[(*before, step, *behind)])
+        at = (*before, nest.let(position(chosen, out_shape[axis])), *behind)
+        out[at] = _joined(reduction, out[at], updates[(*before, step, *behind)])
+
+
+def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
+    """Input, indices, and how many axes one row of indices names."""
+    x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
+    depth = indices.static_shape[-1] if indices.rank else 0
+    wanted = (*indices.shape[:-1], *x.shape[depth:])
+    if not 1 <= depth <= x.rank or updates.shape != wanted or updates.dtype is not x.dtype:
+        raise Mismatch(
+            f"indices {indices.shape} and updates {updates.shape} of {updates.dtype} do not fit an "
+            f"input {x.shape} of {x.dtype}"
+        )
+    return x, indices, depth
+
+
+def _nd_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, _, _ = _nd(types)
+    _reduction(attrs)
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices, updates = present(arrays, 0), present(arrays, 1), present(arrays, 2)
+    out = x.copy()
+    at = tuple(bounded(indices[..., n], x.shape[n]) for n in range(indices.shape[-1]))
+    _scatter(_reduction(attrs), out, at, updates)
+    return (out,)
+
+
+def _nd_nest(nest: Nest, node: Node) -> None:
+    """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
+    one of these. Each thread goes through all updates in order: for a strip of wide rows, for a
+    range of narrow ones."""
+    shape, reduction = node.outputs[0].type.static_shape, _reduction(attributes_of(node))
+    named = nest.input(1).shape
+    depth, count = named[-1], math.prod(named[:-1])
+    rows, width = math.prod(shape[:depth]), math.prod(shape[depth:])
+    data, out = nest.input(0, (rows, width)), nest.output(0, (rows, width))
+    updates, indices = nest.input(2, (count, width)), nest.input(1, (count, depth))
+
+    def target(update: Scalar) -> Scalar:
+        row = number(0, out.dtype)
+        for axis in range(depth):
+            at = position(nest.let(indices[update, axis]), shape[axis])
+            row = row * shape[axis] + at if axis else at
+        return nest.let(row)
+
+    @contextlib.contextmanager
+    def columns(strip: Scalar) -> Iterator[Scalar]:
+        with nest.vector(_STRIP) as lane, nest.if_(strip * _STRIP + lane < width):
+            yield strip * _STRIP + lane
+
+    if width >= _NARROW:
+        with nest.parallel(-(-width // _STRIP)) as (strip,):
+            with nest.for_(rows) as row, columns(strip) as at:
+                out[row, at] = data[row, at]
+            with nest.for_(count) as update:
+                row = target(update)
+                with columns(strip) as at:
+                    out[row, at] = _joined(reduction, out[row, at], updates[update, at])
+        return
+    ranges = min(_RANGES, rows) if width >= _NARROW // 8 else 1
+    each = -(-rows // ranges)
+    with nest.parallel(ranges) as (part,):
+        first = part * each
+        with nest.for_(each) as row, nest.if_(first + row < rows), nest.vector(width) as lane:
+            out[first + row, lane] = data[first + row, lane]
+        with nest.for_(count) as update:
+            row = target(update)
+            is_here = both(first <= row, row < first + each)
+            with nest.if_(is_here), nest.vector(width) as lane:
+                out[row, lane] = _joined(reduction, out[row, lane], updates[update, lane])
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "ScatterElements",
+        Kind.NEST,
+        _elements_infer,
+        _elements_reference,
+        None,
+        nest=_elements_nest,
+    ),
+    Operator("ScatterND", Kind.NEST, _nd_infer, _nd_reference, None, nest=_nd_nest),
+)
