@@ -16,10 +16,10 @@ from farrier.ops.registry import lookup
 
 
 def lower_region(
-    region: Graph, name: str, constant_inputs: Collection[str] = ()
+    region: Graph, name: str, constant_inputs: Collection[str], threads: int
 ) -> Program | Function:
-    """The kernel `name` of a region. Raises CompilerError as `to_program` does, and where an
-    operator that gives loops does not stand alone."""
+    """The kernel `name` of a region, for that many threads. Raises CompilerError as `to_program`
+    does, and where an operator that gives loops does not stand alone."""
     rules = [lookup(node.op).nest for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)
@@ -31,6 +31,6 @@ def lower_region(
         kind = value.type
         scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.static_shape, kind.layout, scope)
-    nest = Nest(node, buffers, region.constant_data())
+    nest = Nest(node, buffers, region.constant_data(), threads)
     rule(nest, node)
     return nest.function(name)

@@ -28,7 +28,7 @@ from farrier.ir import expr as e
 from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
 from farrier.ir.graph import Node
-from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.types import DType
 from farrier.ops.scalar import Number, Scalar, coerce, number, scalar
 
@@ -73,6 +73,10 @@ class Tensor:
         stored = coerce(value, self.dtype).expr
         self._nest.append(Store(self._buffer, self._indices(at), stored))
 
+    def prefetch(self, *at: Index) -> None:
+        """Adds a hint to fetch the cache line of an element."""
+        self._nest.append(Prefetch(self._buffer, self._indices(at)))
+
     def _indices(self, at: Indices) -> tuple[Expr, ...]:
         given = tuple(map(_index, at if isinstance(at, tuple) else (at,)))
         if len(given) != self.rank:
@@ -104,12 +108,18 @@ class Nest:
     """The loop function of one node under construction.
 
     `buffers` are the node's inputs and outputs by value name, in the order of the function's
-    parameters; `constants` its literal and static operands.
+    parameters; `constants` its literal and static operands. `threads` is how many will run it, for
+    a rule that divides its work by them; what it computes must not depend on that.
     """
 
     def __init__(
-        self, node: Node, buffers: Mapping[str, Buffer], constants: Mapping[str, Array]
+        self,
+        node: Node,
+        buffers: Mapping[str, Buffer],
+        constants: Mapping[str, Array],
+        threads: int,
     ) -> None:
+        self.threads = threads
         self._node = node
         self._params = dict(buffers)
         self._seen: set[str] = set()  # parameters whose shape is settled

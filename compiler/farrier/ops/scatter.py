@@ -3,15 +3,13 @@ wins, or all are joined in order."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
 from farrier.ir.expr import BinaryOp
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.nest import Nest, Tensor
@@ -28,7 +26,7 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, binary, both, number
+from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number
 
 _JOINS = {
     "add": (BinaryOp.ADD, np.add),
@@ -37,9 +35,12 @@ _JOINS = {
     "max": (BinaryOp.MAX, np.maximum),
 }
 _CHUNK = 4096  # elements that a thread copies at once
-_STRIP = 32  # elements of a row that a thread updates
-_NARROW = 64  # elements of a row below which threads divide the rows and not their elements
-_RANGES = 4  # parts of the rows then: each thread reads all indices
+_BLOCK = 1024  # updates that a thread looks through before it joins those that are its own
+_AHEAD = 8  # updates that are fetched before their turn
+_LINE = 64  # bytes
+_STRIP = 32  # independent lines that a thread takes at once
+_WORTH_SHARING = 16 << 10  # elements before a second thread pays, which reads all indices too,
+_WIDE = 32  # and in a row
 
 
 def _reduction(attrs: Attrs) -> str:
@@ -149,8 +150,7 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _nd_nest(nest: Nest, node: Node) -> None:
     """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
-    one of these. Each thread goes through all updates in order: for a strip of wide rows, for a
-    range of narrow ones."""
+    one of these. Each thread goes through all updates, in order, for a range of rows of its own."""
     shape, reduction = node.outputs[0].type.static_shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
     depth, count = named[-1], math.prod(named[:-1])
@@ -165,31 +165,38 @@ def _nd_nest(nest: Nest, node: Node) -> None:
             row = row * shape[axis] + at if axis else at
         return nest.let(row)
 
-    @contextlib.contextmanager
-    def columns(strip: Scalar) -> Iterator[Scalar]:
-        with nest.vector(_STRIP) as lane, nest.if_(strip * _STRIP + lane < width):
-            yield strip * _STRIP + lane
-
-    if width >= _NARROW:
-        with nest.parallel(-(-width // _STRIP)) as (strip,):
-            with nest.for_(rows) as row, columns(strip) as at:
-                out[row, at] = data[row, at]
-            with nest.for_(count) as update:
-                row = target(update)
-                with columns(strip) as at:
-                    out[row, at] = _joined(reduction, out[row, at], updates[update, at])
-        return
-    ranges = min(_RANGES, rows) if width >= _NARROW // 8 else 1
+    is_worth = width >= _WIDE and count * width >= _WORTH_SHARING
+    ranges = min(nest.threads, rows) if is_worth else 1
     each = -(-rows // ranges)
     with nest.parallel(ranges) as (part,):
         first = part * each
         with nest.for_(each) as row, nest.if_(first + row < rows), nest.vector(width) as lane:
             out[first + row, lane] = data[first + row, lane]
-        with nest.for_(count) as update:
-            row = target(update)
-            is_here = both(first <= row, row < first + each)
-            with nest.if_(is_here), nest.vector(width) as lane:
+
+        def join(update: Scalar, row: Scalar) -> None:
+            with nest.vector(width) as lane:
                 out[row, lane] = _joined(reduction, out[row, lane], updates[update, lane])
+
+        if ranges == 1:
+            with nest.for_(count) as update:
+                join(update, target(update))
+            return
+        # A block's updates of this range are listed first: a branch here would be a guess.
+        listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
+        with nest.for_(-(-count // _BLOCK)) as block:
+            found = nest.variable(number(0, DType.I64), "found")
+            with nest.for_(_BLOCK) as i, nest.if_(block * _BLOCK + i < count):
+                update = block * _BLOCK + i
+                row = target(update)
+                listed[found.value], places[found.value] = update, row
+                found.value += cast(both(first <= row, row < first + each), DType.I64)
+            at = nest.variable(number(0, DType.I64), "at")
+            with nest.while_(at.value < found.value):
+                ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])
+                for line in range(0, width, _LINE // updates.dtype.nbytes):
+                    updates.prefetch(ahead, line)
+                join(nest.let(listed[at.value]), nest.let(places[at.value]))
+                at.value += 1
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -25,7 +25,9 @@ from farrier.ops.operator import (
     required,
     static_ints,
 )
-from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
+from farrier.ops.scalar import Scalar, both, either, equal, guarded, maximum, number
+
+_BLOCK = 64  # elements
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -54,7 +56,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _nest(nest: Nest, node: Node) -> None:
     """A heap of the best k so far for each row, the worst of them at its root; then each root goes
-    to the end of the output."""
+    to the end of the output. Blocks in which nothing beats the root are passed over in vectors."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
     shape, attrs = x_type.static_shape, attributes_of(node)
@@ -72,10 +74,17 @@ def _nest(nest: Nest, node: Node) -> None:
         with nest.for_(k // 2) as i:
             start = nest.let(k // 2 - 1 - i)
             heap.sift(heap.values[start], heap.places[start], start, number(k, DType.I64))
-        with nest.for_(extent - k) as i:
-            value = nest.let(x[row, i + k, column])
-            with nest.if_(heap.is_before(value, i + k, heap.values[0], heap.places[0])):
-                heap.sift(value, i + k, number(0, DType.I64), number(k, DType.I64))
+        blocks = (extent - k) // _BLOCK if inner == 1 else 0
+        with nest.for_(blocks) as block:
+            start, any_enters = k + block * _BLOCK, nest.variable(number(False, DType.BOOL))
+            with nest.vector(_BLOCK) as lane:
+                enters = heap.improves(x[row, start + lane, 0], heap.values[0])
+                any_enters.value = maximum(any_enters.value, enters)
+            with nest.if_(any_enters.value), nest.for_(_BLOCK) as i:
+                heap.offer(x[row, start + i, 0], start + i)
+        rest = k + blocks * _BLOCK
+        with nest.for_(extent - rest) as i:
+            heap.offer(x[row, rest + i, column], rest + i)
         with nest.for_(k) as i:
             last = nest.let(k - 1 - i)
             values[row, last, column] = heap.values[0]
@@ -92,10 +101,20 @@ class _Heap:
         self.values: Tensor = nest.local("best", (k,), dtype)
         self.places: Tensor = nest.local("at", (k,), DType.I64)
 
+    def improves(self, value: Scalar, worst: Scalar) -> Scalar:
+        """Whether a later element comes before `worst`."""
+        return value > worst if self._largest else value < worst
+
+    def offer(self, value: Scalar, place: Scalar) -> None:
+        """Puts an element in the root's place where it comes before that; later ones come last."""
+        value = self._nest.let(value)
+        with self._nest.if_(self.improves(value, self.values[0])):
+            size = number(self.values.size, DType.I64)
+            self.sift(value, place, number(0, DType.I64), size)
+
     def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
         """Whether one element comes before another: of equals the first does."""
-        better = value > other if self._largest else value < other
-        return either(better, both(equal(value, other), place < there))
+        return either(self.improves(value, other), both(equal(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
         """Puts an element at `start` of a heap of `size`, or where it belongs below."""

@@ -15,6 +15,7 @@ from farrier.target import Target
 
 NAME = "nest"
 _CYCLES = 2.0  # a statement
+_UNROLLED = 8  # vectors of one loop up to which each has code of its own
 
 
 def space(function: Function, target: Target, threads: int) -> Space:
@@ -33,7 +34,9 @@ def space(function: Function, target: Target, threads: int) -> Space:
         made = Schedule(function)
         for loop in loops(function.body):
             if loop.kind is LoopKind.VECTORIZED and loop.extent > machine.lanes:
-                made.split(loop.var, machine.lanes)
+                chunks, _ = made.split(loop.var, machine.lanes)
+                if loop.extent <= _UNROLLED * machine.lanes:
+                    made.unroll(chunks)
             elif loop.kind is LoopKind.PARALLEL and not decisions["parallel"]:
                 made.serialize(loop.var)
         return made
