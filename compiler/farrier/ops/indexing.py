@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from farrier.ir.dim import Extent
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import Array, Mismatch, Types, required
 from farrier.ops.scalar import Scalar, cast, maximum, minimum, where
@@ -23,7 +24,7 @@ def bounded(indices: Array, extent: int) -> Array:
     return np.clip(np.where(indices < 0, indices + extent, indices), 0, extent - 1)
 
 
-def position(index: Scalar, extent: int) -> Scalar:
+def position(index: Scalar, extent: Extent) -> Scalar:
     """An index as a position in [0, extent)."""
     wide = cast(index, DType.I64)
     wrapped = where(wide < 0, wide + extent, wide)

@@ -222,7 +222,7 @@ class Nest:
             yield var
 
     @contextlib.contextmanager
-    def vector(self, extent: int, name: str = "lane") -> Iterator[Scalar]:
+    def vector(self, extent: Extent, name: str = "lane") -> Iterator[Scalar]:
         """As `for_`, iterations in lockstep, as many at once as a vector of the target holds; an
         innermost block."""
         with self._loop(extent, LoopKind.VECTORIZED, name) as var:

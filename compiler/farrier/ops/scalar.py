@@ -10,10 +10,11 @@ import dataclasses
 from typing import TypeAlias
 
 from farrier.ir import expr as e
+from farrier.ir.dim import Dim
 from farrier.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp
 from farrier.ir.types import DType
 
-Number: TypeAlias = int | float | bool
+Number: TypeAlias = int | float | bool | Dim
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +73,9 @@ def scalar(expr: Expr) -> Scalar:
 
 
 def number(value: Number, dtype: DType) -> Scalar:
-    """A literal of the given dtype."""
+    """A literal, or a size, of the given dtype."""
+    if isinstance(value, Dim):
+        return cast(scalar(e.index(value)), dtype)
     if dtype is DType.BOOL:
         return Scalar(Const(bool(value), dtype), dtype)
     return Scalar(Const(float(value) if dtype.is_float else int(value), dtype), dtype)

@@ -3,10 +3,10 @@ wins, or all are joined in order."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from farrier.ir.dim import ceildiv, is_less, product, typical
+from farrier.ir.dim import number as number_of
 from farrier.ir.expr import BinaryOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -63,7 +63,7 @@ def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) 
 
 def _copy(nest: Nest, source: Tensor, target: Tensor) -> None:
     """All elements of one flat tensor to another."""
-    with nest.parallel(-(-target.size // _CHUNK)) as (chunk,), nest.vector(_CHUNK) as lane:
+    with nest.parallel(ceildiv(target.size, _CHUNK)) as (chunk,), nest.vector(_CHUNK) as lane:
         at = chunk * _CHUNK + lane
         with nest.if_(at < target.size):
             target[at] = source[at]
@@ -74,8 +74,8 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
     axis = axis_attr(attrs, x.rank)
     _reduction(attrs)
     fits = x.rank == indices.rank and all(
-        wanted <= extent
-        for a, (wanted, extent) in enumerate(zip(indices.static_shape, x.static_shape, strict=True))
+        not is_less(extent, wanted)
+        for a, (wanted, extent) in enumerate(zip(indices.shape, x.shape, strict=True))
         if a != axis
     )
     if not fits or updates.shape != indices.shape or updates.dtype is not x.dtype:
@@ -99,21 +99,22 @@ def _elements_nest(nest: Nest, node: Node) -> None:
     """Lines along the axis are independent: threads divide the axes before, and those behind in
     strips."""
     attrs, shape = attributes_of(node), nest.input(1).shape
-    out_shape = node.outputs[0].type.static_shape
+    out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
-    size = math.prod(out_shape)
+    size = product(out_shape)
     _copy(nest, nest.input(0, (size,)), nest.output(0, (size,)))
     indices, updates, out = nest.input(1), nest.input(2), nest.output(0, out_shape)
     lead, rest = shape[:axis], shape[axis + 1 :]
-    width = min(math.prod(rest), _STRIP)
-    if not math.prod(shape):
+    columns = product(rest)
+    width = min(columns, _STRIP) if isinstance(columns, int) else _STRIP
+    if not width:
         return
-    lines, strips = math.prod(lead), -(-math.prod(rest) // width)
+    lines, strips = product(lead), ceildiv(columns, width)
     with (
         nest.parallel(lines, strips) as (line, strip),
         nest.for_(shape[axis]) as step,
         nest.for_(width) as i,
-        nest.if_(strip * width + i < math.prod(rest)),
+        nest.if_(strip * width + i < columns),
     ):
         before, behind = nest.unravel(line, lead), nest.unravel(strip * width + i, rest)
         chosen = nest.let(indices[(*before, step, *behind)])
@@ -124,7 +125,7 @@ def _elements_nest(nest: Nest, node: Node) -> None:
 def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
     """Input, indices, and how many axes one row of indices names."""
     x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
-    depth = indices.static_shape[-1] if indices.rank else 0
+    depth = number_of(indices.shape[-1]) if indices.rank else 0
     wanted = (*indices.shape[:-1], *x.shape[depth:])
     if not 1 <= depth <= x.rank or updates.shape != wanted or updates.dtype is not x.dtype:
         raise Mismatch(
@@ -151,10 +152,10 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _nd_nest(nest: Nest, node: Node) -> None:
     """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
     one of these. Each thread goes through all updates, in order, for a range of rows of its own."""
-    shape, reduction = node.outputs[0].type.static_shape, _reduction(attributes_of(node))
+    shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
-    depth, count = named[-1], math.prod(named[:-1])
-    rows, width = math.prod(shape[:depth]), math.prod(shape[depth:])
+    depth, count = number_of(named[-1]), product(named[:-1])
+    rows, width = product(shape[:depth]), product(shape[depth:])
     data, out = nest.input(0, (rows, width)), nest.output(0, (rows, width))
     updates, indices = nest.input(2, (count, width)), nest.input(1, (count, depth))
 
@@ -165,9 +166,9 @@ def _nd_nest(nest: Nest, node: Node) -> None:
             row = row * shape[axis] + at if axis else at
         return nest.let(row)
 
-    is_worth = width >= _WIDE and count * width >= _WORTH_SHARING
-    ranges = min(nest.threads, rows) if is_worth else 1
-    each = -(-rows // ranges)
+    is_worth = typical(width) >= _WIDE and typical(count * width) >= _WORTH_SHARING
+    ranges = nest.threads if is_worth else 1
+    each = ceildiv(rows, ranges)
     with nest.parallel(ranges) as (part,):
         first = part * each
         with nest.for_(each) as row, nest.if_(first + row < rows), nest.vector(width) as lane:
@@ -183,7 +184,7 @@ def _nd_nest(nest: Nest, node: Node) -> None:
             return
         # A block's updates of this range are listed first: a branch here would be a guess.
         listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
-        with nest.for_(-(-count // _BLOCK)) as block:
+        with nest.for_(ceildiv(count, _BLOCK)) as block:
             found = nest.variable(number(0, DType.I64), "found")
             with nest.for_(_BLOCK) as i, nest.if_(block * _BLOCK + i < count):
                 update = block * _BLOCK + i
@@ -193,8 +194,9 @@ def _nd_nest(nest: Nest, node: Node) -> None:
             at = nest.variable(number(0, DType.I64), "at")
             with nest.while_(at.value < found.value):
                 ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])
-                for line in range(0, width, _LINE // updates.dtype.nbytes):
-                    updates.prefetch(ahead, line)
+                line = _LINE // updates.dtype.nbytes
+                with nest.for_(ceildiv(width, line)) as i:
+                    updates.prefetch(ahead, i * line)
                 join(nest.let(listed[at.value]), nest.let(places[at.value]))
                 at.value += 1
 

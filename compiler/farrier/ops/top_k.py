@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from farrier.ir.dim import bounds, product
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
@@ -33,8 +32,8 @@ _BLOCK = 64  # elements
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, k = required(types, 0), static_ints(types, constants, 1, "k")
     axis = axis_attr(attrs, x.rank, -1)
-    if not k or len(k) != 1 or not 0 <= k[0] <= x.static_shape[axis]:
-        raise Mismatch(f"k is {k}, and must be one number up to {x.static_shape[axis]}")
+    if not k or len(k) != 1 or not 0 <= k[0] <= bounds(x.shape[axis])[0]:
+        raise Mismatch(f"k is {k}, and must be one number up to {x.shape[axis]}")
     shape = (*x.shape[:axis], k[0], *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape), TensorType(DType.I64, shape))
 
@@ -59,9 +58,9 @@ def _nest(nest: Nest, node: Node) -> None:
     to the end of the output. Blocks in which nothing beats the root are passed over in vectors."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
-    shape, attrs = x_type.static_shape, attributes_of(node)
+    shape, attrs = x_type.shape, attributes_of(node)
     axis, (k,) = axis_attr(attrs, len(shape), -1), nest.static(1)
-    outer, extent, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    outer, extent, inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
     x = nest.input(0, (outer, extent, inner))
     values, places = (nest.output(position, (outer, k, inner)) for position in range(2))
     if not k:
@@ -97,6 +96,7 @@ class _Heap:
 
     def __init__(self, nest: Nest, k: int, dtype: DType, largest: bool) -> None:
         self._nest = nest
+        self._k = k
         self._largest = largest
         self.values: Tensor = nest.local("best", (k,), dtype)
         self.places: Tensor = nest.local("at", (k,), DType.I64)
@@ -109,7 +109,7 @@ class _Heap:
         """Puts an element in the root's place where it comes before that; later ones come last."""
         value = self._nest.let(value)
         with self._nest.if_(self.improves(value, self.values[0])):
-            size = number(self.values.size, DType.I64)
+            size = number(self._k, DType.I64)
             self.sift(value, place, number(0, DType.I64), size)
 
     def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:

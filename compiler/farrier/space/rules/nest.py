@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from farrier.ir.dim import bounds
 from farrier.ir.loop import Function, LoopKind
 from farrier.ir.work import statements_run
 from farrier.schedule import Schedule
@@ -33,9 +34,10 @@ def space(function: Function, target: Target, threads: int) -> Space:
     def schedule(decisions: Decisions) -> Schedule:
         made = Schedule(function)
         for loop in loops(function.body):
-            if loop.kind is LoopKind.VECTORIZED and loop.extent > machine.lanes:
+            if loop.kind is LoopKind.VECTORIZED and bounds(loop.extent)[1] > machine.lanes:
                 chunks, _ = made.split(loop.var, machine.lanes)
-                if loop.extent <= _UNROLLED * machine.lanes:
+                extent = loop.extent
+                if isinstance(extent, int) and extent <= _UNROLLED * machine.lanes:
                     made.unroll(chunks)
             elif loop.kind is LoopKind.PARALLEL and not decisions["parallel"]:
                 made.serialize(loop.var)
