@@ -15,6 +15,7 @@ from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
+from farrier.ir.special import convert
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner
 from farrier.ops.run import run_graph
@@ -157,11 +158,11 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
-        dtype = DType(spec.dtype).numpy
-        if dtype.kind == "f":
-            arrays[spec.name] = generator.standard_normal(spec.shape).astype(dtype)
+        dtype = DType(spec.dtype)
+        if dtype.is_float:
+            arrays[spec.name] = convert(generator.standard_normal(spec.shape), dtype)
         else:
-            arrays[spec.name] = generator.integers(0, 2, spec.shape).astype(dtype)
+            arrays[spec.name] = convert(generator.integers(0, 2, spec.shape), dtype)
     return arrays
 
 

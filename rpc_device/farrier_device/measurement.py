@@ -62,7 +62,7 @@ class Argument:
 
     role: Role
     nbytes: int
-    dtype: str = "f32"  # of `expected`: f32, f64, i8, i32, i64, u8, bool, bf16
+    dtype: str = "f32"  # of `expected`: a name of `native.DTYPE_CODES`
     blob: str | None = None
     expected: str | None = None
     cold: bool = False

@@ -35,8 +35,16 @@ __all__ = [
 Pointers = ctypes.Array[ctypes.c_void_p]
 
 # Codes of `farrier_max_error`; bool is compared as the bytes it is.
-DTYPE_CODES = {"f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bool": 5, "bf16": 6}
-DTYPE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i32": 4, "i64": 8, "u8": 1, "bool": 1, "bf16": 2}
+# Dtypes by the names of the compiler's IR; the codes are those of `farrier_max_error`.
+DTYPE_CODES = {
+    "f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bf16": 6, "u64": 7, "f16": 8,
+    "i16": 9, "u16": 10, "u32": 11, "bool": 12, "f8e4m3fn": 13, "f8e4m3fnuz": 14, "f8e5m2": 15,
+    "f8e5m2fnuz": 16, "f8e8m0": 17, "f6e2m3": 18, "f6e3m2": 19, "f4e2m1": 20, "i4": 21, "u4": 22,
+    "i2": 23, "u2": 24,
+}  # fmt: skip
+_WIDER = {"i16": 2, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4, "u32": 4,
+          "f64": 8, "i64": 8, "u64": 8}  # fmt: skip
+DTYPE_BYTES = {name: _WIDER.get(name, 1) for name in DTYPE_CODES}
 
 _CALIBRATION_S = 0.02  # the clocks are read to about 100 ns: an error of 1e-5
 

@@ -24,7 +24,7 @@ from farrier.ir.types import DType
 from farrier.target import parse_target
 from tests.codegen.differential import run_compiled
 
-INTEGERS = [d for d in DType if not d.is_float and d is not DType.BOOL]
+INTEGERS = [d for d in DType if d.is_integer and d.bits >= 8]
 NUMBERS = [*INTEGERS, DType.F16, DType.F32, DType.F64]
 SIZE = 45  # two vectors of 16 and a tail of 13
 

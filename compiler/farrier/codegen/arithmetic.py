@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.codegen import math_functions
+from farrier.codegen import math_functions, narrow_floats
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, literal, suffix, type_of, vector
 from farrier.ir.expr import BinaryOp, UnaryOp
@@ -47,7 +47,7 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
         text = b.pure(f"{_INTEGER[op]} {left.type} {left.text}, {right.text}")
     else:
         text = _integer_binary(b, op, left, right)
-    return Value(text, dtype, lanes)
+    return Value(extended(b, text, dtype, lanes), dtype, lanes)
 
 
 def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
@@ -66,7 +66,7 @@ def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
         ones = literal(True if x.dtype is DType.BOOL else -1, x.dtype, x.lanes)
         text = b.pure(f"xor {x.type} {x.text}, {ones.text}")
     elif not x.dtype.is_float:
-        text = _integer_unary(b, op, x)
+        text = extended(b, _integer_unary(b, op, x), x.dtype, x.lanes)
     elif op is UnaryOp.NEG:
         text = b.pure(f"fneg {x.type} {x.text}")
     elif op is UnaryOp.ABS:
@@ -94,37 +94,51 @@ def cast(b: Builder, dtype: DType, x: Value) -> Value:
     if x.dtype is DType.BOOL:
         one, none = literal(_as(1, dtype), dtype, x.lanes), literal(_as(0, dtype), dtype, x.lanes)
         return b.select(x, one, none)
-    if x.dtype.is_float and dtype.is_float:
-        return _float_to_float(b, dtype, x, to)
     if x.dtype.is_float:
-        name = "fptosi" if dtype.is_signed else "fptoui"
-        full = f"llvm.{name}.sat.{suffix(to)}.{suffix(x.type)}"
-        return Value(b.call(full, to, (x.type, x.text)), dtype, x.lanes)
+        return _float_to_float(b, dtype, x) if dtype.is_float else _float_to_integer(b, dtype, x)
     if dtype.is_float:
-        name = "sitofp" if x.dtype.is_signed else "uitofp"
-        converted = Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes)
-        return round_half(b, converted)
-    if dtype.nbytes == x.dtype.nbytes:
-        return Value(x.text, dtype, x.lanes)
-    name = "trunc" if dtype.nbytes < x.dtype.nbytes else "sext" if x.dtype.is_signed else "zext"
-    return Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes)
+        return _integer_to_float(b, dtype, x)
+    text = x.text
+    if dtype.nbytes != x.dtype.nbytes:
+        name = "trunc" if dtype.nbytes < x.dtype.nbytes else "sext" if x.dtype.is_signed else "zext"
+        text = b.pure(f"{name} {x.type} {text} to {to}")
+    return Value(extended(b, text, dtype, x.lanes), dtype, x.lanes)
 
 
-def round_half(b: Builder, x: Value) -> Value:
-    """A half-precision value as its memory would hold it; others as they are."""
-    if x.dtype not in (DType.F16, DType.BF16):
+def extended(b: Builder, text: str, dtype: DType, lanes: int) -> str:
+    """The low bits of an integer, of its register's type, extended to the register's width."""
+    if not dtype.is_integer or dtype.bits >= 8:
+        return text
+    kind = type_of(dtype, lanes)
+    if not dtype.is_signed:
+        return b.pure(f"and {kind} {text}, {literal((1 << dtype.bits) - 1, DType.U8, lanes).text}")
+    shift = literal(8 - dtype.bits, DType.U8, lanes).text
+    upper = b.pure(f"shl {kind} {text}, {shift}")
+    return b.pure(f"ashr {kind} {upper}, {shift}")
+
+
+def rounded(b: Builder, x: Value) -> Value:
+    """A narrow float as its memory would hold it; others as they are."""
+    if not x.dtype.is_narrow_float:
         return x
     return from_memory(b, to_memory(b, x), x.dtype, x.lanes)
 
 
 def to_memory(b: Builder, x: Value) -> str:
     """The value as it is stored, of `memory_type`."""
-    if x.dtype is DType.BOOL:
-        return b.pure(f"zext {x.type} {x.text} to {vector('i8', x.lanes)}")
-    if x.dtype is DType.F16:
-        return b.pure(f"fptrunc {x.type} {x.text} to {vector('half', x.lanes)}")
-    if x.dtype is DType.BF16:
-        return b.in_memory.get(x.text) or _bfloat_bits(b, x)
+    dtype, lanes = x.dtype, x.lanes
+    if dtype is DType.BOOL:
+        return b.pure(f"zext {x.type} {x.text} to {vector('i8', lanes)}")
+    if dtype.is_narrow_float:
+        known = b.in_memory.get((x.text, dtype))
+        if known is not None:
+            return known
+        if dtype is DType.F16:
+            return b.pure(f"fptrunc {x.type} {x.text} to {vector('half', lanes)}")
+        return _bfloat_bits(b, x) if dtype is DType.BF16 else narrow_floats.encode(b, x)
+    if dtype.bits < 8 and dtype.is_signed:
+        mask = literal((1 << dtype.bits) - 1, DType.U8, lanes).text
+        return b.pure(f"and {x.type} {x.text}, {mask}")
     return x.text
 
 
@@ -135,17 +149,19 @@ def from_memory(b: Builder, text: str, dtype: DType, lanes: int) -> Value:
         return Value(
             b.pure(f"icmp ne {kind} {text}, {literal(0, DType.I8, lanes).text}"), dtype, lanes
         )
+    if not dtype.is_narrow_float:
+        return Value(extended(b, text, dtype, lanes), dtype, lanes)
+    kind = vector("float", lanes)
     if dtype is DType.F16:
-        half, single = vector("half", lanes), vector("float", lanes)
-        return Value(b.pure(f"fpext {half} {text} to {single}"), dtype, lanes)
-    if dtype is DType.BF16:
+        value = b.pure(f"fpext {vector('half', lanes)} {text} to {kind}")
+    elif dtype is DType.BF16:
         wide = b.pure(f"zext {vector('i16', lanes)} {text} to {vector('i32', lanes)}")
         bits = b.pure(f"shl {vector('i32', lanes)} {wide}, {literal(16, DType.I32, lanes).text}")
-        kind = vector("float", lanes)
         value = b.pure(f"bitcast {vector('i32', lanes)} {bits} to {kind}")
-        b.in_memory[value] = text  # rounding it again would change nothing
-        return Value(value, dtype, lanes)
-    return Value(text, dtype, lanes)
+    else:
+        value = narrow_floats.decode(b, text, dtype, lanes)
+    b.in_memory[value, dtype] = text  # rounding it again would change nothing
+    return Value(value, dtype, lanes)
 
 
 def _bfloat_bits(b: Builder, x: Value) -> str:
@@ -168,11 +184,67 @@ def _bfloat_bits(b: Builder, x: Value) -> str:
     return b.pure(f"trunc {kind} {high} to {vector('i16', x.lanes)}")
 
 
-def _float_to_float(b: Builder, dtype: DType, x: Value, to: str) -> Value:
+def _float_to_float(b: Builder, dtype: DType, x: Value) -> Value:
+    to = type_of(dtype, x.lanes)
     if to == x.type:
-        return round_half(b, Value(x.text, dtype, x.lanes))
+        return rounded(b, Value(x.text, dtype, x.lanes))
+    if dtype.is_narrow_float:
+        return rounded(b, Value(_to_odd(b, x), dtype, x.lanes))
     name = "fptrunc" if x.dtype is DType.F64 else "fpext"
-    return round_half(b, Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes))
+    return Value(b.pure(f"{name} {x.type} {x.text} to {to}"), dtype, x.lanes)
+
+
+def _to_odd(b: Builder, x: Value) -> str:
+    """An f64 as f32; where it is none, as the neighbour whose last bit is 1: rounded again to fewer
+    bits, that is what the f64 would be (S. Boldo, G. Melquiond, "When double rounding is odd")."""
+    kind, bits, mask = (vector(name, x.lanes) for name in ("float", "i32", "i1"))
+    single = b.pure(f"fptrunc {x.type} {x.text} to {kind}")
+    back = b.pure(f"fpext {kind} {single} to {x.type}")
+    size, size_back = (b.overloaded("fabs", x.type, text) for text in (x.text, back))
+    above = b.pure(f"fcmp ogt {x.type} {size_back}, {size}")
+    inexact = b.pure(f"fcmp one {x.type} {back}, {x.text}")
+    code = b.pure(f"bitcast {kind} {single} to {bits}")
+    one = b.pure(f"zext {mask} {above} to {bits}")
+    truncated = b.pure(f"sub {bits} {code}, {one}")
+    odd = b.pure(f"or {bits} {truncated}, {literal(1, DType.I32, x.lanes).text}")
+    chosen = b.pure(f"select {mask} {inexact}, {bits} {odd}, {bits} {code}")
+    return b.pure(f"bitcast {bits} {chosen} to {kind}")
+
+
+def _float_to_integer(b: Builder, dtype: DType, x: Value) -> Value:
+    to, sign = type_of(dtype, x.lanes), "s" if dtype.is_signed else "u"
+    full = f"llvm.fpto{sign}i.sat.{suffix(to)}.{suffix(x.type)}"
+    text = b.call(full, to, (x.type, x.text))
+    if dtype.bits < 8:
+        least, most = (literal(limit, dtype, x.lanes).text for limit in dtype.limits)
+        text = b.overloaded(f"{sign}min", to, b.overloaded(f"{sign}max", to, text, least), most)
+    return Value(text, dtype, x.lanes)
+
+
+def _integer_to_float(b: Builder, dtype: DType, x: Value) -> Value:
+    if dtype.is_narrow_float and x.dtype.bits >= 32:  # more bits than f32 holds
+        return _float_to_float(b, dtype, _integer_to_float(b, DType.F64, _sticky(b, x)))
+    name = "sitofp" if x.dtype.is_signed else "uitofp"
+    text = b.pure(f"{name} {x.type} {x.text} to {type_of(dtype, x.lanes)}")
+    return rounded(b, Value(text, dtype, x.lanes))
+
+
+def _sticky(b: Builder, x: Value) -> Value:
+    """An integer of 64 bits with few enough bits for f64: where it has more, one bit tells whether
+    any of the last twelve was set."""
+    if x.dtype.bits < 64:
+        return x
+    kind, mask, lanes = x.type, vector("i1", x.lanes), x.lanes
+    zero, tail, bit = (literal(n, x.dtype, lanes).text for n in (0, 0xFFF, 0x800))
+    rest = b.pure(f"and {kind} {x.text}, {tail}")
+    some = b.pure(f"icmp ne {kind} {rest}, {zero}")
+    kept = b.pure(f"sub {kind} {x.text}, {rest}")
+    told = b.pure(f"or {kind} {kept}, {bit}")
+    coarse = b.pure(f"select {mask} {some}, {kind} {told}, {kind} {kept}")
+    negated = b.pure(f"sub {kind} {zero}, {x.text}")
+    size = b.overloaded("smax", kind, x.text, negated) if x.dtype.is_signed else x.text
+    large = b.pure(f"icmp ugt {kind} {size}, {literal(1 << 53, x.dtype, lanes).text}")
+    return Value(b.pure(f"select {mask} {large}, {kind} {coarse}, {kind} {x.text}"), x.dtype, lanes)
 
 
 def _logical(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:

@@ -39,7 +39,7 @@ class Builder:
 
     `scale_width` is the bits of the vectors that one instruction of the target multiplies by powers
     of two; 0 where there is none. `rounds_bf16` says whether one instruction rounds f32 to bf16.
-    `in_memory` remembers what bf16 values are in memory, by their text.
+    `in_memory` remembers what narrow floats are in memory, by their text and dtype.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Builder:
         self.declarations = declarations
         self.scale_width = scale_width
         self.rounds_bf16 = rounds_bf16
-        self.in_memory: dict[str, str] = {}
+        self.in_memory: dict[tuple[str, DType], str] = {}
         self.scopes = [Scope()]
         self.lines: Lines = []
         self.root = self.lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+from farrier.codegen.arithmetic import extended
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, literal, suffix, type_of, vector
 from farrier.ir.expr import Binary, BinaryOp, Expr, Load, ReduceOp
@@ -49,7 +50,7 @@ def horizontal(b: Builder, op: BinaryOp, x: Value, mask: Value | None) -> Value:
         return _float_extreme(b, op, x)
     sign = "s" if dtype.is_signed else "u"
     name = f"llvm.vector.reduce.{_INTEGER.get(op, f'{sign}{op.value}')}.{suffix(x.type)}"
-    return Value(b.call(name, kind, (x.type, x.text)), dtype)
+    return Value(extended(b, b.call(name, kind, (x.type, x.text)), dtype, 1), dtype)
 
 
 def _float_extreme(b: Builder, op: BinaryOp, x: Value) -> Value:

@@ -7,15 +7,23 @@ import math
 import struct
 from typing import NamedTuple
 
+import numpy as np
+
+from farrier.ir.special import convert
 from farrier.ir.types import DType
 
-# How a value is held in a register. Half precision is computed in f32 and rounded when stored.
+# How a value is held in a register. Narrow floats are computed in f32 and rounded when stored;
+# integers of less than a byte are extended to one.
 _IN_REGISTER = {
-    DType.F16: "float", DType.BF16: "float", DType.F32: "float", DType.F64: "double",
-    DType.I8: "i8", DType.U8: "i8", DType.I16: "i16", DType.U16: "i16",
-    DType.I32: "i32", DType.U32: "i32", DType.I64: "i64", DType.U64: "i64", DType.BOOL: "i1",
+    **{dtype: f"i{8 * dtype.nbytes}" for dtype in DType if dtype.is_integer},
+    **{dtype: "float" for dtype in DType if dtype.is_narrow_float},
+    DType.F32: "float", DType.F64: "double", DType.BOOL: "i1",
 }  # fmt: skip
-_IN_MEMORY = {**_IN_REGISTER, DType.F16: "half", DType.BF16: "i16", DType.BOOL: "i8"}
+_IN_MEMORY = {
+    **_IN_REGISTER,
+    **{dtype: f"i{8 * dtype.nbytes}" for dtype in DType if dtype.is_narrow_float},
+    DType.F16: "half", DType.BOOL: "i8",
+}  # fmt: skip
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 
@@ -63,7 +71,9 @@ def suffix(type_name: str) -> str:
 
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
-    """A constant of `dtype` in every lane, as a value."""
+    """A constant of `dtype` in every lane, as a value; narrow floats are rounded."""
+    if dtype.is_narrow_float:
+        value = convert(np.array(value, np.float64), dtype).astype(np.float64).item()
     scalar = _scalar(value, math.copysign(1, value), dtype)
     if lanes == 1:
         return Value(scalar, dtype, 1, value)
@@ -76,9 +86,9 @@ def _scalar(value: int | float | bool, _sign: float, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        bits = 8 * dtype.nbytes
-        wrapped = int(value) & ((1 << bits) - 1)
-        return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+        wrapped = int(value) & ((1 << dtype.bits) - 1)
+        negative = dtype.is_signed and wrapped >> (dtype.bits - 1)
+        return str(wrapped - (1 << dtype.bits) if negative else wrapped)
     return float_literal(float(value), double=dtype is DType.F64)
 
 

@@ -26,6 +26,19 @@ _DTYPES = {
     onnx.TensorProto.UINT32: DType.U32,
     onnx.TensorProto.UINT64: DType.U64,
     onnx.TensorProto.BOOL: DType.BOOL,
+    onnx.TensorProto.BFLOAT16: DType.BF16,
+    onnx.TensorProto.FLOAT8E4M3FN: DType.F8E4M3FN,
+    onnx.TensorProto.FLOAT8E4M3FNUZ: DType.F8E4M3FNUZ,
+    onnx.TensorProto.FLOAT8E5M2: DType.F8E5M2,
+    onnx.TensorProto.FLOAT8E5M2FNUZ: DType.F8E5M2FNUZ,
+    onnx.TensorProto.FLOAT8E8M0: DType.F8E8M0,
+    onnx.TensorProto.FLOAT6E2M3: DType.F6E2M3,
+    onnx.TensorProto.FLOAT6E3M2: DType.F6E3M2,
+    onnx.TensorProto.FLOAT4E2M1: DType.F4E2M1,
+    onnx.TensorProto.INT4: DType.I4,
+    onnx.TensorProto.UINT4: DType.U4,
+    onnx.TensorProto.INT2: DType.I2,
+    onnx.TensorProto.UINT2: DType.U2,
 }
 _CODES = {dtype: int(code) for code, dtype in _DTYPES.items()}
 # The field that holds the elements where raw_data does not, and the numpy type to read it as.
@@ -67,17 +80,21 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
         raise InvalidModelError(f"{what} has the shape {shape}")
     if tensor.HasField("raw_data"):
         array = np.frombuffer(tensor.raw_data, np.uint8)
+        if dtype.bits < 8:
+            array = _unpacked(array, dtype, count)
         stored = array.nbytes // dtype.nbytes
         if stored * dtype.nbytes == array.nbytes:
             array = array.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
     else:
         field = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
-        wide = np.array(field, np.int64 if dtype in (DType.F16, DType.BOOL) else None)
-        stored = len(wide)
-        if dtype is DType.F16:
-            array = wide.astype(np.uint16).view(np.float16)
+        if dtype.is_narrow_float or dtype.bits < 8:  # bits of the elements, packed as in raw_data
+            array = np.array(field, np.int64).astype(f"u{dtype.nbytes}")
+            if dtype.bits < 8 and len(array) != count:
+                array = _unpacked(array, dtype, count)
+            array = array.view(dtype.numpy)
         else:
-            array = wide.astype(dtype.numpy)
+            array = np.array(field, np.int64 if dtype is DType.BOOL else None).astype(dtype.numpy)
+        stored = len(array)
     if stored != count or array.dtype != dtype.numpy:
         raise InvalidModelError(
             f"{what} of {dtype} has the shape {shape}, which is {count} elements, and stores "
@@ -86,3 +103,16 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
     array = array.reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def _unpacked(packed: npt.NDArray[np.uint8], dtype: DType, count: int) -> npt.NDArray[np.uint8]:
+    """Elements of less than a byte, one a byte: ONNX packs them, the first in the lowest bits.
+
+    Bytes that are missing or left over show in the length of the result.
+    """
+    bits = np.unpackbits(packed, bitorder="little")
+    whole = len(bits) // dtype.bits
+    if len(packed) == -(-count * dtype.bits // 8):
+        whole = count
+    rows = bits[: whole * dtype.bits].reshape(whole, dtype.bits)
+    return np.packbits(rows, axis=1, bitorder="little").reshape(whole)

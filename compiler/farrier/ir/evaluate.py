@@ -35,6 +35,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.special import convert, erf
 from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -173,7 +174,7 @@ class _Point:
 
 
 def _divide(left: Any, right: Any) -> Any:
-    return left // right if np.asarray(left).dtype.kind in "iu" else left / right
+    return left / right if DType.from_numpy(left.dtype).is_float else left // right
 
 
 _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {

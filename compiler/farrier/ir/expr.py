@@ -157,10 +157,7 @@ class ReduceOp(enum.StrEnum):
             return Const(-math.inf if lowest else math.inf, dtype)
         if dtype is DType.BOOL:
             return Const(not lowest, dtype)
-        bits = dtype.nbytes * 8
-        low, high = (
-            (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
-        )
+        low, high = dtype.limits
         return Const(low if lowest else high, dtype)
 
 

@@ -1,7 +1,7 @@
 """Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
 The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
-is that of float64, rounded where bf16 is stored; integers wrap around when they are. Every index is
+is that of float64, rounded where narrow floats are stored; integers wrap around when they are. Every index is
 checked against the memory of its dimension; memory that nobody wrote is NaN; iterations of
 parallel loops run backwards, so that a wrong `parallel` shows.
 """
@@ -194,10 +194,10 @@ class _Writer:
             case Store(buffer, indices, value):
                 where = self.offset(buffer, indices)
                 text = self.expr(value)
-                if buffer.dtype is DType.BF16:
-                    text = f"cast(DType.BF16, {text})"
-                elif not buffer.dtype.is_float and buffer.dtype is not DType.BOOL:
-                    text = f"wrap({text}, {8 * buffer.dtype.nbytes}, {buffer.dtype.is_signed})"
+                if buffer.dtype.is_narrow_float:
+                    text = f"cast(DType({buffer.dtype.value!r}), {text})"
+                elif buffer.dtype.is_integer:
+                    text = f"wrap({text}, {buffer.dtype.bits}, {buffer.dtype.is_signed})"
                 return [f"{indent}b_{buffer.name}[{where}] = {text}"]
             case If(condition, then, otherwise):
                 lines = [f"{indent}if {self.expr(condition)}:", *self.stmt(then, deeper)]

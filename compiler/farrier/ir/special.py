@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.ir.narrow import FORMATS
 from farrier.ir.types import DType
 
 _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
@@ -41,16 +42,46 @@ def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """`x` as `dtype`: like numpy's astype, but float to integer saturates and NaN becomes 0."""
-    target = dtype.numpy
-    if DType.from_numpy(x.dtype).is_float and target.kind in "iu":
-        limits = np.iinfo(target)
-        whole = np.trunc(np.where(np.isnan(x), 0.0, x.astype(np.float64)))
-        inside = np.clip(whole, float(limits.min), float(limits.max))
+    """`x` as `dtype`: like numpy's astype, but float to integer saturates and NaN becomes 0, and
+    what becomes a narrow float is rounded once (ml_dtypes goes through f32); a format without NaN
+    has zero for it."""
+    source, target = DType.from_numpy(x.dtype), dtype.numpy
+    if source.is_float and dtype.is_integer:
+        wide = x.astype(np.float64)
+        whole = np.trunc(np.where(np.isnan(wide), 0.0, wide))
+        least, most = dtype.limits
         # float(int64 max) rounds up to 2**63, which no longer fits: saturate by hand.
-        high, low = inside >= float(limits.max), inside <= float(limits.min)
-        bounded = np.where(high | low, 0.0, inside).astype(target)
-        saturated: npt.NDArray[Any] = np.where(high, limits.max, np.where(low, limits.min, bounded))
+        high, low = whole >= float(most), whole <= float(least)
+        bounded = np.where(high | low, 0.0, whole).astype(np.uint64 if most >> 63 else np.int64)
+        saturated: npt.NDArray[Any] = np.where(high, most, np.where(low, least, bounded))
         return saturated.astype(target)
     with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.is_narrow_float and dtype is not DType.F16 and source.bits >= 32:
+            x = _to_odd(x)
+        elif source.is_narrow_float or (dtype.bits < 8 and source.is_float):
+            x = x.astype(np.float32)  # ml_dtypes lacks many conversions between its own types
+        elif source.bits < 8:
+            x = x.astype(np.int8)
+        form = FORMATS.get(dtype)
+        if form is not None and form.nan is None:
+            x = np.where(x == x, x, x.dtype.type(0))
         return x.astype(target)
+
+
+def _to_odd(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`x` in f32, rounded to odd: where it is no f32, to the neighbour whose last bit is 1. Rounded
+    again to less than 23 bits that is what `x` rounded once would be (S. Boldo, G. Melquiond,
+    "When double rounding is odd", 2005)."""
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        # The same from 64 bits to the 53 of f64: where bits are lost, one bit tells of the last 12.
+        tail, sticky = x.dtype.type(0xFFF), x.dtype.type(0x800)
+        coarse = (x & ~tail) | np.where(x & tail, sticky, x.dtype.type(0))
+        x = np.where(np.abs(x.astype(np.float64)) < 2.0**53, x, coarse)
+    wide = x.astype(np.float64)
+    single = wide.astype(np.float32)
+    back = single.astype(np.float64)
+    bits = single.view(np.uint32)
+    truncated = bits - (np.abs(back) > np.abs(wide))
+    odd = np.where((back == wide) | np.isnan(wide), bits, truncated | 1)
+    rounded: npt.NDArray[Any] = odd.astype(np.uint32).view(np.float32)
+    return rounded

@@ -1,6 +1,8 @@
 """Types shared by the three grammars: element types, layouts, tensor types.
 
     dtype  = f16 | bf16 | f32 | f64 | i8 | i16 | i32 | i64 | u8 | u16 | u32 | u64 | bool
+           | f8e4m3fn | f8e4m3fnuz | f8e5m2 | f8e5m2fnuz | f8e8m0 | f6e2m3 | f6e3m2 | f4e2m1
+           | i4 | u4 | i2 | u2
     extent = int | dim                              farrier.ir.dim
     type   = dtype '[' extent, ... ']' ['@' layout]
     layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...]
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -27,7 +30,11 @@ Shape: TypeAlias = tuple[Extent, ...]
 
 
 class DType(enum.StrEnum):
-    """Element type; the value is its name in IR text."""
+    """Element type; the value is its name in IR text.
+
+    An element of less than a byte takes a byte in memory, its low bits, the others zero: as numpy
+    holds those of ml_dtypes. Registers hold it extended, and a float of less than 32 bits as f32.
+    """
 
     F16 = "f16"
     BF16 = "bf16"
@@ -42,31 +49,57 @@ class DType(enum.StrEnum):
     U32 = "u32"
     U64 = "u64"
     BOOL = "bool"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0 = "f8e8m0"
+    F6E2M3 = "f6e2m3"
+    F6E3M2 = "f6e3m2"
+    F4E2M1 = "f4e2m1"
+    I4 = "i4"
+    U4 = "u4"
+    I2 = "i2"
+    U2 = "u2"
+
+    @property
+    def bits(self) -> int:
+        """Bits that tell one element from another; a bool has eight."""
+        return _BITS[self]
 
     @property
     def nbytes(self) -> int:
-        """Bytes an element takes in memory; a bool takes one."""
-        return _NBYTES[self]
+        """Bytes an element takes in memory."""
+        return -(-_BITS[self] // 8)
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.F16, DType.BF16, DType.F32, DType.F64)
+        return self.value[0] == "f" or self is DType.BF16
+
+    @property
+    def is_narrow_float(self) -> bool:
+        """Whether registers hold the element as f32, and memory rounds it."""
+        return self.is_float and _BITS[self] < 32
+
+    @property
+    def is_integer(self) -> bool:
+        return self.value[0] in "iu"
 
     @property
     def is_signed(self) -> bool:
-        return self.is_float or self in (DType.I8, DType.I16, DType.I32, DType.I64)
+        return self.is_float or self.value[0] == "i"
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest number of an integer type."""
+        if self.is_signed:
+            return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+        return 0, (1 << self.bits) - 1
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this element type; that of BF16 comes from ml_dtypes."""
-        import numpy as np
-
-        if self is DType.BF16:
-            import ml_dtypes
-
-            bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bf16
-        return np.dtype(_NUMPY[self])
+        """The numpy dtype of this element type; what numpy lacks comes from ml_dtypes."""
+        return _numpy(self)
 
     @classmethod
     def from_numpy(cls, dtype: Any) -> DType:
@@ -74,23 +107,43 @@ class DType(enum.StrEnum):
         import numpy as np
 
         name = np.dtype(dtype).name
-        for member, numpy_name in _NUMPY.items():
-            if numpy_name == name:
-                return member
-        raise ValueError(f"no tensor element type for numpy {name}")
+        if name not in _BY_NUMPY:
+            raise ValueError(f"no tensor element type for numpy {name}")
+        return _BY_NUMPY[name]
 
 
-_NBYTES = {
-    DType.F16: 2, DType.BF16: 2, DType.F32: 4, DType.F64: 8,
-    DType.I8: 1, DType.I16: 2, DType.I32: 4, DType.I64: 8,
-    DType.U8: 1, DType.U16: 2, DType.U32: 4, DType.U64: 8, DType.BOOL: 1,
+_BITS = {
+    DType.F16: 16, DType.BF16: 16, DType.F32: 32, DType.F64: 64,
+    DType.I8: 8, DType.I16: 16, DType.I32: 32, DType.I64: 64,
+    DType.U8: 8, DType.U16: 16, DType.U32: 32, DType.U64: 64, DType.BOOL: 8,
+    DType.F8E4M3FN: 8, DType.F8E4M3FNUZ: 8, DType.F8E5M2: 8, DType.F8E5M2FNUZ: 8, DType.F8E8M0: 8,
+    DType.F6E2M3: 6, DType.F6E3M2: 6, DType.F4E2M1: 4,
+    DType.I4: 4, DType.U4: 4, DType.I2: 2, DType.U2: 2,
 }  # fmt: skip
 _NUMPY = {
     DType.F16: "float16", DType.BF16: "bfloat16", DType.F32: "float32", DType.F64: "float64",
     DType.I8: "int8", DType.I16: "int16", DType.I32: "int32", DType.I64: "int64",
     DType.U8: "uint8", DType.U16: "uint16", DType.U32: "uint32", DType.U64: "uint64",
     DType.BOOL: "bool",
+    DType.F8E4M3FN: "float8_e4m3fn", DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.F8E5M2: "float8_e5m2", DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0: "float8_e8m0fnu", DType.F6E2M3: "float6_e2m3fn", DType.F6E3M2: "float6_e3m2fn",
+    DType.F4E2M1: "float4_e2m1fn",
+    DType.I4: "int4", DType.U4: "uint4", DType.I2: "int2", DType.U2: "uint2",
 }  # fmt: skip
+_BY_NUMPY = {name: dtype for dtype, name in _NUMPY.items()}
+
+
+@functools.cache
+def _numpy(dtype: DType) -> np.dtype[Any]:
+    import numpy as np
+
+    name = _NUMPY[dtype]
+    if hasattr(np, name):
+        return np.dtype(name)
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.graph import Graph
+from farrier.ir.special import convert
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.ops.run import run_graph
 from farrier.partition.extract import Task
@@ -58,7 +59,7 @@ def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.ND
     """Normal floats, coins for booleans; integers that index any axis of two elements."""
     shape, dtype = kind.static_shape, kind.dtype
     if dtype.is_float:
-        return rng.standard_normal(shape, np.float32).astype(dtype.numpy)
+        return convert(rng.standard_normal(shape, np.float32), dtype)
     if dtype is not DType.BOOL and any(node.op in _SIGNED_OPS for node in region.nodes):
         return rng.integers(1, 4, shape).astype(dtype.numpy)
     smallest = min((d for v in region.inputs for d in v.type.static_shape if d > 1), default=2)

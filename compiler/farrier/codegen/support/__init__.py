@@ -23,6 +23,7 @@ import functools
 from pathlib import Path
 
 from farrier.codegen.llvm import compile_text
+from farrier.codegen.support.elements import element_function
 from farrier.errors import CompilerError
 from farrier.target import Target
 
@@ -52,4 +53,5 @@ def support_object(target: Target) -> bytes:
     if not machine.exists():
         raise CompilerError(f"no thread pool for {target.triple}")
     texts = [machine.read_text(), *((folder / part).read_text() for part in _PARTS)]
+    texts.append(element_function())
     return compile_text("\n".join(texts), target)

@@ -1,47 +1,4 @@
-; How far an output is from what is expected.
-
-; Element `at` of an array as a double, by dtype code: 0 f32, 1 f64, 2 i8, 3 i32, 4 i64, 5 u8, 6 bf16.
-define internal double @element(ptr %array, i64 %at, i64 %dtype) nounwind {
-entry:
-  switch i64 %dtype, label %u8 [ i64 0, label %f32  i64 1, label %f64  i64 2, label %i8  i64 3, label %i32  i64 4, label %i64  i64 6, label %bf16 ]
-f32:
-  %f32.at = getelementptr float, ptr %array, i64 %at
-  %f32.value = load float, ptr %f32.at
-  %f32.wide = fpext float %f32.value to double
-  ret double %f32.wide
-f64:
-  %f64.at = getelementptr double, ptr %array, i64 %at
-  %f64.value = load double, ptr %f64.at
-  ret double %f64.value
-i8:
-  %i8.at = getelementptr i8, ptr %array, i64 %at
-  %i8.value = load i8, ptr %i8.at
-  %i8.wide = sitofp i8 %i8.value to double
-  ret double %i8.wide
-i32:
-  %i32.at = getelementptr i32, ptr %array, i64 %at
-  %i32.value = load i32, ptr %i32.at
-  %i32.wide = sitofp i32 %i32.value to double
-  ret double %i32.wide
-i64:
-  %i64.at = getelementptr i64, ptr %array, i64 %at
-  %i64.value = load i64, ptr %i64.at
-  %i64.wide = sitofp i64 %i64.value to double
-  ret double %i64.wide
-u8:
-  %u8.at = getelementptr i8, ptr %array, i64 %at
-  %u8.value = load i8, ptr %u8.at
-  %u8.wide = uitofp i8 %u8.value to double
-  ret double %u8.wide
-bf16:
-  %bf16.at = getelementptr i16, ptr %array, i64 %at
-  %bf16.value = load i16, ptr %bf16.at
-  %bf16.extended = zext i16 %bf16.value to i32
-  %bf16.bits = shl i32 %bf16.extended, 16
-  %bf16.single = bitcast i32 %bf16.bits to float
-  %bf16.wide = fpext float %bf16.single to double
-  ret double %bf16.wide
-}
+; How far an output is from what is expected. `@element` is generated (elements.py).
 
 ; Whether a float of `expected` marks an element of a layout's padding, which holds anything.
 define internal i1 @is_padding(ptr %expected, i64 %at, i64 %dtype) nounwind {
@@ -61,10 +18,12 @@ no:
   ret i1 false
 }
 
-; Whether two i64 differ although their doubles are equal.
+; Whether two i64 (dtype 4) or u64 (7) differ although their doubles are equal.
 define internal i1 @differ_as_i64(ptr %left, ptr %right, i64 %at, i64 %dtype) nounwind {
 entry:
-  %integer = icmp eq i64 %dtype, 4
+  %signed = icmp eq i64 %dtype, 4
+  %unsigned = icmp eq i64 %dtype, 7
+  %integer = or i1 %signed, %unsigned
   br i1 %integer, label %look, label %no
 look:
   %left.at = getelementptr i64, ptr %left, i64 %at
@@ -134,7 +93,9 @@ differ:
   %size.or.infinity = select i1 %number, double %size, double 0x7FF0000000000000
   %one.at.least = fcmp olt double %size.or.infinity, 1.0
   %size.integer = select i1 %one.at.least, double 1.0, double %size.or.infinity
-  %integers = icmp eq i64 %dtype, 4
+  %signed = icmp eq i64 %dtype, 4
+  %unsigned = icmp eq i64 %dtype, 7
+  %integers = or i1 %signed, %unsigned
   %error = select i1 %integers, double %size.integer, double %size.or.infinity
   %above = fcmp ogt double %error, %worst
   %worse = select i1 %above, double %error, double %worst
