@@ -153,7 +153,9 @@ def test_conversions_to_and_from_other_types(dtype):
         if other is dtype:
             continue
         if other is DType.BF16 and dtype is DType.F8E8M0:
-            everything = everything[1:]  # the least is no normal number, which vcvtneps2bf16 flushes
+            everything = everything[
+                1:
+            ]  # the least is no normal number, which vcvtneps2bf16 flushes
         wanted = convert(everything, other)
         assert_same(apply(lambda a, to=other: Cast(to, a), other, everything), wanted)
         if other.is_float or other is DType.BOOL:

@@ -184,7 +184,7 @@ def test_cycle(model):
     [
         lambda: helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [1]),
         lambda: helper.make_tensor_value_info("x", TensorProto.STRING, [1]),
-        lambda: helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [1]),
+        lambda: helper.make_tensor_value_info("x", TensorProto.COMPLEX64, [1]),
         lambda: onnx.ValueInfoProto(name="x"),
     ],
 )

@@ -94,7 +94,9 @@ def constants(draw, name):
     shape = draw(st.sampled_from([(), (1,), (2, 3), (17,), (0,), (5, 7)]))
     bits = np.random.default_rng(draw(st.integers(0, 99))).bytes(math.prod(shape) * dtype.nbytes)
     data = np.frombuffer(bits, np.uint8)
-    data = (data % 2 if dtype is DType.BOOL else data).view(dtype.numpy).reshape(shape)
+    if dtype.bits < 8 or dtype is DType.BOOL:
+        data = data & ((1 << (dtype.bits if dtype.bits < 8 else 1)) - 1)
+    data = data.view(dtype.numpy).reshape(shape)
     return Constant(Value(name, TensorType(dtype, shape)), data)
 
 

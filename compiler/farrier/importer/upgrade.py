@@ -17,6 +17,7 @@ from farrier.importer.scope import Scope, Upgrade, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
+from farrier.ops.conversion import saturates
 from farrier.ops.operator import Mismatch, normal_axis
 
 
@@ -31,7 +32,7 @@ def upgrade(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 
 
 # Attributes that say nothing about inference.
-_IRRELEVANT = ("stash_type", "saturate", "storage_order", "seed", "consumed_inputs")
+_IRRELEVANT = ("stash_type", "storage_order", "seed", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
@@ -159,13 +160,22 @@ def _group_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNod
 
 def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """The element type is a number in ONNX and a name in Farrier."""
-    node.attrs["to"] = str(dtype_of(node.attrs["to"], f"the result of node {node.origin!r}"))
-    return [node]
+    to = dtype_of(node.attrs["to"], f"the result of node {node.origin!r}")
+    return [_conversion(node, to)]
 
 
 def _cast_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    attrs = {"to": str(scope.dtype(node.inputs[1]))}
-    return [RawNode("Cast", node.inputs[:1], node.outputs, attrs, node.origin)]
+    return [_conversion(node, scope.dtype(node.inputs[1]))]
+
+
+def _conversion(node: RawNode, to: DType) -> RawNode:
+    """A Cast with those of the attributes, all written out, that say something about `to`."""
+    attrs: dict[str, Any] = {"to": str(to)}
+    if saturates(to):
+        attrs["saturate"] = node.attrs.get("saturate", 1)
+    if to is DType.F8E8M0:
+        attrs["round_mode"] = node.attrs.get("round_mode", "up")
+    return RawNode("Cast", node.inputs[:1], node.outputs, attrs, node.origin)
 
 
 def _concat(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:

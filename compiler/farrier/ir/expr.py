@@ -194,7 +194,8 @@ class Select:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion as numpy's astype, but float to integer saturates and NaN becomes 0."""
+    """Conversion as numpy's astype, but float to integer saturates and NaN becomes 0, and a narrow
+    float is rounded once; what exceeds its largest number is infinity, else NaN, else saturates."""
 
     dtype: DType
     operand: Expr

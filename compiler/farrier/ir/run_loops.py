@@ -1,9 +1,9 @@
 """Runs a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
 The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
-is that of float64, rounded where narrow floats are stored; integers wrap around when they are. Every index is
-checked against the memory of its dimension; memory that nobody wrote is NaN; iterations of
-parallel loops run backwards, so that a wrong `parallel` shows.
+is that of float64, rounded where narrow floats are stored; integers wrap around when they are.
+Every index is checked against the memory of its dimension; memory that nobody wrote is NaN;
+iterations of parallel loops run backwards, so that a wrong `parallel` shows.
 """
 
 from __future__ import annotations

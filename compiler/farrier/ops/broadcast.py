@@ -53,7 +53,7 @@ def _div(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
-    if x.dtype.kind == "f":
+    if DType.from_numpy(x.dtype).is_float:
         return np.asarray(x / y)
     quotient: Array = x // y
     inexact = (quotient * y != x) & ((x < 0) != (y < 0)) & (y != 0)
@@ -102,7 +102,7 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
-    if x.dtype.kind == "f":
+    if DType.from_numpy(x.dtype).is_float:
         return np.asarray(np.power(x, y.astype(x.dtype)))
     powers: Array = np.power(x.astype(np.float64), y.astype(np.float64))
     return powers.astype(x.dtype)

@@ -1,4 +1,4 @@
-"""Mathematical functions of one operand, and conversions."""
+"""Mathematical functions of one operand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from farrier.ir.expr import UnaryOp
-from farrier.ir.special import convert
 from farrier.ir.special import erf as numpy_erf
-from farrier.ir.types import DType
-from farrier.ops.operator import Array, Attrs, Operator, Types
+from farrier.ops.operator import Array, Operator
 from farrier.ops.pointwise import pointwise
-from farrier.ops.scalar import Scalar, cast, exp, number, unary, unequal, where
+from farrier.ops.scalar import Scalar, exp, number, unary, where
 
 
 def _function(
@@ -23,15 +21,6 @@ def _function(
 
 def _primitive(name: str, op: UnaryOp, reference: Callable[[Array], Array]) -> Operator:
     return _function(name, lambda x: unary(op, x), reference)
-
-
-def _target(types: Types, attrs: Attrs) -> DType:
-    return DType(str(attrs["to"]))
-
-
-def _convert(attrs: Attrs, x: Scalar) -> Scalar:
-    dtype = DType(str(attrs["to"]))
-    return unequal(x, 0) if dtype is DType.BOOL and x.dtype is not dtype else cast(x, dtype)
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -57,5 +46,4 @@ OPERATORS: tuple[Operator, ...] = (
         lambda x: where(x > 0, number(1, x.dtype), where(x < 0, number(-1, x.dtype), x)),
         np.sign,
     ),
-    pointwise("Cast", _convert, lambda attrs, x: convert(x, DType(attrs["to"])), result=_target),
 )

@@ -1,0 +1,118 @@
+"""Cast: ONNX's conversions between element types, put together from the IR's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.narrow import FORMATS
+from farrier.ir.special import convert
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.pointwise import pointwise
+from farrier.ops.scalar import Scalar, cast, maximum, minimum, unequal, where
+
+# The numbers of an F8E8M0, all powers of two.
+_LEAST_POWER, _GREATEST_POWER = 2.0**-127, 2.0**127
+
+
+def saturates(dtype: DType) -> bool:
+    """Whether the attribute `saturate` says anything about conversions to `dtype`."""
+    return dtype is DType.F8E8M0 or (dtype in FORMATS and FORMATS[dtype].nan is not None)
+
+
+def converted(x: Scalar, dtype: DType, saturate: bool = False, rounding: str = "") -> Scalar:
+    """`x` as `dtype` by the rules of ONNX's Cast.
+
+    Float to integer saturates, but to less than a byte, where the low bits of the integer are
+    taken. With `saturate` a float of a byte has its largest number for what exceeds it, infinity
+    included; without it infinity or NaN. `rounding` is that to F8E8M0: up, down or nearest (of two
+    powers of two the larger).
+    """
+    if dtype is x.dtype:
+        return x
+    if dtype is DType.BOOL:
+        return unequal(x, 0)
+    if dtype.bits < 8 and dtype.is_integer and x.dtype.is_float:
+        return cast(cast(x, DType.I32), dtype)
+    if not saturates(dtype):
+        return cast(x, dtype)
+    if x.dtype.bits <= 16:
+        x = cast(x, DType.F32)
+    elif not x.dtype.is_float:
+        x = cast(x, DType.F64)
+    if dtype is DType.F8E8M0:
+        return cast(_power_of_two(cast(x, DType.F32), saturate, rounding), dtype)
+    if saturate:
+        limit = FORMATS[dtype].maximum
+        x = minimum(maximum(x, -limit), limit)
+    return cast(x, dtype)
+
+
+def _power_of_two(x: Scalar, saturate: bool, rounding: str) -> Scalar:
+    if saturate:
+        x = minimum(maximum(x, _LEAST_POWER), _GREATEST_POWER)
+    else:
+        x = where(x < _LEAST_POWER, cast(x, x.dtype) * np.nan, x)
+    nearest = cast(cast(x, DType.F8E8M0), DType.F32)
+    if rounding == "up":
+        return where(nearest < x, nearest * 2, nearest)
+    return where(nearest > x, nearest * 0.5, nearest) if rounding == "down" else nearest
+
+
+def np_converted(x: Array, dtype: DType, saturate: bool = False, rounding: str = "") -> Array:
+    """`converted`, in numpy."""
+    source = DType.from_numpy(x.dtype)
+    if dtype is source:
+        return x
+    if dtype.bits < 8 and dtype.is_integer and source.is_float:
+        return convert(convert(x, DType.I32), dtype)
+    if not saturates(dtype):
+        return convert(x, dtype)
+    if dtype is DType.F8E8M0:
+        return convert(_np_power_of_two(convert(x, DType.F32), saturate, rounding), dtype)
+    if saturate:
+        limit = FORMATS[dtype].maximum
+        wide = (
+            convert(x, DType.F32)
+            if source.bits <= 32 and source.is_float
+            else convert(x, DType.F64)
+        )
+        x = np.clip(wide, -limit, limit)
+    return convert(x, dtype)
+
+
+def _np_power_of_two(x: Array, saturate: bool, rounding: str) -> Array:
+    if saturate:
+        x = np.clip(x, np.float32(_LEAST_POWER), np.float32(_GREATEST_POWER))
+    else:
+        x = np.where(x < _LEAST_POWER, np.float32(np.nan), x)
+    nearest = convert(x, DType.F8E8M0).astype(np.float32)
+    if rounding == "up":
+        return np.where(nearest < x, nearest * np.float32(2), nearest)
+    down = np.where(nearest > x, nearest * np.float32(0.5), nearest)
+    return down if rounding == "down" else nearest
+
+
+def _target(types: Types, attrs: Attrs) -> DType:
+    if attrs.get("round_mode", "up") not in ("up", "down", "nearest"):
+        raise Mismatch(f"round_mode {attrs['round_mode']!r} is none of up, down, nearest")
+    return DType(str(attrs["to"]))
+
+
+def _rules(attrs: Attrs) -> tuple[DType, bool, str]:
+    """Target, saturate, rounding; a Cast that a pass put in has neither of the latter."""
+    return (
+        DType(str(attrs["to"])),
+        bool(attrs.get("saturate", 0)),
+        str(attrs.get("round_mode", "")),
+    )
+
+
+OPERATORS: tuple[Operator, ...] = (
+    pointwise(
+        "Cast",
+        lambda attrs, x: converted(x, *_rules(attrs)),
+        lambda attrs, x: np_converted(x, *_rules(attrs)),
+        result=_target,
+    ),
+)
