@@ -143,7 +143,8 @@ def _numpy(dtype: DType) -> np.dtype[Any]:
         return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, name))
+    dtype_of_ml: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype_of_ml
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
