@@ -106,5 +106,5 @@ def test_a_static_operand_must_be_a_constant_of_the_region():
 def test_every_operator_but_the_folded_ones_computes():
     opaque = {name for name in names() if lookup(name).kind is Kind.OPAQUE}
     idle = {name for name in names() if lookup(name).compute is None and lookup(name).nest is None}
-    assert idle == opaque
-    assert opaque == {"Shape", "Size", "Range", "ConstantOfShape", "WinogradWeights"}
+    assert idle == opaque | {"BitCast"}  # which is a view and never code
+    assert opaque == {"Shape", "Size", "EyeLike", "Range", "ConstantOfShape", "WinogradWeights"}

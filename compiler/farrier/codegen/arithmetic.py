@@ -22,6 +22,7 @@ _FLOAT = {
     BinaryOp.DIV: "fdiv",
 }
 _INTEGER = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_BITWISE = {BinaryOp.BIT_AND: "and", BinaryOp.BIT_OR: "or", BinaryOp.BIT_XOR: "xor"}
 _ROUNDING = {
     UnaryOp.FLOOR: "floor",
     UnaryOp.CEIL: "ceil",
@@ -325,8 +326,30 @@ def _integer_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
             return b.overloaded(f"{sign}{op.value}", left.type, left.text, right.text)
         case BinaryOp.DIV | BinaryOp.MOD:
             return _integer_division(b, op, left, right)
+        case BinaryOp.SHL | BinaryOp.SHR:
+            return _shift(b, op, left, right)
+        case _ if op in _BITWISE:
+            return b.pure(f"{_BITWISE[op]} {left.type} {left.text}, {right.text}")
         case _:
             return _integer_power(b, left, right)
+
+
+def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
+    """A shift by any amount, where the machine's own takes those below the width."""
+    kind, lanes, dtype = left.type, left.lanes, left.dtype
+    width, mask = dtype.nbytes * 8, vector("i1", lanes)
+    arithmetic = op is BinaryOp.SHR and dtype.is_signed
+    name = "shl" if op is BinaryOp.SHL else "ashr" if arithmetic else "lshr"
+    if right.const is not None and 0 <= right.const < width:
+        return b.pure(f"{name} {kind} {left.text}, {right.text}")
+    most = literal(width - 1, dtype, lanes).text
+    beyond = b.pure(f"icmp ugt {kind} {right.text}, {most}")
+    amount = b.pure(f"select {mask} {beyond}, {kind} {most}, {kind} {right.text}")
+    shifted = b.pure(f"{name} {kind} {left.text}, {amount}")
+    if arithmetic:
+        return shifted
+    zero = literal(0, dtype, lanes).text
+    return b.pure(f"select {mask} {beyond}, {kind} {zero}, {kind} {shifted}")
 
 
 def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:

@@ -265,6 +265,9 @@ class _Import:
         return Graph("model", self._inputs, constants, tuple(reversed(kept)), outputs)
 
 
+_OF_SHAPES = ("Shape", "Size", "EyeLike")  # whose result no element of the input changes
+
+
 def _foldable(
     operator: Operator,
     inputs: list[Value | None],
@@ -275,8 +278,9 @@ def _foldable(
 
     Views and fills take no memory of their own, so they fold at any size.
     """
-    if operator.name in ("Shape", "Size") and inputs[0] is not None:
-        return [np.broadcast_to(np.False_, inputs[0].type.static_shape)]
+    if operator.name in _OF_SHAPES and inputs[0] is not None:
+        kind = inputs[0].type
+        return [np.broadcast_to(np.zeros((), kind.dtype.numpy), kind.static_shape)]
     if any(value is not None and array is None for value, array in zip(inputs, data, strict=True)):
         return None
     free = operator.kind is Kind.VIEW or operator.name in ("ConstantOfShape", "Expand")

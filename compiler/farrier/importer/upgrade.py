@@ -164,6 +164,13 @@ def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [_conversion(node, to)]
 
 
+def _eye_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    if "dtype" in node.attrs:
+        what = f"the result of node {node.origin!r}"
+        node.attrs["dtype"] = str(dtype_of(node.attrs["dtype"], what))
+    return [node]
+
+
 def _cast_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [_conversion(node, scope.dtype(node.inputs[1]))]
 
@@ -245,6 +252,8 @@ _UPGRADES: dict[str, Upgrade] = {
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
     "CastLike": _cast_like,
+    "BitCast": _cast,
+    "EyeLike": _eye_like,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,

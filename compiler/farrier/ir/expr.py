@@ -5,11 +5,13 @@
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
     unary  = neg | abs | exp | log | sqrt | erf | tanh | floor | ceil | round | not | sin | cos
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
+           | bit_and | bit_or | bit_xor | shl | shr            (integers)
     buffer = name : dtype[extent, ...] [@layout] in scope
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
-NaN.
+NaN. `shr` of a signed integer copies its sign; by less than 0 or by the width and more, nothing of
+the operand is left: 0, or its sign.
 """
 
 from __future__ import annotations
@@ -130,6 +132,11 @@ class BinaryOp(enum.StrEnum):
     NE = "ne"
     AND = "and"
     OR = "or"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+    SHL = "shl"
+    SHR = "shr"
 
     @property
     def is_comparison(self) -> bool:

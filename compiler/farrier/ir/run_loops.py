@@ -90,6 +90,11 @@ def _layout(buffer: Buffer) -> Layout:
     return buffer.layout or Layout.plain(len(buffer.shape))
 
 
+def _bits(op: str, dtype: str, left: int, right: int) -> int:
+    kind = DType(dtype).numpy.type
+    return int(_BITS[BinaryOp(op)](kind(left), kind(right)))
+
+
 def _fresh(buffer: Buffer) -> list[Any]:
     size = math.prod(_layout(buffer).physical_shape(buffer.type.static_shape))
     return [math.nan if buffer.dtype.is_float else 0] * size
@@ -157,6 +162,7 @@ _RUNTIME: dict[str, Any] = {
     "u_sin": _float_function(np.sin),
     "u_cos": _float_function(np.cos),
     "fresh": _fresh,
+    "bits": _bits,
 }
 _INFIX = {
     BinaryOp.ADD: "+",
@@ -168,6 +174,13 @@ _INFIX = {
     BinaryOp.NE: "!=",
     BinaryOp.AND: "and",
     BinaryOp.OR: "or",
+}
+_BITS = {
+    BinaryOp.BIT_AND: np.bitwise_and,
+    BinaryOp.BIT_OR: np.bitwise_or,
+    BinaryOp.BIT_XOR: np.bitwise_xor,
+    BinaryOp.SHL: np.left_shift,
+    BinaryOp.SHR: np.right_shift,
 }
 _CALLS = {BinaryOp.MIN: "least", BinaryOp.MAX: "most", BinaryOp.POW: "power"}
 
@@ -256,6 +269,8 @@ class _Writer:
         a, b = self.expr(left), self.expr(right)
         if op in _INFIX:
             return f"({a} {_INFIX[op]} {b})"
+        if op in _BITS:
+            return f"bits({op.value!r}, {e.dtype_of(left).value!r}, {a}, {b})"
         if op in _CALLS:
             return f"{_CALLS[op]}({a}, {b})"
         if e.dtype_of(left).is_float:

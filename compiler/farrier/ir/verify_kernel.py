@@ -43,6 +43,7 @@ from farrier.ir.types import DType
 _ARGUMENTS = (Scope.PARAM, Scope.CONSTANT, Scope.WORKSPACE)
 _OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.PARALLEL)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
+_BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)
 
 
 def verify_program(program: Program) -> None:
@@ -199,6 +200,8 @@ class _Checker:
             case Binary(op, left, right):
                 shared = self._agree((left, right), node)
                 if op in _LOGICAL and shared is not DType.BOOL:
+                    raise self.error(f"{op} of {shared}", node)
+                if op in _BITS and (shared is DType.BOOL or shared.is_float):
                     raise self.error(f"{op} of {shared}", node)
                 return DType.BOOL if op.is_comparison else shared
             case Select(condition, then, otherwise):

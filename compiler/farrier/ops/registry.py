@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.ops import (
     activation,
     arg,
+    bitwise,
     broadcast,
     control,
     conv,
@@ -38,6 +39,7 @@ from farrier.ops.operator import Operator
 _FAMILIES = (
     activation,
     arg,
+    bitwise,
     broadcast,
     control,
     conv,

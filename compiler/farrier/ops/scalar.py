@@ -169,6 +169,11 @@ def guarded(condition: Scalar, test: Scalar) -> Scalar:
     return where(condition, test, False)
 
 
+def bits(op: BinaryOp, x: Scalar, y: Operand) -> Scalar:
+    """`x` and `y`, integers, bit by bit; or `x` shifted by `y`."""
+    return binary(op, x, y)
+
+
 def where(condition: Scalar, then: Scalar, otherwise: Operand) -> Scalar:
     other = coerce(otherwise, then.dtype)
     return Scalar(Select(condition.expr, then.expr, other.expr), then.dtype)

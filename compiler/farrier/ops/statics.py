@@ -83,9 +83,24 @@ def _filled_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.broadcast_to(np.asarray(attrs.get("value", 0), dtype), shape),)
 
 
+def _eye_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    if x.rank != 2:
+        raise Mismatch(f"its input {x.shape} is no matrix")
+    return (TensorType(DType(str(attrs.get("dtype", x.dtype))), x.shape),)
+
+
+def _eye_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    rows, columns = x.shape
+    dtype = DType(str(attrs["dtype"])).numpy if "dtype" in attrs else x.dtype
+    return (np.eye(rows, columns, int_attr(attrs, "k", 0)).astype(dtype),)
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("Shape", Kind.OPAQUE, _shape_infer, _shape_reference, None),
     Operator("Size", Kind.OPAQUE, _size_infer, _size_reference, None),
+    Operator("EyeLike", Kind.OPAQUE, _eye_infer, _eye_reference, None),
     Operator("Range", Kind.OPAQUE, _range_infer, _range_reference, None, frozenset({0, 1, 2})),
     Operator(
         "ConstantOfShape", Kind.OPAQUE, _filled_infer, _filled_reference, None, frozenset({0})

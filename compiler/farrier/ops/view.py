@@ -1,8 +1,10 @@
-"""Views: the same elements in the same row-major order, under another shape."""
+"""Views: the same elements in the same row-major order, under another shape or element type."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from farrier.ir import expr as e
 from farrier.ir.expr import Buffer, Expr
@@ -120,6 +122,17 @@ def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Oper
     return Operator(name, Kind.VIEW, infer, refer, compute, static)
 
 
+def _bit_cast_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, dtype = required(types, 0), DType(str(attrs["to"]))
+    if x.dtype.nbytes != dtype.nbytes:
+        raise Mismatch(f"{x.dtype} and {dtype} are not of one width")
+    return (TensorType(dtype, x.shape),)
+
+
+def _bit_cast_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    return (np.ascontiguousarray(present(arrays, 0)).view(DType(str(attrs["to"])).numpy),)
+
+
 def view_index(
     at: tuple[Expr, ...], shape: tuple[int, ...], source: tuple[int, ...]
 ) -> tuple[Expr, ...]:
@@ -170,5 +183,6 @@ OPERATORS: tuple[Operator, ...] = (
     _view("Squeeze", _squeeze_infer, _ONE),
     _view("Unsqueeze", _unsqueeze_infer, _ONE),
     _view("Identity", _same),
+    Operator("BitCast", Kind.VIEW, _bit_cast_infer, _bit_cast_reference, None),
     _view("Dropout", _dropout_infer, frozenset({1, 2})),
 )

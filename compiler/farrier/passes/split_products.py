@@ -158,6 +158,8 @@ class _Search:
             return permutation(node).index(axis), cut
         if lookup(node.op).kind is not Kind.VIEW or node.inputs[0] != value:
             return None
+        if value.type.dtype is not node.outputs[0].type.dtype:
+            return None
         before, extent = math.prod(source[:axis]), source[axis]
         for at, size in enumerate(shape):
             if size > 1 and math.prod(shape[:at]) == before:

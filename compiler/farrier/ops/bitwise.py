@@ -1,0 +1,49 @@
+"""Integers bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.expr import BinaryOp
+from farrier.ir.types import DType
+from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types
+from farrier.ops.pointwise import first_dtype, pointwise
+from farrier.ops.scalar import Scalar, bits
+
+
+def _integer(types: Types, attrs: Attrs) -> DType:
+    dtype = first_dtype(types, attrs)
+    if dtype.is_float or dtype is DType.BOOL:
+        raise Mismatch(f"its inputs are {dtype}, and must be integers")
+    return dtype
+
+
+def _bitwise(name: str, op: BinaryOp, reference: np.ufunc) -> Operator:
+    return pointwise(
+        name,
+        lambda attrs, x, y: bits(op, x, y),
+        lambda attrs, x, y: reference(x, y),
+        result=_integer,
+    )
+
+
+def _inverted(attrs: Attrs, x: Scalar) -> Scalar:
+    ones = -1 if x.dtype.is_signed else (1 << x.dtype.nbytes * 8) - 1
+    return bits(BinaryOp.BIT_XOR, x, ones)
+
+
+def _shift(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
+    return bits(BinaryOp.SHL if attrs["direction"] == "LEFT" else BinaryOp.SHR, x, y)
+
+
+def _np_shift(attrs: Attrs, x: Array, y: Array) -> Array:
+    return np.asarray((np.left_shift if attrs["direction"] == "LEFT" else np.right_shift)(x, y))
+
+
+OPERATORS: tuple[Operator, ...] = (
+    _bitwise("BitwiseAnd", BinaryOp.BIT_AND, np.bitwise_and),
+    _bitwise("BitwiseOr", BinaryOp.BIT_OR, np.bitwise_or),
+    _bitwise("BitwiseXor", BinaryOp.BIT_XOR, np.bitwise_xor),
+    pointwise("BitwiseNot", _inverted, lambda attrs, x: np.invert(x), result=_integer),
+    pointwise("BitShift", _shift, _np_shift, result=_integer),
+)
