@@ -164,11 +164,16 @@ def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [_conversion(node, to)]
 
 
-def _eye_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    if "dtype" in node.attrs:
-        what = f"the result of node {node.origin!r}"
-        node.attrs["dtype"] = str(dtype_of(node.attrs["dtype"], what))
-    return [node]
+def _named(attribute: str) -> Upgrade:
+    """The element type that an attribute gives is a number in ONNX and a name in Farrier."""
+
+    def rule(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+        if attribute in node.attrs:
+            what = f"the result of node {node.origin!r}"
+            node.attrs[attribute] = str(dtype_of(node.attrs[attribute], what))
+        return [node]
+
+    return rule
 
 
 def _cast_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -252,8 +257,8 @@ _UPGRADES: dict[str, Upgrade] = {
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
     "CastLike": _cast_like,
-    "BitCast": _cast,
-    "EyeLike": _eye_like,
+    "BitCast": _named("to"),
+    "EyeLike": _named("dtype"),
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,

@@ -13,7 +13,7 @@ from farrier.ops.scalar import Scalar, bits
 
 def _integer(types: Types, attrs: Attrs) -> DType:
     dtype = first_dtype(types, attrs)
-    if dtype.is_float or dtype is DType.BOOL:
+    if not dtype.is_integer:
         raise Mismatch(f"its inputs are {dtype}, and must be integers")
     return dtype
 
@@ -28,7 +28,7 @@ def _bitwise(name: str, op: BinaryOp, reference: np.ufunc) -> Operator:
 
 
 def _inverted(attrs: Attrs, x: Scalar) -> Scalar:
-    ones = -1 if x.dtype.is_signed else (1 << x.dtype.nbytes * 8) - 1
+    ones = -1 if x.dtype.is_signed else x.dtype.limits[1]
     return bits(BinaryOp.BIT_XOR, x, ones)
 
 

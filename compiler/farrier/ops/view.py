@@ -124,8 +124,8 @@ def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Oper
 
 def _bit_cast_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, dtype = required(types, 0), DType(str(attrs["to"]))
-    if x.dtype.nbytes != dtype.nbytes:
-        raise Mismatch(f"{x.dtype} and {dtype} are not of one width")
+    if x.dtype.bits != dtype.bits or dtype.bits % 8:
+        raise Mismatch(f"{x.dtype} and {dtype} are not of one width in whole bytes")
     return (TensorType(dtype, x.shape),)
 
 
