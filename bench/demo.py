@@ -28,14 +28,15 @@ from farrier.cli.local import figures_table
 from farrier.cli.show import ProgressView
 from farrier.client import Client, StateChanged
 from farrier.errors import FarrierError, ServiceError
-from farrier.options import parse_budget, parse_shapes
+from farrier.options import parse_budget
+from farrier.shapes import GivenShape, parse_shapes
 from farrier.verify import random_inputs
 
 MODEL = "cls"
 SHAPE = "x=1,3,48,192"
 BUDGET = "60s"
 
-Shapes = dict[str, tuple[int, ...]]
+Shapes = dict[str, GivenShape]
 
 
 def main() -> int:

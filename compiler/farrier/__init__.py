@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farrier.artifact.artifact import Artifact, load
 from farrier.errors import FarrierError
 from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.shapes import GivenShape, Hot
 
 if TYPE_CHECKING:
     import onnx
@@ -31,7 +32,8 @@ __version__ = "0.1.0"
 def compile(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     target: str = "host",
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
+    hot: Sequence[Hot] = (),
     trials: int | None = None,
     budget_s: float | None = None,
     threads: int = 0,
@@ -43,7 +45,10 @@ def compile(
 ) -> Artifact:
     """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
 
-    `shapes` fixes dimensions by input name. With `trials` or `budget_s` the kernels are tuned by
+    `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
+    "w")`; `hot` the sizes of open dims that matter most: `{"batch": 1, "h": 640}`.
+
+    With `trials` or `budget_s` the kernels are tuned by
     measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
     algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
     contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
@@ -62,6 +67,7 @@ def compile(
     options = CompileOptions(
         target=target,
         shapes=dict(shapes or {}),
+        hot=tuple(hot),
         trials=trials,
         budget_s=budget_s,
         threads=threads,

@@ -23,7 +23,7 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farrier import progress
@@ -46,6 +46,7 @@ from farrier.errors import (
 )
 from farrier.model_file import check_size
 from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.shapes import GivenShape, Hot
 
 if TYPE_CHECKING:
     import httpx
@@ -168,7 +169,8 @@ class Client:
         model: str | os.PathLike[str] | bytes,
         *,
         target: str = "host",
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        shapes: Mapping[str, GivenShape] | None = None,
+        hot: Sequence[Hot] = (),
         trials: int | None = None,
         budget_s: float | None = None,
         threads: int = 0,
@@ -190,6 +192,7 @@ class Client:
         options = CompileOptions(
             target=target,
             shapes=shapes or {},
+            hot=tuple(hot),
             trials=trials,
             budget_s=budget_s,
             threads=threads,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from farrier.errors import UsageError
 from farrier.precision import parse_precision
+from farrier.shapes import GivenShape, Hot, parse_dim
 
 MAX_THREADS = 1024
 MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
@@ -17,7 +18,9 @@ MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
 class CompileOptions:
     """Everything but the model that decides what comes out.
 
-    `shapes` fixes dimensions by input name. `trials` bounds the measured candidates, `budget_s` the
+    `shapes` gives dimensions by input name: numbers, or what stays open until the model runs
+    (`farrier.shapes`). `hot` names sizes of open dims that matter most; what it leaves out has its
+    typical size. `trials` bounds the measured candidates, `budget_s` the
     seconds spent tuning; with neither, nothing is measured and the analytic ranking decides.
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
     max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
@@ -25,7 +28,8 @@ class CompileOptions:
     """
 
     target: str = "host"
-    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
+    hot: tuple[Hot, ...] = ()
     trials: int | None = None
     budget_s: float | None = None
     threads: int = 0  # 0: one per core of the target
@@ -36,6 +40,9 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         parse_precision(self.precision)
+        for name, shape in self.shapes.items():
+            for given in shape:
+                parse_dim(given, f" of input {name!r}")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
         if self.budget_s is not None and self.budget_s < 0:
@@ -58,7 +65,11 @@ class CompileOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; `from_dict` reads it back."""
-        return {**dataclasses.asdict(self), "shapes": {n: list(s) for n, s in self.shapes.items()}}
+        return {
+            **dataclasses.asdict(self),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "hot": [dict(sizes) for sizes in self.hot],
+        }
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
@@ -71,28 +82,13 @@ class CompileOptions:
             )
         fields = dict(raw)
         try:
-            shapes = {str(n): tuple(int(d) for d in s) for n, s in fields.pop("shapes", {}).items()}
-            return cls(shapes=shapes, **fields)
+            shapes = {str(n): tuple(s) for n, s in fields.pop("shapes", {}).items()}
+            hot = tuple(
+                {str(n): int(size) for n, size in sizes.items()} for sizes in fields.pop("hot", ())
+            )
+            return cls(shapes=shapes, hot=hot, **fields)
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"malformed options: {error}") from error
-
-
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`["x=1,3,224,224"]` → `{"x": (1, 3, 224, 224)}`; raises UsageError with the text at fault."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, equals, dims = text.rpartition("=")
-        try:
-            if not (name and equals):
-                raise ValueError
-            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims else ()
-            if min(shapes[name], default=0) < 0:
-                raise ValueError
-        except ValueError:
-            raise UsageError(
-                f"cannot read the shape {text!r}", hint="--shape NAME=1,3,224,224"
-            ) from None
-    return shapes
 
 
 def parse_budget(text: str) -> float:

@@ -56,7 +56,7 @@ def compile_model(
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
-    imported = steps("import", import_model, model, options.shapes)
+    imported = steps("import", import_model, model, options.shapes, options.hot)
     settings = Settings(target, threads, options.max_layer_error, precision)
     prepared = steps("prepare", prepare, imported.graph, settings)
     graph = steps("optimize", finish, prepared, settings)

@@ -76,7 +76,7 @@ def test_a_bad_model_is_refused(farrier, tmp_path, save, make, code, words):
 
 def test_the_shape_that_the_hint_names_compiles(farrier, mlp):
     refused = farrier("compile", mlp)
-    (hint,) = [word for word in refused.stderr.split() if word.startswith("x=")]
+    hint, *_ = (word for word in refused.stderr.split() if word.startswith("x="))
     done = farrier("compile", mlp, "--shape", hint.replace("?", "3"))
     assert done.returncode == 0, done.stderr
 
@@ -86,7 +86,9 @@ def test_the_shape_that_the_hint_names_compiles(farrier, mlp):
     [
         (["--target", "sparc"], ["'sparc'", "x86-64-v3"]),
         (["--budget", "1y"], ["'1y'", "--budget 60s"]),
-        (["--shape", "x=a"], ["'x=a'", "--shape NAME="]),
+        (["--shape", "x=1.5"], ["'1.5'", "'x=1.5'", "--shape NAME="]),
+        (["--shape", "x=n:4..2,37"], ["'n:4..2'", "empty"]),
+        (["--shape", "x=n:1..8,37", "--hot", "m=2"], ["no dimension named 'm'", "open: n"]),
         (["--shape", "z=1,2"], ["no input 'z'", "x f32[n, 37]"]),
         (["--shape", "x=3,36"], ["(3, 36)", "not 37"]),
         (["--shape", "x=0,37"], ["(0, 37)", "no elements"]),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from farrier.errors import UnresolvedShapeError, UsageError
 from farrier.importer import import_model, inspect
+from farrier.ir.dim import bounds, typical
 
 node = helper.make_node
 ADD = [node("Add", ["x", "z"], ["y"])]
@@ -18,7 +21,10 @@ def test_template_names_every_open_input(model):
     with pytest.raises(UnresolvedShapeError) as caught:
         import_model(data)
     assert "x f32[n, 3, ?]" in caught.value.message
-    assert caught.value.hint == "give each ? a number: --shape x=?,3,?"
+    assert caught.value.hint == (
+        "give each ? a number: --shape x=?,3,? or, for all sizes in a range, a name: "
+        "--shape x=n:1..64,3,dim2:1..64"
+    )
 
 
 def test_named_dims_are_shared(model):
@@ -33,6 +39,42 @@ def test_anonymous_dims_are_not_shared(model):
     data = model(ADD, {"x": ["?", "?"], "z": [1, "?"]})
     graph = import_model(data, {"x": (5, 3), "z": (1, 3)}).graph
     assert graph.outputs[0].type.shape == (5, 3)
+
+
+def test_open_dims_are_symbols_and_keep_their_names(model):
+    data = model(ADD, {"x": ["n", 3, None], "z": ["n", 1, 1]})
+    imported = import_model(data, {"x": ("batch:2..8", 3, "?")}, ({"batch": 4},))
+    batch, free = imported.graph.inputs[0].type.shape[0], imported.graph.inputs[0].type.shape[2]
+    assert [str(batch), bounds(batch), typical(batch)] == ["s0", (2, 8), 4]
+    assert [str(free), bounds(free)] == ["s1", (1, 65536)]
+    assert imported.graph.inputs[1].type.shape == (batch, 1, 1)
+    assert [(d.name, d.symbol, d.low, d.high) for d in imported.dims] == [
+        ("batch", "s0", 2, 8), ("x[2]", "s1", 1, 65536)
+    ]  # fmt: skip
+
+
+def test_a_name_is_one_size_in_every_input(model):
+    data = model(ADD, {"x": ["a", 3], "z": ["b", 3]})
+    imported = import_model(data, {"x": ("n:1..8", 3), "z": ("n", 3)})
+    assert len({value.type.shape for value in imported.graph.inputs}) == 1
+    fixed = import_model(data, {"x": ("n:5..5", 3), "z": ("n", "?")})
+    assert [value.type.shape for value in fixed.graph.inputs] == [(5, 3), (5, 3)]
+    assert fixed.dims == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "hot", "reason"),
+    [
+        ({"x": ("n", "c")}, (), "has c at axis 1, not 3"),
+        ({"x": ("n", 3), "z": ("m", 1)}, (), "makes 'n' m, and another input makes it n"),
+        ({"x": ("n:1..4", 3), "z": ("n:1..5", 1)}, (), "'n' has two ranges, 1..4 and 1..5"),
+        ({"x": ("n:1..4", 3)}, ({"m": 3},), "no dimension named 'm' is open"),
+        ({"x": ("n:1..4", 3)}, ({"n": 5},), "n is 5 in --hot, and 1..4 in --shape"),
+    ],
+)
+def test_open_dims_that_clash(model, shapes, hot, reason):
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        import_model(model(ADD, {"x": ["n", 3], "z": ["n", 1]}), shapes, hot)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
 import math
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farrier.errors import UsageError
-from farrier.options import CompileOptions, parse_budget, parse_shapes
+from farrier.options import CompileOptions, parse_budget
+from farrier.shapes import OpenDim, parse_dim, parse_hot, parse_shapes
 
 shapes = st.dictionaries(
     st.text("abcx.:/=", min_size=1, max_size=6),
-    st.lists(st.integers(0, 9000), max_size=5).map(tuple),
+    st.lists(
+        st.integers(0, 9000) | st.sampled_from(["?", "n", "n:1..8", "?:2..", "a/b.c-d:0..3"]),
+        max_size=5,
+    ).map(tuple),
 )
 
 
@@ -19,6 +24,7 @@ shapes = st.dictionaries(
         shapes=shapes,
         trials=st.none() | st.integers(0, 10**6),
         budget_s=st.none() | st.floats(0, 1e6),
+        hot=st.lists(st.dictionaries(st.text(), st.integers(0, 9000))).map(tuple),
         threads=st.integers(0, 512),
         max_layer_error=st.floats(0, 1),
         verify=st.booleans(),
@@ -35,12 +41,36 @@ def test_shapes_read_back_as_they_are_written(wanted):
     assert parse_shapes(texts) == wanted
 
 
-@pytest.mark.parametrize("text", ["x", "=1,2", "x=a", "x=1,,2", "x=-1,3", "x=1.5"])
+@pytest.mark.parametrize(
+    "text", ["x", "=1,2", "x=a b", "x=1,,2", "x=n:8..1", "x=n:1", "x=-1,3", "x=1.5"]
+)
 def test_a_malformed_shape_is_named(text):
     with pytest.raises(UsageError) as caught:
         parse_shapes([text])
     assert repr(text) in caught.value.message
     assert "--shape" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "dim"),
+    [
+        ("7", 7),
+        ("n", OpenDim("n")),
+        ("?", OpenDim("")),
+        ("n:1..8", OpenDim("n", (1, 8))),
+        ("?:0..", OpenDim("", (0, 65536))),
+        ("n:70000..", OpenDim("n", (70000, 70000))),
+    ],
+)
+def test_dims(text, dim):
+    assert parse_dim(text) == dim
+
+
+def test_hot_sizes():
+    assert parse_hot(["batch=1,a=b=640", "batch=8"]) == ({"batch": 1, "a=b": 640}, {"batch": 8})
+    for text in ("", "n", "n=", "n=x", "n=1,n=2", "=3"):
+        with pytest.raises(UsageError, match=re.escape(repr(text))):
+            parse_hot([text])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import read_model
-from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget, parse_shapes
+from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
+from farrier.shapes import parse_hot, parse_shapes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 
 _PANEL = "Local"
 
-ShapeOption = Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=1,3,224,224, or open: NAME=batch:1..8,3,h,?; repeatable."),
+]
+HotOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Sizes of open dims to be fast at: batch=1,h=640; repeatable."),
+]
 TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
 MaxLayerErrorOption = Annotated[
     float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
@@ -61,6 +69,7 @@ def compile_(
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     shape: ShapeOption = None,
+    hot: HotOption = None,
     threads: ThreadsOption = 0,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
@@ -85,6 +94,7 @@ def compile_(
     options = CompileOptions(
         target=target,
         shapes=parse_shapes(shape or []),
+        hot=parse_hot(hot or []),
         trials=trials,
         budget_s=None if budget is None else parse_budget(budget),
         threads=threads,

@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from farrier.cli.local import MaxLayerErrorOption
+from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption
 from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
-from farrier.options import MAX_LAYER_ERROR, parse_budget, parse_shapes
+from farrier.options import MAX_LAYER_ERROR, parse_budget
+from farrier.shapes import parse_hot, parse_shapes
 
 _PANEL = "Service"
 
@@ -38,7 +39,8 @@ def submit(
     target: Annotated[str, typer.Option(help="What to compile for.")] = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(help="NAME=1,3,224,224; repeatable.")] = None,
+    shape: ShapeOption = None,
+    hot: HotOption = None,
     threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     precision: Annotated[
@@ -56,6 +58,7 @@ def submit(
             model,
             target=target,
             shapes=parse_shapes(shape or []),
+            hot=parse_hot(hot or []),
             trials=trials,
             budget_s=None if budget is None else parse_budget(budget),
             threads=threads,

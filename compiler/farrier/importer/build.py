@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,34 +25,40 @@ from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
 from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
 from farrier.importer.schema import check_node
-from farrier.importer.signature import declared_inputs, resolve
+from farrier.importer.signature import NamedDim, Signature, declared_inputs, resolve
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
+from farrier.shapes import GivenShape, Hot
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
-    outputs, in the graph's order. Those names are data: they are shown, and never become code."""
+    outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
+    and never become code."""
 
     graph: Graph
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    dims: tuple[NamedDim, ...] = ()
 
 
-def import_model(data: bytes, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ImportedModel:
-    """The model with every dimension fixed; `shapes` gives the open ones, by input name.
+def import_model(
+    data: bytes, shapes: Mapping[str, GivenShape] | None = None, hot: Sequence[Hot] = ()
+) -> ImportedModel:
+    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` sizes
+    of those that stay open.
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     model = parse(data)
     _check_operators(model)
-    types = resolve(declared_inputs(model.graph), shapes or {})
-    return _Import(model, types).run()
+    signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
+    return _Import(model, signature).run()
 
 
 def _check_operators(model: onnx.ModelProto) -> None:
@@ -79,7 +85,7 @@ def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
-    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> None:
+    def __init__(self, model: onnx.ModelProto, signature: Signature) -> None:
         self._model, self._opsets = model, opsets(model)
         self._counter = itertools.count()
         self._values: dict[str, Value] = {}
@@ -87,9 +93,10 @@ class _Import:
         self._nodes: list[Node] = []
         self._constant_bytes = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
-        self._inputs = tuple(self._define(name, kind) for name, kind in inputs.items())
-        for name, kind in inputs.items():
-            if not kind.size:
+        self._dims = signature.dims
+        self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
+        for name, kind in signature.types.items():
+            if kind.size == 0:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
         graph = model.graph
         self._read = {o.name for o in graph.output} | {i for n in graph.node for i in n.input}
@@ -114,6 +121,7 @@ class _Import:
             self._pruned(outputs),
             tuple(d.name for d in declared_inputs(graph)),
             tuple(output.name for output in graph.output),
+            self._dims,
         )
 
     # What upgrades may ask for: the protocol `Scope`.

@@ -1,4 +1,4 @@
-"""The model's inputs: what it declares, what the user fixes, and what remains open."""
+"""The model's inputs: what it declares, what the user fixes or leaves open, and what remains."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
+from farrier.ir.dim import Extent, dim
 from farrier.ir.types import DType, TensorType
+from farrier.shapes import DEFAULT_HIGH, GivenShape, Hot, OpenDim, parse_dim
 
-Dim: TypeAlias = int | str  # as a model declares it
 _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
+
+DeclaredDim: TypeAlias = int | str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,12 +28,34 @@ class Declared:
 
     name: str
     dtype: DType
-    dims: tuple[Dim, ...] | None
+    dims: tuple[DeclaredDim, ...] | None
 
     def text(self) -> str:
         """`f32[1, 3, height, ?]`."""
         dims = "…" if self.dims is None else ", ".join(map(str, self.dims))
         return f"{self.dtype}[{dims}]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedDim:
+    """What the user calls a size that is known when the model runs, and its symbol in the IR.
+
+    Names are data: they are shown, and never become code.
+    """
+
+    name: str
+    symbol: str
+    low: int
+    high: int
+    typical: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """The type of every input by name, and the dims that are open in them."""
+
+    types: dict[str, TensorType]
+    dims: tuple[NamedDim, ...]
 
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
@@ -51,20 +76,20 @@ def _declare(info: onnx.ValueInfoProto) -> Declared:
     return Declared(info.name, dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
     if dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0:
         return int(dim.dim_value)
     return "?" if dim.dim_param in _ANONYMOUS else str(dim.dim_param)
 
 
 def resolve(
-    inputs: Sequence[Declared], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, TensorType]:
-    """The type of every input, all dims fixed.
+    inputs: Sequence[Declared], shapes: Mapping[str, GivenShape], hot: Sequence[Hot] = ()
+) -> Signature:
+    """The type of every input; what the user leaves open are symbols s0, s1, …
 
-    A dim that the model names has one value wherever it occurs, so fixing one input may fix others.
-    Raises UsageError for a shape that clashes with the model, UnresolvedShapeError for what stays
-    open.
+    A dim that the model or the user names has one size wherever it occurs, so giving one input's
+    shape may settle others. Raises UsageError for a shape that clashes with the model,
+    UnresolvedShapeError for what is not given.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -72,52 +97,129 @@ def resolve(
             f"the model has no input {', '.join(map(repr, unknown))}",
             hint="its inputs: " + ", ".join(f"{d.name} {d.text()}" for d in inputs),
         )
-    symbols: dict[str, int] = {}
+    sizes: dict[str, int | OpenDim] = {}  # by the model's names
+    dims: dict[str, list[int | OpenDim]] = {}
     for declared in inputs:
         if declared.name in shapes:
-            _check(declared, shapes[declared.name], symbols)
-    fixed: dict[str, TensorType] = {}
+            dims[declared.name] = _checked(declared, shapes[declared.name], sizes)
     for declared in inputs:
-        dims: Sequence[Dim] | None = shapes.get(declared.name, declared.dims)
-        if dims is not None:
-            known = [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
-            numbers = tuple(d for d in known if isinstance(d, int))
-            if len(numbers) == len(known):
-                fixed[declared.name] = TensorType(declared.dtype, numbers)
-    if len(fixed) < len(inputs):
-        raise _unresolved([d for d in inputs if d.name not in fixed], symbols)
-    return fixed
+        known = _known(declared, sizes)
+        if known is not None:
+            dims.setdefault(declared.name, known)
+    if len(dims) < len(inputs):
+        raise _unresolved([d for d in inputs if d.name not in dims], sizes)
+    return _symbols(inputs, dims, hot)
 
 
-def _check(declared: Declared, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
+def _known(declared: Declared, sizes: Mapping[str, int | OpenDim]) -> list[int | OpenDim] | None:
+    """The dims of an input of which no shape is given; None where one stays unknown."""
+    known: list[int | OpenDim] = []
+    for size in declared.dims if declared.dims is not None else ("?",):
+        found = sizes.get(size) if isinstance(size, str) else size
+        if found is None:
+            return None
+        known.append(found)
+    return known
+
+
+def _checked(
+    declared: Declared, shape: GivenShape, sizes: dict[str, int | OpenDim]
+) -> list[int | OpenDim]:
     """Holds a given shape against the declared dims, and notes what named dims stand for."""
-    given = f"the shape {shape} given for input {declared.name!r}"
-    if min(shape, default=0) < 0:
-        raise UsageError(f"{given} has a negative extent")
-    if declared.dims is None:
-        return
+    given = f"the shape ({', '.join(map(str, shape))}) given for input {declared.name!r}"
+    dims = [parse_dim(text) for text in shape]
     hint = f"the model declares {declared.text()}"
-    if len(shape) != len(declared.dims):
-        raise UsageError(f"{given} has rank {len(shape)}, not {len(declared.dims)}", hint=hint)
-    for axis, (extent, dim) in enumerate(zip(shape, declared.dims, strict=True)):
-        if isinstance(dim, int) and dim != extent:
-            raise UsageError(f"{given} has {extent} at axis {axis}, not {dim}", hint=hint)
-        if isinstance(dim, str) and dim != "?" and symbols.setdefault(dim, extent) != extent:
+    own_dims = ("?",) * len(dims) if declared.dims is None else declared.dims
+    if len(dims) != len(own_dims):
+        raise UsageError(f"{given} has rank {len(dims)}, not {len(own_dims)}", hint=hint)
+    for axis, (size, own) in enumerate(zip(dims, own_dims, strict=True)):
+        if isinstance(own, int):
+            if size not in (own, OpenDim("")):
+                raise UsageError(f"{given} has {shape[axis]} at axis {axis}, not {own}", hint=hint)
+            dims[axis] = own
+            continue
+        if isinstance(size, OpenDim) and not size.name:
+            name = f"{declared.name}[{axis}]" if own == "?" else own
+            size = dims[axis] = dataclasses.replace(size, name=name)
+        if own != "?" and _name(sizes.setdefault(own, size)) != _name(size):
             raise UsageError(
-                f"{given} makes {dim!r} {extent}, and another input makes it {symbols[dim]}",
+                f"{given} makes {own!r} {_name(size)}, and another input makes it "
+                f"{_name(sizes[own])}",
                 hint=hint,
             )
+    return dims
 
 
-def _unresolved(open_inputs: list[Declared], symbols: Mapping[str, int]) -> UnresolvedShapeError:
-    templates = []
+def _name(size: int | OpenDim) -> int | str:
+    return size.name if isinstance(size, OpenDim) else size
+
+
+def _symbols(
+    inputs: Sequence[Declared], sizes: Mapping[str, Sequence[int | OpenDim]], hot: Sequence[Hot]
+) -> Signature:
+    """The types, an open dim's range being the one that is written at any of its places."""
+    ranges: dict[str, tuple[int, int]] = {}
+    first_axis: dict[str, int] = {}
+    for shape in sizes.values():
+        for axis, size in enumerate(shape):
+            if isinstance(size, OpenDim):
+                first_axis.setdefault(size.name, axis)
+                if (
+                    size.range is not None
+                    and ranges.setdefault(size.name, size.range) != size.range
+                ):
+                    one, other = ("{}..{}".format(*r) for r in (ranges[size.name], size.range))
+                    raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
+    chosen: dict[str, int] = {}
+    for name, number in (item for one in hot for item in one.items()):
+        if name not in first_axis:
+            raise UsageError(
+                f"no dimension named {name!r} is open",
+                hint=f"open: {', '.join(first_axis) or 'none; --shape opens one'}",
+            )
+        low, high = ranges.get(name, (1, DEFAULT_HIGH))
+        if not low <= number <= high:
+            raise UsageError(f"{name} is {number} in --hot, and {low}..{high} in --shape")
+        chosen.setdefault(name, number)
+    named: list[NamedDim] = []
+    extents: dict[str, Extent] = {}
+    for name, axis in first_axis.items():
+        low, high = ranges.get(name, (1, DEFAULT_HIGH))
+        usual = high if high < DEFAULT_HIGH else _USUAL_BATCH if axis == 0 else _USUAL
+        usual = chosen.get(name, min(max(usual, low), high))
+        symbol = f"s{len(named)}"
+        extents[name] = dim(symbol, low, high, usual)
+        if low < high:
+            named.append(NamedDim(name, symbol, low, high, usual))
+    types = {}
+    for declared in inputs:
+        shape = sizes[declared.name]
+        given = tuple(extents[s.name] if isinstance(s, OpenDim) else s for s in shape)
+        types[declared.name] = TensorType(declared.dtype, given)
+    return Signature(types, tuple(named))
+
+
+# Sizes to tune for, where the user names none and the range has no end.
+_USUAL_BATCH = 1
+_USUAL = 128
+
+
+def _unresolved(
+    open_inputs: list[Declared], sizes: Mapping[str, int | OpenDim]
+) -> UnresolvedShapeError:
+    fixed, opened = [], []
     for declared in open_inputs:
         dims = declared.dims if declared.dims is not None else ("?",)
-        filled = (symbols.get(d, d) if isinstance(d, str) else d for d in dims)
-        template = ",".join(str(d) if isinstance(d, int) else "?" for d in filled)
-        templates.append(f"--shape {declared.name}={template}")
+        known = [_name(sizes.get(d, "?")) if isinstance(d, str) else d for d in dims]
+        names = [
+            size if size != "?" else f"{own if str(own).isidentifier() else f'dim{axis}'}:1..64"
+            for axis, (size, own) in enumerate(zip(known, dims, strict=True))
+        ]
+        fixed.append(f"--shape {declared.name}={','.join(map(str, known))}")
+        opened.append(f"--shape {declared.name}={','.join(map(str, names))}")
     described = ", ".join(f"{d.name} {d.text()}" for d in open_inputs)
     return UnresolvedShapeError(
         f"the model leaves dimensions open: {described}",
-        hint=f"give each ? a number: {' '.join(templates)}",
+        hint=f"give each ? a number: {' '.join(fixed)} or, for all sizes in a range, a name: "
+        f"{' '.join(opened)}",
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NotFoundError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, CompileOptions
+from farrier.shapes import MAX_EXTENT
 from farrier.target import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm
@@ -23,7 +24,10 @@ _LINE = r"^[^\x00-\x1f\x7f]*$"
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JobId = Annotated[str, Path(description="of the job", max_length=100, pattern=r"^[\w.:-]+$")]
-Dims = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 40, strict=True)]], Field(max_length=32)]
+Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT, strict=True)]
+Open = Annotated[str, Field(max_length=100, pattern=_LINE)]
+Dims = Annotated[list[Extent | Open], Field(max_length=32)]
+Sizes = Annotated[dict[Annotated[str, Field(max_length=1000)], Extent], Field(max_length=1000)]
 
 
 class Options(BaseModel):
@@ -37,7 +41,13 @@ class Options(BaseModel):
     shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
         default_factory=dict,
         max_length=1000,
-        description="dimensions of inputs whose shape the model leaves open",
+        description="dimensions of inputs whose shape the model leaves open: numbers, or what "
+        "is known when the model runs: a name, a name with a range (batch:1..8), or ?",
+    )
+    hot: list[Sizes] = Field(
+        default_factory=list,
+        max_length=100,
+        description="sizes of open dimensions, by name, that matter most",
     )
     trials: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = Field(
         default=None, description="candidates to measure; null for no bound of this kind"
@@ -65,7 +75,7 @@ class Options(BaseModel):
     def compile_options(self) -> CompileOptions:
         fields = self.model_dump()
         shapes = {name: tuple(dims) for name, dims in fields.pop("shapes").items()}
-        return CompileOptions(shapes=shapes, **fields)
+        return CompileOptions(shapes=shapes, hot=tuple(fields.pop("hot")), **fields)
 
 
 class JobRequest(BaseModel):

@@ -1,0 +1,94 @@
+"""Shapes of inputs as a user gives them: numbers, and names for what stays open.
+
+    shape = NAME=dim,dim,...
+    dim   = number | name [':' range] | '?' [':' range]
+    range = low '..' [high]
+    hot   = name=number,name=number,...
+
+A name is one size wherever it stands, in other inputs too; each `?` is a size of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from farrier.errors import UsageError
+
+GivenShape: TypeAlias = tuple[int | str, ...]  # a number, or the text of an open dim
+Hot: TypeAlias = Mapping[str, int]  # sizes of open dims, by name
+
+MAX_EXTENT = (1 << 40) - 1
+DEFAULT_HIGH = 1 << 16  # where no end of a range is given
+
+_DIM = re.compile(
+    r"(?P<number>\d{1,20})|(?P<name>\?|[A-Za-z_][\w./-]*)(?::(?P<low>\d{1,20})\.\.(?P<high>\d{0,20}))?",
+    re.ASCII,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenDim:
+    """A dim that is known when the model runs; `name` is "" for `?`, `range` None where none is
+    given."""
+
+    name: str
+    range: tuple[int, int] | None = None
+
+
+def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
+    """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`; raises UsageError."""
+    found = _DIM.fullmatch(str(given))
+    if found is None:
+        raise UsageError(
+            f"cannot read the dimension {given!r}{where}",
+            hint="--shape NAME=1,3,224,224, or with dims open: --shape NAME=batch:1..8,3,height,?",
+        )
+    if found["number"]:
+        low = high = int(found["number"])
+    else:
+        low = int(found["low"] or 1)
+        high = int(found["high"] or max(low, DEFAULT_HIGH))
+    if not low <= high <= MAX_EXTENT:
+        raise UsageError(
+            f"the dimension {given!r}{where} is empty or ends beyond {MAX_EXTENT}",
+            hint="--shape NAME=batch:1..8,3,224,224",
+        )
+    if found["number"]:
+        return low
+    return OpenDim(found["name"].replace("?", ""), (low, high) if found["low"] else None)
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
+    """`["x=batch:1..8,3,224,224"]` → `{"x": ("batch:1..8", 3, 224, 224)}`; raises UsageError with
+    the text at fault."""
+    shapes: dict[str, GivenShape] = {}
+    for text in texts:
+        name, equals, dims = text.rpartition("=")
+        hint = "--shape NAME=1,3,224,224 or --shape NAME=batch:1..8,3,height,?"
+        if not (name and equals):
+            raise UsageError(f"cannot read the shape {text!r}", hint=hint)
+        given = [
+            (dim, parse_dim(dim, f" of the shape {text!r}"))
+            for dim in (dims.split(",") if dims else ())
+        ]
+        shapes[name] = tuple(size if isinstance(size, int) else dim for dim, size in given)
+    return shapes
+
+
+def parse_hot(texts: Iterable[str]) -> tuple[dict[str, int], ...]:
+    """`["batch=1,h=640"]` → `({"batch": 1, "h": 640},)`; raises UsageError."""
+    hot = []
+    for text in texts:
+        sizes: dict[str, int] = {}
+        for item in text.split(","):
+            name, _, number = item.rpartition("=")
+            if not name or name in sizes or not re.fullmatch(r"[0-9]{1,20}", number):
+                raise UsageError(
+                    f"cannot read the sizes {text!r}", hint="--hot batch=1,height=640,width=640"
+                )
+            sizes[name] = int(number)
+        hot.append(sizes)
+    return tuple(hot)
