@@ -96,7 +96,7 @@ class _Import:
         self._dims = signature.dims
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
-            if kind.size == 0:
+            if kind.is_static and not kind.size:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
         graph = model.graph
         self._read = {o.name for o in graph.output} | {i for n in graph.node for i in n.input}

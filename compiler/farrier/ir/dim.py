@@ -127,6 +127,9 @@ class Dim:
             return True
         raise Undecided(f"whether {self} is 0 depends on {_described(self)}")
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         text = ""
         for monomial, factor in self.terms:

@@ -37,7 +37,7 @@ from farrier.ops.scalar import (
 def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     axis = axis_attr(attrs, x.rank)
-    shape = reduced_shape(x.static_shape, (axis,), bool(attrs.get("keepdims", 1)))
+    shape = reduced_shape(x.shape, (axis,), bool(attrs.get("keepdims", 1)))
     return (TensorType(DType.I64, shape),)
 
 
@@ -57,7 +57,7 @@ def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
         x = builder.operand(node, inputs, 0)
         axis = axis_attr(attributes_of(node), x.rank)
-        keep, shape = bool(node.attr("keepdims", 1)), node.outputs[0].type.static_shape
+        keep, shape = bool(node.attr("keepdims", 1)), node.outputs[0].type.shape
         ranges = {"r": x.shape[axis]}
         last = bool(node.attr("select_last_index", 0))
 

@@ -12,11 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CompilerError
+from farrier.ir import dim
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent
 from farrier.ir.expr import Axis, Buffer, Expr, Reduce, ReduceOp, Scope, Var
 from farrier.ir.graph import Node, Value
 from farrier.ir.tensor import Stage
-from farrier.ir.types import DType, Layout
+from farrier.ir.types import DType, Layout, Shape
+from farrier.ops.operator import to_extents
 from farrier.ops.scalar import Scalar, number
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 class Operand:
     """A node's input as its `compute` rule sees it: a buffer, or a literal scalar."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: DType
     buffer: Buffer | None
     literal: Scalar | None = None
@@ -36,7 +39,7 @@ class Operand:
     def rank(self) -> int:
         return len(self.shape)
 
-    def __call__(self, *indices: int | Expr) -> Scalar:
+    def __call__(self, *indices: e.Index) -> Scalar:
         """The element at the given logical indices."""
         if self.literal is not None:
             return self.literal
@@ -84,7 +87,12 @@ class Builder:
         return self._constants.get(value.name) if value is not None else None
 
     def static(self, node: Node, position: int) -> tuple[int, ...] | None:
-        """A static operand as integers; None where it is omitted."""
+        """A static operand as plain integers; None where it is omitted."""
+        extents = self.extents(node, position)
+        return None if extents is None else tuple(map(dim.number, extents))
+
+    def extents(self, node: Node, position: int) -> tuple[Extent, ...] | None:
+        """A static operand as numbers and dims; None where it is omitted."""
         value = node.inputs[position] if position < len(node.inputs) else None
         if value is None:
             return None
@@ -94,7 +102,7 @@ class Builder:
                 f"{node.op} ({node.origin or node.outputs[0].name}): input {position} must be a "
                 "constant of the region, and is a buffer"
             )
-        return tuple(int(v) for v in data.reshape(-1))
+        return to_extents(data)
 
     def operand(self, node: Node, inputs: Buffers, position: int) -> Operand:
         """An input that may not be omitted."""
@@ -111,20 +119,21 @@ class Builder:
         kind = value.type
         buffer = inputs[position]
         if buffer is not None:
-            return Operand(kind.static_shape, kind.dtype, buffer)
+            return Operand(kind.shape, kind.dtype, buffer)
         data = self.constant(value)
         if data is None or data.size != 1:
             raise CompilerError(
                 f"{node.op} ({node.origin}): input {position} ({value.name}) has neither a buffer "
                 "nor one literal value"
             )
-        literal = number(data.reshape(-1)[0].item(), kind.dtype)
-        return Operand(kind.static_shape, kind.dtype, None, literal)
+        (value,) = data.reshape(-1).tolist()
+        literal = number(value, kind.dtype)
+        return Operand(kind.shape, kind.dtype, None, literal)
 
     def stage(
         self,
         hint: str,
-        shape: Sequence[int],
+        shape: Sequence[Extent],
         dtype: DType,
         body: Callable[..., Scalar | Reduce],
         *,
@@ -145,7 +154,7 @@ class Builder:
     def local(
         self,
         hint: str,
-        shape: Sequence[int],
+        shape: Sequence[Extent],
         dtype: DType,
         body: Callable[..., Scalar | Reduce],
         *,
@@ -169,7 +178,7 @@ class Builder:
         value = node.outputs[index]
         return self.stage(
             hint or node.op.lower(),
-            value.type.static_shape,
+            value.type.shape,
             value.type.dtype,
             body,
             axes=axes,
@@ -186,13 +195,13 @@ class Builder:
         return name
 
 
-def reduce(op: ReduceOp, ranges: Mapping[str, int], body: Callable[..., Scalar]) -> Reduce:
+def reduce(op: ReduceOp, ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
     """The reduction of `body(*axes)` over the named ranges."""
     axes = tuple(Axis(name, extent) for name, extent in ranges.items())
     return Reduce(op, axes, body(*(Var(axis.name) for axis in axes)).expr)
 
 
-def total(ranges: Mapping[str, int], body: Callable[..., Scalar]) -> Reduce:
+def total(ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
     """The sum of `body(*axes)` over the named ranges."""
     return reduce(ReduceOp.SUM, ranges, body)
 

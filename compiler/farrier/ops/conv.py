@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
@@ -24,9 +25,11 @@ from farrier.ops.operator import (
     Constants,
     Kind,
     Mismatch,
+    NotStatic,
     Operator,
     Types,
     accumulator,
+    differ,
     int_attr,
     optional,
     present,
@@ -46,6 +49,8 @@ def checked_operands(types: Types) -> tuple[TensorType, TensorType]:
         raise Mismatch(f"input {x.shape} and weights {w.shape} must have one rank of at least 3")
     if x.dtype is not w.dtype:
         raise Mismatch(f"input is {x.dtype} and weights are {w.dtype}")
+    if not w.is_static:
+        raise NotStatic(f"its weights have the shape {w.shape}, and need numbers")
     return x, w
 
 
@@ -64,19 +69,18 @@ def group_of(attrs: Attrs) -> int:
 
 def _window(types: Types, attrs: Attrs) -> Window:
     x, w = checked_operands(types)
-    return window_of(attrs, x.static_shape[2:], w.static_shape[2:])
+    return window_of(attrs, x.shape[2:], w.shape[2:])
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
-    rest = {k: v for k, v in attrs.items() if k != "auto_pad"}
-    return {**rest, **_window(types, attrs).attributes(), "group": group_of(attrs)}
+    return {**_window(types, attrs).explicit(attrs), "group": group_of(attrs)}
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = checked_operands(types)
-    (batch, channels, *spatial), (outputs, per_group, *_) = x.static_shape, w.static_shape
+    (batch, channels, *spatial), (outputs, per_group, *_) = x.shape, w.static_shape
     group = group_of(attrs)
-    if channels != per_group * group or outputs % group:
+    if differ(channels, per_group * group) or outputs % group:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     check_bias(types, outputs)
     extents = _window(types, attrs).outputs(tuple(spatial))
@@ -107,8 +111,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     x, w = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
     window = window_of(attrs, x.shape[2:], w.shape[2:])
-    extents, dtype = node.outputs[0].type.static_shape[2:], node.outputs[0].type.dtype
-    group, outputs, per_group = group_of(attrs), w.shape[0], w.shape[1]
+    extents, dtype = node.outputs[0].type.shape[2:], node.outputs[0].type.dtype
+    group, outputs, per_group = group_of(attrs), number(w.shape[0]), number(w.shape[1])
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))
     ranges = {"ic": per_group, **kernel} if per_group > 1 or group == 1 else kernel
 
@@ -131,7 +135,7 @@ def with_bias(builder: Builder, node: Node, inputs: Buffers, hint: str, body: Bo
     if bias is None:
         return builder.output(node, body, hint=hint, axes=axes)
     raw = builder.local(
-        hint, out.static_shape, out.dtype, body, axes=axes, layout=without_halo(out.layout)
+        hint, out.shape, out.dtype, body, axes=axes, layout=without_halo(out.layout)
     )
     return builder.output(
         node, lambda n, oc, *at: raw(n, oc, *at) + bias(oc), hint=f"{hint}_bias", axes=axes

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import is_less, maximum, number
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, total
 from farrier.ops.conv import check_bias, checked_operands, group_of, with_bias
 from farrier.ops.operator import (
@@ -24,6 +25,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    differ,
     optional,
     present,
     required,
@@ -32,10 +34,10 @@ from farrier.ops.scalar import Scalar, both, scalar, where
 from farrier.ops.window import Window, tap_names, tap_views, window_of
 
 
-def _window(types: Types, attrs: Attrs) -> tuple[Window, tuple[int, ...]]:
+def _window(types: Types, attrs: Attrs) -> tuple[Window, Shape]:
     """The window of the convolution that this transposes, and the output's spatial extents."""
     x, w = checked_operands(types)
-    spatial, kernel = x.static_shape[2:], w.static_shape[2:]
+    spatial, kernel = x.shape[2:], w.shape[2:]
     rank = len(spatial)
     mode = str(attrs.get("auto_pad") or "NOTSET")
     plain = window_of({k: v for k, v in attrs.items() if k != "auto_pad"}, spatial, kernel)
@@ -44,14 +46,14 @@ def _window(types: Types, attrs: Attrs) -> tuple[Window, tuple[int, ...]]:
         (extent - 1) * plain.strides[a] + plain.reach(a) + spare[a]
         for a, extent in enumerate(spatial)
     ]
-    wanted: tuple[int, ...] | None = None
+    wanted: Shape | None = None
     if attrs.get("output_shape"):
         wanted = as_ints(attrs["output_shape"])[-rank:]
     elif mode.startswith("SAME"):
         wanted = tuple(extent * s for extent, s in zip(spatial, plain.strides, strict=True))
     before, after = plain.before, plain.after
     if wanted is not None:
-        cut = [max(f - o, 0) for f, o in zip(full, wanted, strict=True)]
+        cut = [maximum(f - o, 0) for f, o in zip(full, wanted, strict=True)]
         small, large = tuple(c // 2 for c in cut), tuple(c - c // 2 for c in cut)
         before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
     elif mode == "VALID":
@@ -59,14 +61,14 @@ def _window(types: Types, attrs: Attrs) -> tuple[Window, tuple[int, ...]]:
     extents = tuple(f - b - a for f, b, a in zip(full, before, after, strict=True))
     if wanted is not None:
         extents = wanted
-    if min(extents) < 1:
+    if any(extent < 1 for extent in extents):
         raise Mismatch(f"pads {before + after} leave nothing of an output of {tuple(full)}")
     return Window(plain.kernel, plain.strides, plain.dilations, before, after), extents
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
     window, extents = _window(types, attrs)
-    spatial = required(types, 0).static_shape[2:]
+    spatial = required(types, 0).shape[2:]
     spare = tuple(
         extents[a]
         + window.before[a]
@@ -75,19 +77,23 @@ def _explicit(types: Types, attrs: Attrs) -> Attrs:
         - window.reach(a)
         for a, n in enumerate(spatial)
     )
-    kept = {k: v for k, v in attrs.items() if k not in ("auto_pad", "output_shape")}
-    return {**kept, **window.attributes(), "group": group_of(attrs), "output_padding": spare}
+    whole = window.explicit(attrs)
+    if "auto_pad" in whole:
+        return whole
+    kept = {k: v for k, v in whole.items() if k != "output_shape"}
+    return {**kept, "group": group_of(attrs), "output_padding": tuple(map(number, spare))}
 
 
 def _extents_of(attrs: Attrs, x: Array, w: Array) -> tuple[Window, tuple[int, ...]]:
     shapes = [TensorType(DType.F32, x.shape), TensorType(DType.F32, w.shape)]
-    return _window(shapes, attrs)
+    window, extents = _window(shapes, attrs)
+    return window, tuple(map(number, extents))
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = checked_operands(types)
     group = group_of(attrs)
-    if x.shape[1] != w.shape[0] or w.static_shape[0] % group:
+    if differ(x.shape[1], w.shape[0]) or w.shape[0] % group:
         raise Mismatch(f"input {x.shape}, weights {w.shape} and group {group} do not fit together")
     outputs = w.static_shape[1] * group
     check_bias(types, outputs)
@@ -104,14 +110,15 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     weights = w.reshape(1, group, channels // group, -1).swapaxes(2, 3)
     columns = np.matmul(weights, x.reshape(batch, group, channels // group, -1))
     columns = columns.reshape(batch, outputs, *window.kernel, *spatial)
+    first = tuple(map(number, window.before))
     room = [
-        max((n - 1) * s + window.reach(a), window.before[a] + extents[a])
+        max((n - 1) * s + window.reach(a), first[a] + extents[a])
         for a, (n, s) in enumerate(zip(spatial, window.strides, strict=True))
     ]
     y = np.zeros((batch, outputs, *room), x.dtype)
     for taps, view in tap_views(y, window, tuple(spatial)):
         view += columns[(slice(None), slice(None), *taps)]
-    crop = tuple(slice(b, b + n) for b, n in zip(window.before, extents, strict=True))
+    crop = tuple(slice(b, b + n) for b, n in zip(first, extents, strict=True))
     y = np.ascontiguousarray(y[(slice(None), slice(None), *crop)])
     return (y if bias is None else y + bias.reshape(-1, *(1,) * window.rank),)
 
@@ -120,17 +127,17 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     x, w = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     attrs = attributes_of(node)
     window, _ = _window([v.type if v else None for v in node.inputs], attrs)
-    group, per_group = group_of(attrs), w.shape[1]
-    channels = x.shape[1] // group
+    group, per_group = group_of(attrs), number(w.shape[1])
+    channels = number(w.shape[0]) // group
     # Without overlap every output has exactly one tap: o % stride, of input o // stride.
     apart = (
         window.kernel == window.strides
         and not any(window.before)
         and (max(window.dilations) == 1)
         and all(
-            o <= i * s
+            is_less(o, i * s + 1)
             for o, i, s in zip(
-                node.outputs[0].type.static_shape[2:], x.shape[2:], window.strides, strict=True
+                node.outputs[0].type.shape[2:], x.shape[2:], window.strides, strict=True
             )
         )
     )

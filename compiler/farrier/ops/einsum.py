@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
@@ -21,6 +22,7 @@ from farrier.ops.operator import (
     NotSupported,
     Operator,
     Types,
+    differ,
     present,
     required,
 )
@@ -38,16 +40,16 @@ def _parse(equation: str) -> tuple[list[str], str]:
     return left.split(","), right
 
 
-def _extents(operands: list[str], types: Types) -> dict[str, int]:
+def _extents(operands: list[str], types: Types) -> dict[str, Extent]:
     if len(operands) != len(types):
         raise Mismatch(f"{len(operands)} operands in the equation and {len(types)} inputs")
-    extents: dict[str, int] = {}
+    extents: dict[str, Extent] = {}
     for position, labels in enumerate(operands):
-        shape = required(types, position).static_shape
+        shape = required(types, position).shape
         if len(shape) != len(labels):
             raise Mismatch(f"labels {labels!r} for input {position} of shape {shape}")
         for label, extent in zip(labels, shape, strict=True):
-            if extents.setdefault(label, extent) != extent:
+            if differ(extents.setdefault(label, extent), extent):
                 raise Mismatch(f"label {label!r} is both {extents[label]} and {extent} long")
     return extents
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -25,7 +26,7 @@ from farrier.ops.operator import (
     normal_axis,
     present,
     required,
-    static_ints,
+    static_extents,
 )
 from farrier.ops.scalar import Scalar, cast, equal, scalar, where
 
@@ -59,7 +60,7 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
     axis = axis_attr(attrs, x.rank)
     if x.rank != indices.rank or any(
         wanted > extent
-        for a, (wanted, extent) in enumerate(zip(indices.static_shape, x.static_shape, strict=True))
+        for a, (wanted, extent) in enumerate(zip(indices.shape, x.shape, strict=True))
         if a != axis
     ):
         raise Mismatch(f"indices {indices.shape} do not fit an input {x.shape} beside axis {axis}")
@@ -88,7 +89,7 @@ def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
     """Input, indices, batch axes, and how many axes one row of indices names."""
     x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
-    depth = indices.static_shape[-1] if indices.rank else 0
+    depth = number(indices.shape[-1]) if indices.rank else 0
     if not 1 <= depth <= x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
         raise Mismatch(
             f"indices {indices.shape} do not fit an input {x.shape} with {batch} batch axes"
@@ -113,7 +114,7 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, indices = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
-    batch, depth = int(node.attr("batch_dims", 0)), indices.shape[-1]
+    batch, depth = int(node.attr("batch_dims", 0)), number(indices.shape[-1])
 
     def body(*at: Expr) -> Scalar:
         lead, rest = at[: indices.rank - 1], at[indices.rank - 1 :]
@@ -126,9 +127,9 @@ def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
     return (builder.output(node, body, hint="gather_nd"),)
 
 
-def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[int, int]:
+def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[Extent, int]:
     """The number of classes and the axis that they take in the output."""
-    depth = static_ints(types, constants, 1, "depth") or (0,)
+    depth = static_extents(types, constants, 1, "depth") or (0,)
     return depth[0], axis_attr(attrs, required(types, 0).rank + 1, -1)
 
 
@@ -151,7 +152,7 @@ def _one_hot_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     indices, values = builder.operand(node, inputs, 0), builder.operand(node, inputs, 2)
-    depth = (builder.static(node, 1) or (0,))[0]
+    depth = (builder.extents(node, 1) or (0,))[0]
     axis = normal_axis(int(node.attr("axis", -1)), indices.rank + 1)
 
     def body(*at: Expr) -> Scalar:

@@ -51,7 +51,7 @@ def _by_tangent(name: str, tangent: Formula, scale: float, reference: Numpy) -> 
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
         x, kind = builder.operand(node, inputs, 0), node.outputs[0].type
-        shape, layout = kind.static_shape, without_halo(kind.layout)
+        shape, layout = kind.shape, without_halo(kind.layout)
 
         def local(hint: str, body: Callable[..., Scalar]) -> Operand:
             return builder.local(hint, shape, kind.dtype, body, layout=layout)

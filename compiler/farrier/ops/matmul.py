@@ -6,7 +6,7 @@ import numpy as np
 
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import Shape, TensorType
 from farrier.ops.builder import Builder, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -19,6 +19,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     accumulator,
+    differ,
     optional,
     present,
     required,
@@ -34,9 +35,9 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     dtype = accumulator(a.dtype, b.dtype, attrs)
     if not a.rank or not b.rank:
         raise Mismatch(f"factors {a.shape} and {b.shape} must not be scalars")
-    left = a.static_shape if a.rank > 1 else (1, *a.static_shape)
-    right = b.static_shape if b.rank > 1 else (*b.static_shape, 1)
-    if left[-1] != right[-2]:
+    left = a.shape if a.rank > 1 else (1, *a.shape)
+    right = b.shape if b.rank > 1 else (*b.shape, 1)
+    if differ(left[-1], right[-2]):
         raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
     batch = broadcast_shapes(left[:-2], right[:-2])
     rows = left[-2:-1] if a.rank > 1 else ()
@@ -70,7 +71,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (builder.output(node, body, axes=axes),)
 
 
-def _batch(shape: tuple[int, ...], lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
+def _batch(shape: Shape, lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
     """Batch indices of a factor with batch axes `shape`, aligned at the end of the output's."""
     aligned = lead[len(lead) - len(shape) :]
     return tuple(0 if extent == 1 else i for extent, i in zip(shape, aligned, strict=True))
@@ -83,12 +84,12 @@ def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
         raise Mismatch(f"the product is {dtype} and the addend {types[2].dtype}")
     if a.rank != 2 or b.rank != 2:
         raise Mismatch(f"factors {a.shape} and {b.shape} must be matrices")
-    rows, inner = a.static_shape[:: -1 if attrs.get("transA", 0) else 1]
-    inner_b, columns = b.static_shape[:: -1 if attrs.get("transB", 0) else 1]
-    if inner != inner_b:
+    rows, inner = a.shape[:: -1 if attrs.get("transA", 0) else 1]
+    inner_b, columns = b.shape[:: -1 if attrs.get("transB", 0) else 1]
+    if differ(inner, inner_b):
         raise Mismatch(f"factors {a.shape} and {b.shape} differ in their inner extent")
     if len(types) > 2 and types[2] is not None:
-        added = types[2].static_shape
+        added = types[2].shape
         if broadcast_shapes(added, (rows, columns)) != (rows, columns):
             raise Mismatch(f"the addend {added} does not broadcast to {(rows, columns)}")
     return (TensorType(dtype, (rows, columns)),)
@@ -124,7 +125,7 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     out = node.outputs[0].type
     raw = builder.local(
         "gemm",
-        out.static_shape,
+        out.shape,
         out.dtype,
         body,
         axes=("m", "n"),

@@ -5,12 +5,12 @@ x is [n, c, spatial...]; the statistics are over the axes that each one names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import number, product
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
@@ -97,7 +97,7 @@ class _Moments:
     def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...], epsilon: float) -> None:
         self.x, self.axes = x, axes
         shape, ranges = reduced_shape(x.shape, axes, True), reduction_axes(x.shape, axes)
-        count = math.prod(ranges.values())
+        count = product(ranges.values())
 
         def element(at: tuple[Expr, ...], reduced: tuple[Expr, ...]) -> tuple[Expr, ...]:
             inner = iter(reduced)
@@ -154,7 +154,7 @@ def _groups(attrs: Attrs, channels: int) -> int:
 
 def _group_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     result = _per_channel(2)(types, constants, attrs)
-    _groups(attrs, required(types, 0).static_shape[1])
+    _groups(attrs, number(required(types, 0).shape[1]))
     return result
 
 
@@ -169,13 +169,12 @@ def _group_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _group_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, scale, bias = (builder.operand(node, inputs, i) for i in range(3))
     attrs = attributes_of(node)
-    size = x.shape[1] // _groups(attrs, x.shape[1])
+    channels = number(x.shape[1])
+    size = channels // _groups(attrs, channels)
     epsilon = float_attr(attrs, "epsilon", 1e-5)
-    shape = (x.shape[0], x.shape[1] // size)
+    shape = (x.shape[0], channels // size)
     ranges = {"rc": size, **reduction_axes(x.shape, tuple(range(2, x.rank)))}
-    count = 1
-    for extent in ranges.values():
-        count *= extent
+    count = product(ranges.values())
 
     def element(n: Expr, g: Expr, reduced: tuple[Expr, ...]) -> Scalar:
         return x(n, e.add(e.mul(g, size), reduced[0]), *reduced[1:])
@@ -214,8 +213,8 @@ def _layer_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     required(types, 1)
     for position, given in enumerate(types[1:], 1):
         if given is not None:
-            whole = x.static_shape
-            if broadcast_shapes(given.static_shape, whole) != whole:
+            whole = x.shape
+            if broadcast_shapes(given.shape, whole) != whole:
                 raise Mismatch(
                     f"input {position} of shape {given.shape} does not broadcast to {x.shape}, "
                     f"normalized over axes {axes}"
@@ -268,7 +267,7 @@ def _rms_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     attrs = attributes_of(node)
     axes, epsilon = _trailing(attrs, x.rank), float_attr(attrs, "epsilon", 1e-5)
     squares = power_sum(builder, x, axes)
-    count = math.prod(x.shape[axis] for axis in axes)
+    count = product(x.shape[axis] for axis in axes)
     inverse = builder.local(
         "scale",
         squares.shape,

@@ -1,7 +1,9 @@
 """What an operator is: a name, a kind for the fusion pass, and three rules.
 
 Attributes reach the rules as a mapping; constants that an operator reads while types are inferred
-(a Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position.
+(a Reshape's shape, a Slice's starts) are its `static` operands and reach `infer` by position. They
+may hold dims (arrays of dtype object), as shapes may. Where a rule's outcome depends on the value
+of a symbol, it raises Undecided.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from farrier.ir.dim import Dim, Extent, number
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node
 from farrier.ir.types import DType, TensorType
@@ -68,7 +71,7 @@ class Operator:
     """One operator of ONNX's newest opset, or of Farrier's own.
 
     `infer(types, constants, attrs)` gives the outputs' types; omitted inputs are None, known values
-    are in `constants` by position. Raises Mismatch, NotStatic or NotSupported.
+    are in `constants` by position. Raises Mismatch, NotStatic, NotSupported or Undecided.
     `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
     `compute(builder, node, buffers)` declares the stages; for an operator of kind NEST, `nest(nest,
     node)` writes the loops instead. An operator with neither is only folded.
@@ -131,15 +134,40 @@ def optional(arrays: Arrays, position: int) -> Array | None:
     return arrays[position] if position < len(arrays) else None
 
 
-def static_ints(
+def static_extents(
     types: Types, constants: Constants, position: int, what: str
-) -> tuple[int, ...] | None:
-    """An integer operand, flattened; None where it is omitted. NotStatic where it is unknown."""
+) -> tuple[Extent, ...] | None:
+    """An operand of sizes or positions, flattened; None where it is omitted. NotStatic where it is
+    unknown."""
     if position >= len(types) or types[position] is None:
         return None
     if position not in constants:
         raise NotStatic(f"its {what} (input {position}) depends on data known only at run time")
-    return tuple(int(v) for v in constants[position].reshape(-1))
+    return to_extents(constants[position])
+
+
+def static_ints(
+    types: Types, constants: Constants, position: int, what: str
+) -> tuple[int, ...] | None:
+    """An operand of plain integers, flattened; None where it is omitted. NotStatic where it is
+    unknown or a size that is known only at run time."""
+    extents = static_extents(types, constants, position, what)
+    if extents is None:
+        return None
+    for extent in extents:
+        if not isinstance(extent, int):
+            raise NotStatic(f"its {what} (input {position}) is {extent}, and must be a number")
+    return tuple(number(extent) for extent in extents)
+
+
+def to_extents(array: Array) -> tuple[Extent, ...]:
+    """The elements of an integer constant, flattened; those of one that holds dims are dims."""
+    return tuple(v if isinstance(v, Dim) else int(v) for v in array.reshape(-1).tolist())
+
+
+def differ(left: Extent, right: Extent) -> bool:
+    """Whether two extents that must agree clash. Raises Undecided where that depends."""
+    return left != right and bool(left - right)
 
 
 def normal_axis(axis: int, rank: int) -> int:

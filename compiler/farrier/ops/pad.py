@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from farrier.ir import dim
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, is_less, maximum
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import Shape, TensorType
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -23,21 +25,23 @@ from farrier.ops.operator import (
     optional,
     present,
     required,
+    static_extents,
     static_ints,
+    to_extents,
 )
 from farrier.ops.scalar import Scalar, both, number, scalar, where
 from farrier.ops.slicing import to_ints
 
 
 def _pads(
-    rank: int, given: tuple[int, ...] | None, axes: tuple[int, ...] | None
-) -> tuple[tuple[int, int], ...]:
+    rank: int, given: Shape | None, axes: tuple[int, ...] | None
+) -> tuple[tuple[Extent, Extent], ...]:
     """Elements to add (negative: to cut) before and after each axis."""
     given = given or ()
     chosen = tuple(range(rank)) if axes is None else tuple(normal_axis(a, rank) for a in axes)
     if len(given) != 2 * len(chosen):
         raise Mismatch(f"pads {given} for axes {chosen}")
-    result = [(0, 0)] * rank
+    result: list[tuple[Extent, Extent]] = [(0, 0)] * rank
     for position, axis in enumerate(chosen):
         result[axis] = (given[position], given[position + len(chosen)])
     return tuple(result)
@@ -52,11 +56,12 @@ def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     mode = attrs.get("mode", "constant")
     if mode not in _PAD_MODES:
         raise Mismatch(f"mode {mode!r} is none of {', '.join(_PAD_MODES)}")
-    given = static_ints(types, constants, 1, "pads")
+    given = static_extents(types, constants, 1, "pads")
     pads = _pads(x.rank, given, static_ints(types, constants, 3, "axes"))
-    shape = x.static_shape
+    shape = x.shape
     for extent, (before, after) in zip(shape, pads, strict=True):
-        if mode == "reflect" and max(before, after) >= max(extent, 1):
+        widest = maximum(before, after)
+        if mode == "reflect" and widest != 0 and widest >= maximum(extent, 1):
             raise Mismatch(f"reflecting {before} and {after} elements of an axis of {extent}")
         if extent + before + after < 0:
             raise Mismatch(f"pads {before} and {after} cut more than an axis of {extent}")
@@ -65,8 +70,9 @@ def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
 
 def _pad_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, fill = present(arrays, 0), optional(arrays, 2)
-    pads = _pads(x.ndim, to_ints(present(arrays, 1)), to_ints(optional(arrays, 3)))
-    grown = [(max(b, 0), max(a, 0)) for b, a in pads]
+    pads = _pads(x.ndim, to_extents(present(arrays, 1)), to_ints(optional(arrays, 3)))
+    cuts = [(max(dim.number(-b), 0), max(dim.number(-a), 0)) for b, a in pads]
+    grown = [(max(dim.number(b), 0), max(dim.number(a), 0)) for b, a in pads]
     mode = str(attrs.get("mode", "constant"))
     if mode == "constant":
         value = 0 if fill is None else fill.reshape(-1)[0]
@@ -74,14 +80,14 @@ def _pad_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     else:
         x = np.pad(x, grown, mode=mode)  # type: ignore[call-overload]
     window = tuple(
-        slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, pads, strict=True)
+        slice(before, n - after) for n, (before, after) in zip(x.shape, cuts, strict=True)
     )
     return (x[window],)
 
 
 def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x, fill = builder.operand(node, inputs, 0), builder.optional(node, inputs, 2)
-    pads = _pads(x.rank, builder.static(node, 1), builder.static(node, 3))
+    pads = _pads(x.rank, builder.extents(node, 1), builder.static(node, 3))
     mode = str(node.attr("mode", "constant"))
 
     def body(*at: Expr) -> Scalar:
@@ -99,24 +105,24 @@ def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 
 
 def _inside(
-    source: list[Expr], pads: tuple[tuple[int, int], ...], shape: tuple[int, ...]
+    source: list[Expr], pads: tuple[tuple[Extent, Extent], ...], shape: Shape
 ) -> Scalar | None:
     """Whether an index lies in the tensor; None where it always does."""
     guard: Scalar | None = None
     for i, (before, after), extent in zip(source, pads, shape, strict=True):
         checks = []
-        if before > 0:
+        if not is_less(before, 1):
             checks.append(scalar(e.Binary(e.BinaryOp.LE, e.index(0), i)))
-        if after > 0:
+        if not is_less(after, 1):
             checks.append(scalar(e.less(i, extent)))
         for check in checks:
             guard = check if guard is None else both(guard, check)
     return guard
 
 
-def _folded(i: Expr, before: int, after: int, extent: int, mode: str) -> Expr:
+def _folded(i: Expr, before: Extent, after: Extent, extent: Extent, mode: str) -> Expr:
     """The position that stands in for `i`, up to `before` below 0 or `after` above the axis."""
-    if before <= 0 and after <= 0:
+    if is_less(before, 1) and is_less(after, 1):
         return i
     last = e.index(extent - 1)
     match mode:

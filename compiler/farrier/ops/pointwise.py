@@ -9,7 +9,7 @@ import numpy as np
 
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -21,6 +21,7 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    differ,
     required,
 )
 from farrier.ops.scalar import Scalar
@@ -45,13 +46,17 @@ def boolean(types: Types, attrs: Attrs) -> DType:
     return DType.BOOL
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Numpy's broadcasting; raises Mismatch naming the two shapes that clash."""
-    result: tuple[int, ...] = ()
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Numpy's broadcasting; raises Mismatch naming the two shapes that clash.
+
+    A dim is never 1 here, also where its range has it: beside another extent than 1 the two must be
+    equal, which raises Undecided where it depends.
+    """
+    result: Shape = ()
     for shape in shapes:
         rank = max(len(result), len(shape))
         left, right = ((1,) * (rank - len(s)) + s for s in (result, shape))
-        if any(a != b and 1 not in (a, b) for a, b in zip(left, right, strict=True)):
+        if any(1 not in (a, b) and differ(a, b) for a, b in zip(left, right, strict=True)):
             raise Mismatch(f"shapes {result} and {shape} do not broadcast")
         result = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
     return result
@@ -67,7 +72,7 @@ def pointwise(
             raise Mismatch("it has no inputs")
         given = [t for t in types if t is not None]
         dtype = result(types, attrs)
-        return (TensorType(dtype, broadcast_shapes(*(t.static_shape for t in given))),)
+        return (TensorType(dtype, broadcast_shapes(*(t.shape for t in given))),)
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import overload
 
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import is_less, number
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -38,16 +40,16 @@ from farrier.ops.window import (
 )
 
 
-def _spatial(types: Types) -> tuple[int, ...]:
+def _spatial(types: Types) -> Shape:
     x = required(types, 0)
     if x.rank < 3:
         raise Mismatch(f"input {x.shape} has no spatial axis")
-    return x.static_shape[2:]
+    return x.shape[2:]
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
-    rest = {k: v for k, v in attrs.items() if k not in ("auto_pad", "storage_order")}
-    return {**rest, **window_of(attrs, _spatial(types), None).attributes()}
+    rest = {k: v for k, v in attrs.items() if k != "storage_order"}
+    return window_of(attrs, _spatial(types), None).explicit(rest)
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -69,7 +71,11 @@ def _max_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (functools.reduce(np.maximum, views).copy(),)
 
 
-def _window(shape: tuple[int, ...], attrs: Attrs) -> tuple[Window, tuple[int, ...]]:
+@overload
+def _window(shape: tuple[int, ...], attrs: Attrs) -> tuple[Window, tuple[int, ...]]: ...
+@overload
+def _window(shape: Shape, attrs: Attrs) -> tuple[Window, Shape]: ...
+def _window(shape: Shape, attrs: Attrs) -> tuple[Window, Shape]:
     window = window_of(attrs, shape[2:], None)
     return window, window.outputs(shape[2:], bool(attrs.get("ceil_mode", 0)))
 
@@ -105,7 +111,8 @@ def _average_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     window, extents = _window(x.shape, attrs)
     inside = np.ones((1, 1, *x.shape[2:]), x.dtype)
     if attrs.get("count_include_pad", 0):
-        widths = [(0, 0), (0, 0), *zip(window.before, window.after, strict=True)]
+        before, after = map(number, window.before), map(number, window.after)
+        widths = [(0, 0), (0, 0), *zip(before, after, strict=True)]
         inside = np.pad(inside, widths, constant_values=1)
         bare = Window(window.kernel, window.strides, window.dilations, *((0,) * window.rank,) * 2)
     else:
@@ -132,19 +139,18 @@ def _window_sum(
 
     axes = ("n", "c", *tap_names(window.rank, "o"))
     layout = without_halo(out.layout)
-    return builder.local(
-        "pool_sum", out.static_shape, out.dtype, body, axes=axes, layout=layout
-    ), window
+    return builder.local("pool_sum", out.shape, out.dtype, body, axes=axes, layout=layout), window
 
 
 def _average_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     sums, window = _window_sum(builder, node, inputs)
     shape = builder.operand(node, inputs, 0).shape[2:]
-    extents = node.outputs[0].type.static_shape[2:]
+    extents = node.outputs[0].type.shape[2:]
     with_pads = bool(node.attr("count_include_pad", 0))
 
     def body(n: Expr, c: Expr, *at: Expr) -> Scalar:
-        fixed, varying = 1, []
+        fixed = 1
+        varying: list[Expr] = []
         for axis in range(window.rank):
             low, high = (
                 (-window.before[axis], shape[axis] + window.after[axis])
@@ -152,7 +158,8 @@ def _average_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
                 else (0, shape[axis])
             )
             last = (extents[axis] - 1) * window.strides[axis] - window.before[axis]
-            if -window.before[axis] >= low and last + window.reach(axis) <= high:
+            whole = last + window.reach(axis)
+            if not is_less(-window.before[axis], low) and is_less(whole, high + 1):
                 fixed *= window.kernel[axis]
             else:
                 varying.append(valid_taps(window, axis, at[axis], low, high))

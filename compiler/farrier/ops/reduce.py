@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import overload
 
 import numpy as np
 
+from farrier.ir.dim import Extent, product
 from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of, reduce, total, without_halo
 from farrier.ops.operator import (
     Array,
@@ -47,7 +49,7 @@ class _Rule:
     combine: ReduceOp
     numpy: Callable[[Array, tuple[int, ...]], Array]  # keeps the reduced axes
     before: Callable[[Scalar], Scalar] = lambda x: x
-    after: Callable[[Scalar, int], Scalar] | None = None
+    after: Callable[[Scalar, Extent], Scalar] | None = None
 
 
 def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
@@ -60,7 +62,11 @@ def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, 
     return tuple(axes)
 
 
-def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keep: bool) -> tuple[int, ...]:
+@overload
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keep: bool) -> tuple[int, ...]: ...
+@overload
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keep: bool) -> Shape: ...
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keep: bool) -> Shape:
     if keep:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
@@ -70,7 +76,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     x = required(types, 0)
     axes = _axes(static_ints(types, constants, 1, "axes"), x.rank, attrs)
     keep = bool(attrs.get("keepdims", 1))
-    return (TensorType(x.dtype, reduced_shape(x.static_shape, axes, keep)),)
+    return (TensorType(x.dtype, reduced_shape(x.shape, axes, keep)),)
 
 
 def input_index(
@@ -89,7 +95,7 @@ def input_index(
     return tuple(index)
 
 
-def reduction_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, int]:
+def reduction_axes(shape: Shape, axes: tuple[int, ...]) -> dict[str, Extent]:
     return {f"r{axis}": shape[axis] for axis in axes}
 
 
@@ -115,9 +121,7 @@ def _stages(
 ) -> Buffer:
     """The reduction, and a stage for what follows it."""
     ranges = reduction_axes(x.shape, axes)
-    count = 1
-    for extent in ranges.values():
-        count *= extent
+    count = product(ranges.values())
 
     def body(*at: Expr) -> Scalar | Reduce:
         def element(*reduced: Expr) -> Scalar:
@@ -130,7 +134,7 @@ def _stages(
         return builder.output(node, body)
     out = node.outputs[0].type
     raw = builder.local(
-        f"{rule.combine}", out.static_shape, out.dtype, body, layout=without_halo(out.layout)
+        f"{rule.combine}", out.shape, out.dtype, body, layout=without_halo(out.layout)
     )
     return builder.output(node, lambda *at: after(raw(*at), count))
 
@@ -153,7 +157,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
     high = builder.local(
         "max",
-        out.static_shape,
+        out.shape,
         out.dtype,
         lambda *at: reduce(ReduceOp.MAX, ranges, lambda *r: at_input(at, r)),
     )
@@ -164,7 +168,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
     sums = builder.local(
         "sum",
-        out.static_shape,
+        out.shape,
         out.dtype,
         lambda *at: total(ranges, lambda *r: exp(at_input(at, r) - shift(at))),
     )

@@ -15,9 +15,10 @@ from fractions import Fraction
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, is_less, maximum, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -36,6 +37,7 @@ from farrier.ops.operator import (
     optional,
     present,
     required,
+    to_extents,
 )
 from farrier.ops.scalar import Scalar, cast, scalar
 
@@ -44,11 +46,11 @@ from farrier.ops.scalar import Scalar, cast, scalar
 class _Line:
     """How one axis is resized: input coordinate (p·o + q) / d of output position o."""
 
-    extent: int
-    outputs: int
-    p: int
-    q: int
-    d: int
+    extent: Extent
+    outputs: Extent
+    p: Extent
+    q: Extent
+    d: Extent
 
     @property
     def changes(self) -> bool:
@@ -56,9 +58,9 @@ class _Line:
 
 
 def _lines(
-    shape: tuple[int, ...],
+    shape: Shape,
     scales: Sequence[float] | None,
-    sizes: Sequence[int] | None,
+    sizes: Sequence[Extent] | None,
     attrs: Attrs,
 ) -> list[_Line]:
     """One line an axis; `scales` or `sizes` say how far, for the axes that `axes` names."""
@@ -71,19 +73,68 @@ def _lines(
         raise NotSupported(f"keep_aspect_ratio_policy {attrs['keep_aspect_ratio_policy']!r}")
     mode = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
     lines = [_Line(extent, extent, 1, 0, 1) for extent in shape]
-    for axis, wanted in zip(axes, given, strict=True):
+    for position, axis in enumerate(axes):
         extent = shape[axis]
-        outputs = int(wanted) if sizes is not None else math.floor(extent * wanted)
-        if outputs < 1 or wanted <= 0:
-            raise Mismatch(f"axis {axis} of {extent} resized by {wanted} has no elements")
-        scale = Fraction(outputs, extent)
-        if sizes is None and np.float32(wanted) != np.float32(outputs / extent):
-            scale = Fraction(float(wanted))
-        lines[axis] = _Line(extent, outputs, *_coordinates(mode, scale, extent, outputs))
+        if scales is not None:
+            wanted = _ratio(scales[position])
+            outputs = extent * wanted.numerator // wanted.denominator
+        else:
+            assert sizes is not None
+            outputs = sizes[position]
+        if outputs < 1:
+            raise Mismatch(f"axis {axis} of {extent} resized to {outputs} has no elements")
+        scale = _scale(extent, outputs)
+        if scales is not None and (
+            scale is None or np.float32(scales[position]) != np.float32(scale)
+        ):
+            scale = wanted
+        line = (
+            _sized(mode, extent, outputs)
+            if scale is None
+            else _coordinates(mode, scale, extent, outputs)
+        )
+        lines[axis] = _Line(extent, outputs, *line)
     return lines
 
 
-def _coordinates(mode: str, scale: Fraction, extent: int, outputs: int) -> tuple[int, int, int]:
+def _ratio(scale: float) -> Fraction:
+    """A scale as the simple fraction that its f32 stands for, where there is one."""
+    simple = Fraction(scale).limit_denominator(_MAX_DENOMINATOR)
+    return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+
+
+_MAX_DENOMINATOR = 4096
+
+
+def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
+    """`outputs / extent`; None where it depends on a symbol."""
+    if isinstance(extent, int) and isinstance(outputs, int):
+        return Fraction(outputs, extent)
+    for scale, multiple, single in ((1, outputs, extent), (-1, extent, outputs)):
+        times = multiple // single
+        if isinstance(times, int) and times * single == multiple:
+            return Fraction(times) ** scale
+    return None
+
+
+def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, Extent]:
+    """p, q and d where the scale is `outputs / extent`, which depends on a symbol."""
+    match mode:
+        case "half_pixel" | "half_pixel_symmetric":
+            return 2 * extent, extent - outputs, 2 * outputs
+        case "pytorch_half_pixel" if outputs > 1:
+            return 2 * extent, extent - outputs, 2 * outputs
+        case "asymmetric":
+            return extent, 0, outputs
+        case "align_corners":
+            return extent - 1, 0, maximum(outputs - 1, 1)
+        case _:
+            raise NotSupported(f"coordinate_transformation_mode {mode!r}")
+
+
+def _coordinates(
+    mode: str, scale: Fraction, extent: Extent, outputs: Extent
+) -> tuple[Extent, Extent, Extent]:
     """p, q and d of ONNX's coordinate transformations."""
     step = 1 / scale
     half_pixel = (step - 1) / 2  # (o + ½)·step − ½
@@ -95,11 +146,19 @@ def _coordinates(mode: str, scale: Fraction, extent: int, outputs: int) -> tuple
             step = step if outputs > 1 else Fraction(0)
         case "half_pixel_symmetric":
             # As half_pixel, and centred where outputs is not extent·scale.
-            start = half_pixel + Fraction(extent, 2) * (1 - Fraction(outputs) / (scale * extent))
+            whole = extent * scale.numerator  # the outputs that `scale` stands for, times its
+            spare = whole - outputs * scale.denominator  # denominator
+            if spare != 0:
+                spared = Fraction(number(spare), scale.denominator)
+                start = half_pixel + spared / (2 * scale)
+            else:
+                start = half_pixel
         case "asymmetric":
             start = Fraction(0)
         case "align_corners":
             start = Fraction(0)
+            if not (isinstance(extent, int) and isinstance(outputs, int)):
+                return _sized(mode, extent, outputs)
             step = Fraction(extent - 1, outputs - 1) if outputs > 1 else Fraction(0)
         case _:
             raise NotSupported(f"coordinate_transformation_mode {mode!r}")
@@ -110,7 +169,7 @@ def _coordinates(mode: str, scale: Fraction, extent: int, outputs: int) -> tuple
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
-def _nearest(line: _Line, rounding: str) -> tuple[int, int, int]:
+def _nearest(line: _Line, rounding: str) -> tuple[Extent, Extent, Extent]:
     """p, q, d such that (p·o + q) // d is the nearest input position."""
     p, q, d = line.p, line.q, line.d
     match rounding:
@@ -148,16 +207,16 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         if not omitted and position not in constants:
             raise NotStatic(f"its {name} (input {position}) depend on data known only at run time")
         given.append(None if omitted else constants[position])
-    lines = _lines(x.static_shape, *_factors(given[0], given[1]), attrs)
+    if given[0] is not None and given[0].dtype == object:
+        raise NotStatic("its scales (input 2) depend on sizes known only at run time")
+    lines = _lines(x.shape, *_factors(given[0], given[1]), attrs)
     return (TensorType(x.dtype, tuple(line.outputs for line in lines)),)
 
 
-def _factors(
-    scales: Array | None, sizes: Array | None
-) -> tuple[list[float] | None, list[int] | None]:
+def _factors(scales: Array | None, sizes: Array | None) -> tuple[list[float] | None, Shape | None]:
     return (
         [float(s) for s in scales] if scales is not None and scales.size else None,
-        [int(s) for s in sizes] if sizes is not None and sizes.size else None,
+        to_extents(sizes) if sizes is not None and sizes.size else None,
     )
 
 
@@ -168,16 +227,17 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     for axis, line in enumerate(_lines(x.shape, *factors, attrs)):
         if not line.changes:
             continue
-        o = np.arange(line.outputs, dtype=np.int64)
+        o, last = np.arange(number(line.outputs), dtype=np.int64), number(line.extent) - 1
         if mode == "nearest":
-            p, q, d = _nearest(line, rounding)
-            x = np.take(x, np.clip((p * o + q) // d, 0, line.extent - 1), axis=axis)
+            p, q, d = map(number, _nearest(line, rounding))
+            x = np.take(x, np.clip((p * o + q) // d, 0, last), axis=axis)
             continue
-        at = np.clip(line.p * o + line.q, 0, (line.extent - 1) * line.d)
-        low = at // line.d
-        high = np.minimum(low + 1, line.extent - 1)
+        p, q, d = number(line.p), number(line.q), number(line.d)
+        at = np.clip(p * o + q, 0, last * d)
+        low = at // d
+        high = np.minimum(low + 1, last)
         shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-        weight = ((at % line.d) / line.d).astype(x.dtype).reshape(shape)
+        weight = ((at % d) / d).astype(x.dtype).reshape(shape)
         x = np.take(x, low, axis=axis) * (1 - weight) + np.take(x, high, axis=axis) * weight
     return (x,)
 
@@ -212,12 +272,12 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (builder.output(node, nearest if mode == "nearest" else linear),)
 
 
-def _clamped(o: Expr, p: int, q: int, d: int, line: _Line) -> Expr:
+def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
     """(p·o + q) // d within the axis; a bound that always holds is left out."""
     position = e.floordiv(e.add(e.mul(o, p), q), d)
-    if q < 0:
+    if not is_less(-1, q):
         position = e.Binary(e.BinaryOp.MAX, position, e.index(0))
-    if (p * (line.outputs - 1) + q) // d >= line.extent:
+    if not is_less((p * (line.outputs - 1) + q) // d, line.extent):
         position = e.Binary(e.BinaryOp.MIN, position, e.index(line.extent - 1))
     return position
 
@@ -225,14 +285,15 @@ def _clamped(o: Expr, p: int, q: int, d: int, line: _Line) -> Expr:
 def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar | None]]:
     """The two positions that output `o` lies between, with their weights."""
     at = e.add(e.mul(o, line.p), line.q)
-    if line.q < 0:
+    if not is_less(-1, line.q):
         at = e.Binary(e.BinaryOp.MAX, at, e.index(0))
     highest = (line.extent - 1) * line.d
-    if line.p * (line.outputs - 1) + line.q > highest:
+    if not is_less(line.p * (line.outputs - 1) + line.q, highest + 1):
         at = e.Binary(e.BinaryOp.MIN, at, e.index(highest))
     low = e.floordiv(at, line.d)
     high = e.Binary(e.BinaryOp.MIN, e.add(low, 1), e.index(line.extent - 1))
-    weight = cast(scalar(e.mod(at, line.d)), dtype) * (1 / line.d)
+    rest = cast(scalar(e.mod(at, line.d)), dtype)
+    weight = rest * (1 / line.d) if isinstance(line.d, int) else rest / line.d
     return [(low, 1 - weight), (high, weight)]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -23,7 +24,7 @@ from farrier.ops.operator import (
     int_attr,
     present,
     required,
-    static_ints,
+    static_extents,
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar
@@ -57,14 +58,14 @@ def _transpose_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[B
 def _expand_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     required(types, 1)
-    wanted = static_ints(types, constants, 1, "shape") or ()
-    return (TensorType(x.dtype, broadcast_shapes(x.static_shape, wanted)),)
+    wanted = static_extents(types, constants, 1, "shape") or ()
+    return (TensorType(x.dtype, broadcast_shapes(x.shape, wanted)),)
 
 
 def _expand_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    wanted = tuple(int(n) for n in present(arrays, 1))
-    return (np.broadcast_to(x, broadcast_shapes(x.shape, wanted)),)
+    shape = broadcast_shapes(x.shape, tuple(int(n) for n in present(arrays, 1)))
+    return (np.broadcast_to(x, tuple(map(number, shape))),)
 
 
 def _expand_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -75,10 +76,10 @@ def _expand_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
 def _tile_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     required(types, 1)
-    repeats = static_ints(types, constants, 1, "repeats") or ()
+    repeats = static_extents(types, constants, 1, "repeats") or ()
     if len(repeats) != x.rank:
         raise Mismatch(f"repeats {repeats} for a tensor of rank {x.rank}")
-    shape = tuple(n * count for n, count in zip(x.static_shape, repeats, strict=True))
+    shape = tuple(n * count for n, count in zip(x.shape, repeats, strict=True))
     return (TensorType(x.dtype, shape),)
 
 
@@ -90,17 +91,17 @@ def _tile_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     x = builder.operand(node, inputs, 0)
 
     def body(*at: Expr) -> Scalar:
-        repeated = zip(at, x.shape, node.outputs[0].type.static_shape, strict=True)
+        repeated = zip(at, x.shape, node.outputs[0].type.shape, strict=True)
         return x(*(i if extent == out else e.mod(i, extent) for i, extent, out in repeated))
 
     return (builder.output(node, body),)
 
 
-def _block(types: Types, attrs: Attrs) -> tuple[int, tuple[int, ...]]:
+def _block(types: Types, attrs: Attrs) -> tuple[int, Shape]:
     x, block = required(types, 0), int_attr(attrs, "blocksize")
     if x.rank != 4 or block < 1:
         raise Mismatch(f"input {x.shape} must be [n, c, y, x], and blocksize {block} positive")
-    return block, x.static_shape
+    return block, x.shape
 
 
 def _to_space_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, ceildiv, maximum, minimum, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import Shape, TensorType
 from farrier.ops.builder import Builder, Operand, attributes_of
 from farrier.ops.operator import (
     Array,
@@ -20,12 +23,15 @@ from farrier.ops.operator import (
     Operator,
     Types,
     axis_attr,
+    differ,
     int_attr,
     normal_axis,
     optional,
     present,
     required,
+    static_extents,
     static_ints,
+    to_extents,
 )
 from farrier.ops.pointwise import first_dtype
 from farrier.ops.scalar import Scalar, scalar, where
@@ -34,11 +40,11 @@ from farrier.ops.scalar import Scalar, scalar, where
 def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     first, dtype = required(types, 0), first_dtype(types, attrs)
     axis = axis_attr(attrs, first.rank)
-    whole = 0
+    whole: Extent = 0
     for position in range(len(types)):
         part = required(types, position)
         if part.rank != first.rank or any(
-            a != b
+            differ(a, b)
             for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=False))
             if i != axis
         ):
@@ -46,8 +52,8 @@ def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
                 f"inputs 0 and {position} of shapes {first.shape} and {part.shape} differ beside "
                 f"axis {axis}"
             )
-        whole += part.static_shape[axis]
-    shape = (*first.static_shape[:axis], whole, *first.static_shape[axis + 1 :])
+        whole = whole + part.shape[axis]
+    shape = (*first.shape[:axis], whole, *first.shape[axis + 1 :])
     return (TensorType(dtype, shape),)
 
 
@@ -61,7 +67,7 @@ def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
     axis = axis_attr(attributes_of(node), parts[0].rank)
 
     def body(*at: Expr) -> Scalar:
-        starts = [0]
+        starts: list[Extent] = [0]
         for part in parts:
             starts.append(starts[-1] + part.shape[axis])
 
@@ -77,21 +83,21 @@ def _concat_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buff
     return (builder.output(node, body),)
 
 
-def _split_sizes(extent: int, given: tuple[int, ...] | None, attrs: Attrs) -> tuple[int, ...]:
+def _split_sizes(extent: Extent, given: Shape | None, attrs: Attrs) -> Shape:
     """Extents of the parts: as given, or `num_outputs` alike, the last one shorter if need be."""
     if given is None:
         count = int_attr(attrs, "num_outputs")
-        each = -(-extent // count)
+        each = ceildiv(extent, count)
         given = (*(each,) * (count - 1), extent - each * (count - 1))
-    if sum(given) != extent or min(given, default=0) < 0:
+    if differ(sum(given, start=0), extent) or any(size < 0 for size in given):
         raise Mismatch(f"parts of {given} do not fill an axis of {extent}")
     return given
 
 
 def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    axis, shape = axis_attr(attrs, x.rank), x.static_shape
-    sizes = _split_sizes(shape[axis], static_ints(types, constants, 1, "split"), attrs)
+    axis, shape = axis_attr(attrs, x.rank), x.shape
+    sizes = _split_sizes(shape[axis], static_extents(types, constants, 1, "split"), attrs)
     return tuple(TensorType(x.dtype, (*shape[:axis], n, *shape[axis + 1 :])) for n in sizes)
 
 
@@ -99,7 +105,7 @@ def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, given = present(arrays, 0), optional(arrays, 1)
     axis = axis_attr(attrs, x.ndim)
     chosen = None if given is None else tuple(int(n) for n in given)
-    sizes = _split_sizes(x.shape[axis], chosen, attrs)
+    sizes = tuple(map(number, _split_sizes(x.shape[axis], chosen, attrs)))
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
 
 
@@ -107,9 +113,9 @@ def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
     x = builder.operand(node, inputs, 0)
     axis = axis_attr(attributes_of(node), x.rank)
     outputs: list[Buffer] = []
-    start = 0
+    start: Extent = 0
 
-    def part(first: int) -> Buffer:
+    def part(first: Extent) -> Buffer:
         def body(*at: Expr) -> Scalar:
             return x(*at[:axis], e.add(at[axis], first), *at[axis + 1 :])
 
@@ -117,42 +123,62 @@ def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
     for value in node.outputs:
         outputs.append(part(start))
-        start += value.type.static_shape[axis]
+        start = start + value.type.shape[axis]
     return tuple(outputs)
 
 
-def slice_ranges(
-    shape: tuple[int, ...],
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """What Slice takes along one axis: positions start, start + step, …, `count` of them."""
+
+    start: Extent
+    step: int
+    count: Extent
+
+
+def slices(
+    shape: Shape,
+    starts: Shape,
+    ends: Shape,
     axes: tuple[int, ...] | None,
     steps: tuple[int, ...] | None,
-) -> list[range]:
-    """The positions that Slice takes along each axis."""
+) -> list[Taken]:
+    """What Slice takes along each axis. Raises Undecided for a start or end that may be negative
+    and may not."""
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps if steps is not None else (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Mismatch(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} differ in length")
-    taken = [range(extent) for extent in shape]
+    taken = [Taken(0, 1, extent) for extent in shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
             raise Mismatch(f"step 0 along axis {axis}")
         at = normal_axis(axis, len(shape))
-        # An end far below zero means "through the first element", which None says in Python.
-        stop = None if step < 0 and end < -shape[at] else end
-        taken[at] = range(shape[at])[start:stop:step]
+        taken[at] = _taken(shape[at], start, end, step)
     return taken
+
+
+def _taken(extent: Extent, start: Extent, end: Extent, step: int) -> Taken:
+    """As Python slices: negative bounds count from the end, and none leaves the axis."""
+    low = 0 if step > 0 else -1  # an end of -1 is "through the first element"
+    high = extent + low
+    first, last = (
+        minimum(maximum(bound + extent if bound < 0 else bound, low), high)
+        for bound in (start, end)
+    )
+    span = last - first if step > 0 else first - last
+    return Taken(first, step, ceildiv(maximum(span, 0), abs(step)))
 
 
 def _slice_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     required(types, 1), required(types, 2)
-    starts, ends, axes, steps = (
-        static_ints(types, constants, i, name)
-        for i, name in enumerate(("starts", "ends", "axes", "steps"), 1)
-    )
-    taken = slice_ranges(x.static_shape, starts or (), ends or (), axes, steps)
-    return (TensorType(x.dtype, tuple(len(r) for r in taken)),)
+    starts = static_extents(types, constants, 1, "starts") or ()
+    ends = static_extents(types, constants, 2, "ends") or ()
+    axes = static_ints(types, constants, 3, "axes")
+    steps = static_ints(types, constants, 4, "steps")
+    taken = slices(x.shape, starts, ends, axes, steps)
+    return (TensorType(x.dtype, tuple(one.count for one in taken)),)
 
 
 def to_ints(array: Array | None) -> tuple[int, ...] | None:
@@ -161,24 +187,26 @@ def to_ints(array: Array | None) -> tuple[int, ...] | None:
 
 def _slice_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    starts, ends = to_ints(present(arrays, 1)) or (), to_ints(present(arrays, 2)) or ()
-    taken = slice_ranges(
+    starts, ends = to_extents(present(arrays, 1)), to_extents(present(arrays, 2))
+    taken = slices(
         x.shape, starts, ends, to_ints(optional(arrays, 3)), to_ints(optional(arrays, 4))
     )
-    window = tuple(
-        slice(r.start, r.stop if r.stop >= 0 else None, r.step) if len(r) else slice(0, 0)
-        for r in taken
-    )
-    return (x[window],)
+    window = []
+    for one in taken:
+        start, count = number(one.start), number(one.count)
+        stop = start + one.step * count
+        whole = slice(start, stop if stop >= 0 else None, one.step)
+        window.append(whole if count else slice(0, 0))
+    return (x[tuple(window)],)
 
 
 def _slice_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
     x = builder.operand(node, inputs, 0)
-    starts, ends, axes, steps = (builder.static(node, i) for i in range(1, 5))
-    taken = slice_ranges(x.shape, starts or (), ends or (), axes, steps)
+    starts, ends = builder.extents(node, 1) or (), builder.extents(node, 2) or ()
+    taken = slices(x.shape, starts, ends, builder.static(node, 3), builder.static(node, 4))
 
     def body(*at: Expr) -> Scalar:
-        return x(*(e.add(e.mul(i, r.step), r.start) for i, r in zip(at, taken, strict=True)))
+        return x(*(e.add(e.mul(i, t.step), t.start) for i, t in zip(at, taken, strict=True)))
 
     return (builder.output(node, body),)
 

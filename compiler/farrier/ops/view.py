@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import product
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -23,15 +22,17 @@ from farrier.ops.operator import (
     NotSupported,
     Operator,
     Types,
+    differ,
     int_attr,
     normal_axis,
     present,
     required,
+    static_extents,
     static_ints,
 )
 
 
-def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], keep_zero: bool) -> tuple[int, ...]:
+def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
     """The shape that Reshape gives: 0 copies the input's extent, −1 takes what remains."""
     if wanted.count(-1) > 1:
         raise Mismatch(f"the shape {wanted} leaves more than one extent open")
@@ -41,12 +42,12 @@ def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], keep_zero: bool) -
             if axis >= len(shape):
                 raise Mismatch(f"the shape {wanted} copies axis {axis} of an input {shape}")
             filled[axis] = shape[axis]
-    size, known = math.prod(shape), math.prod(extent for extent in filled if extent != -1)
+    size, known = product(shape), product(extent for extent in filled if extent != -1)
     if -1 in filled:
         if known == 0 or size % known:
             raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
         filled[filled.index(-1)] = size // known
-    if math.prod(filled) != size or min(filled, default=0) < 0:
+    if differ(product(filled), size) or any(extent < 0 for extent in filled):
         raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
     return tuple(filled)
 
@@ -54,9 +55,9 @@ def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...], keep_zero: bool) -
 def _reshape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     required(types, 1)
-    wanted = static_ints(types, constants, 1, "shape")
+    wanted = static_extents(types, constants, 1, "shape")
     assert wanted is not None
-    shape = reshaped(x.static_shape, wanted, bool(attrs.get("allowzero", 0)))
+    shape = reshaped(x.shape, wanted, bool(attrs.get("allowzero", 0)))
     return (TensorType(x.dtype, shape),)
 
 
@@ -65,14 +66,14 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
     if not -x.rank <= axis <= x.rank:
         raise Mismatch(f"axis {axis} of a tensor of rank {x.rank}")
     axis = axis if axis >= 0 else axis + x.rank
-    shape = x.static_shape
-    return (TensorType(x.dtype, (math.prod(shape[:axis]), math.prod(shape[axis:]))),)
+    shape = x.shape
+    return (TensorType(x.dtype, (product(shape[:axis]), product(shape[axis:]))),)
 
 
 def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     given = static_ints(types, constants, 1, "axes")
-    shape = x.static_shape
+    shape = x.shape
     if given is None:
         return (TensorType(x.dtype, tuple(extent for extent in shape if extent != 1)),)
     axes = {normal_axis(axis, x.rank) for axis in given}
@@ -90,7 +91,7 @@ def _unsqueeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[
     axes = {normal_axis(axis, rank) for axis in given}
     if len(axes) != len(given):
         raise Mismatch(f"axes {given} repeat one")
-    extents = iter(x.static_shape)
+    extents = iter(x.shape)
     return (TensorType(x.dtype, tuple(1 if a in axes else next(extents) for a in range(rank))),)
 
 
@@ -110,13 +111,14 @@ def _view(name: str, infer: Infer, static: frozenset[int] = frozenset()) -> Oper
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
-        types = [a if a is None else TensorType(DType.from_numpy(a.dtype), a.shape) for a in arrays]
+        # The element type does not matter, and an array of dims has none.
+        types = [None if a is None else TensorType(DType.I64, a.shape) for a in arrays]
         values = {i: a for i, a in enumerate(arrays) if i in static and a is not None}
         return (x.reshape(infer(types, values, attrs)[0].static_shape),)
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
         x = builder.operand(node, inputs, 0)
-        shape = node.outputs[0].type.static_shape
+        shape = node.outputs[0].type.shape
         return (builder.output(node, lambda *at: x(*view_index(at, shape, x.shape))),)
 
     return Operator(name, Kind.VIEW, infer, refer, compute, static)
@@ -133,9 +135,7 @@ def _bit_cast_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.ascontiguousarray(present(arrays, 0)).view(DType(str(attrs["to"])).numpy),)
 
 
-def view_index(
-    at: tuple[Expr, ...], shape: tuple[int, ...], source: tuple[int, ...]
-) -> tuple[Expr, ...]:
+def view_index(at: tuple[Expr, ...], shape: Shape, source: Shape) -> tuple[Expr, ...]:
     """The index into row-major `source` of the element at `at` of row-major `shape`.
 
     Both shapes are cut into the shortest runs of axes with one product, so that axes which a
@@ -144,31 +144,32 @@ def view_index(
     result: list[Expr] = []
     i = j = 0
     while i < len(shape) or j < len(source):
-        first_i, first_j = i, j
-        left = right = 1
-        while i == first_i or j == first_j or left != right:
-            if (left <= right and i < len(shape)) or j == len(source):
-                left, i = left * shape[i], i + 1
-            else:
-                right, j = right * source[j], j + 1
-            if (i == len(shape) and j == len(source)) or (
-                left == right and (i == len(shape) or j == len(source))
-            ):
-                break
-        result.extend(_run(at[first_i:i], shape[first_i:i], source[first_j:j]))
+        left, right = _cut(shape[i:], source[j:])
+        result.extend(_run(at[i : i + left], shape[i : i + left], source[j : j + right]))
+        i, j = i + left, j + right
     return tuple(result)
 
 
-def _run(at: tuple[Expr, ...], shape: tuple[int, ...], source: tuple[int, ...]) -> list[Expr]:
+def _cut(shape: Shape, source: Shape) -> tuple[int, int]:
+    """How many axes the first run of either has: the fewest with one product, else all."""
+    products = {product(source[:count]): count for count in range(len(source), 0, -1)}
+    for count in range(1, len(shape) + 1):
+        found = products.get(product(shape[:count]))
+        if found is not None:
+            return count, found
+    return len(shape), len(source)
+
+
+def _run(at: tuple[Expr, ...], shape: Shape, source: Shape) -> list[Expr]:
     """`view_index` where both shapes have one product and nothing to cut."""
     if len(shape) == len(source) == 1:
         return [at[0]]
     flat = e.index(0)
     for i, extent in zip(at, shape, strict=True):
-        flat = e.add(e.mul(flat, extent), i if extent > 1 else 0)
+        flat = e.add(e.mul(flat, extent), 0 if extent == 1 else i)
     indices = []
     for position, extent in enumerate(source):
-        inner = math.prod(source[position + 1 :])
+        inner = product(source[position + 1 :])
         whole = e.floordiv(flat, inner)
         indices.append(whole if position == 0 else e.mod(whole, extent))
     return indices

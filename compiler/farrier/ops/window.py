@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import overload
 
 import numpy as np
 
 from farrier.ir import expr as e
+from farrier.ir.dim import Extent, ceildiv, is_less, maximum, minimum, number
 from farrier.ir.expr import Expr
+from farrier.ir.types import Shape
 from farrier.ops.builder import Operand
 from farrier.ops.operator import Array, Attrs, Mismatch, as_ints
 from farrier.ops.scalar import Scalar, scalar, where
@@ -21,13 +24,15 @@ from farrier.ops.scalar import Scalar, scalar, where
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The window of one node; every field has one entry a spatial axis."""
+    """The window of one node; the tuples have one entry a spatial axis. `covers` is that of
+    auto_pad's SAME modes: the outputs are ceil(input / stride) long."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: Shape
+    after: Shape
+    covers: bool = False
 
     @property
     def rank(self) -> int:
@@ -37,37 +42,51 @@ class Window:
         """Input positions from the first to the last tap, both included."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
-    def outputs(self, spatial: tuple[int, ...], ceil: bool = False) -> tuple[int, ...]:
+    @overload
+    def outputs(self, spatial: tuple[int, ...], ceil: bool = False) -> tuple[int, ...]: ...
+    @overload
+    def outputs(self, spatial: Shape, ceil: bool = False) -> Shape: ...
+    def outputs(self, spatial: Shape, ceil: bool = False) -> Shape:
         """Output extents over an input of extents `spatial`; Mismatch where there are none."""
-        extents = []
+        extents: list[Extent] = []
         for axis, extent in enumerate(spatial):
             stride = self.strides[axis]
+            if self.covers:
+                extents.append(ceildiv(extent, stride))
+                continue
             room = extent + self.before[axis] + self.after[axis] - self.reach(axis)
             if room < 0:
                 raise Mismatch(
                     f"a window of {self.reach(axis)} does not fit into {extent} elements padded by "
                     f"{self.before[axis]} and {self.after[axis]} (spatial axis {axis})"
                 )
-            count = (-(-room // stride) if ceil else room // stride) + 1
-            # A window that starts in the padding after the input is dropped.
-            if ceil and (count - 1) * stride >= extent + self.before[axis]:
-                count -= 1
+            count = (ceildiv(room, stride) if ceil else room // stride) + 1
+            if ceil:  # a window that starts in the padding after the input is dropped
+                count = minimum(count, ceildiv(extent + self.before[axis], stride))
             extents.append(count)
         return tuple(extents)
 
-    def attributes(self) -> dict[str, tuple[int, ...]]:
-        """The window as ONNX attributes, all written out."""
-        return {
+    def explicit(self, attrs: Attrs) -> Attrs:
+        """A node's attributes with this window written out; auto_pad stays where its pads depend on
+        sizes that are known only at run time."""
+        pads = tuple(pad for pad in self.before + self.after if isinstance(pad, int))
+        whole = {
+            **attrs,
             "kernel_shape": self.kernel,
             "strides": self.strides,
             "dilations": self.dilations,
-            "pads": self.before + self.after,
         }
+        if len(pads) == 2 * self.rank:
+            whole.pop("auto_pad", None)
+            whole["pads"] = pads
+        return whole
 
 
-def window_of(attrs: Attrs, spatial: tuple[int, ...], kernel: tuple[int, ...] | None) -> Window:
-    """The window that the attributes describe; `kernel` is the weights', if there are any."""
+def window_of(attrs: Attrs, spatial: Shape, weights: Shape | None) -> Window:
+    """The window that the attributes describe; `weights` are the extents of the weights' kernel, if
+    there are any."""
     rank = len(spatial)
+    kernel = None if weights is None else tuple(map(number, weights))
     given = as_ints(attrs["kernel_shape"]) if "kernel_shape" in attrs else kernel
     if given is None:
         raise Mismatch("it has no kernel_shape")
@@ -89,7 +108,8 @@ def window_of(attrs: Attrs, spatial: tuple[int, ...], kernel: tuple[int, ...] | 
             f"kernel {given}, strides {strides}, dilations {dilations} must be positive and pads "
             f"{pads} not negative"
         )
-    before, after = pads[:rank], pads[rank:]
+    before: Shape = pads[:rank]
+    after: Shape = pads[rank:]
     mode = str(attrs.get("auto_pad") or "NOTSET")
     if mode == "VALID":
         before = after = (0,) * rank
@@ -97,20 +117,21 @@ def window_of(attrs: Attrs, spatial: tuple[int, ...], kernel: tuple[int, ...] | 
         before, after = _same(mode, spatial, given, strides, dilations)
     elif mode != "NOTSET":
         raise Mismatch(f"auto_pad {mode!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    return Window(given, strides, dilations, before, after)
+    return Window(given, strides, dilations, before, after, mode.startswith("SAME"))
 
 
 def _same(
     mode: str,
-    spatial: tuple[int, ...],
+    spatial: Shape,
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+) -> tuple[Shape, Shape]:
     """Pads that make the output ceil(input / stride) long."""
-    before, after = [], []
+    before: list[Extent] = []
+    after: list[Extent] = []
     for extent, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
-        total = max((-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent, 0)
+        total = maximum((ceildiv(extent, s) - 1) * s + (k - 1) * d + 1 - extent, 0)
         small, large = total // 2, total - total // 2
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)
@@ -131,7 +152,7 @@ def read(
     lead: tuple[int | Expr, ...],
     at: tuple[Expr, ...],
     taps: tuple[Expr, ...],
-    extents: tuple[int, ...],
+    extents: Shape,
     fill: float | int,
 ) -> Scalar:
     """The input element that tap `taps` of the window at output `at` reads; padding reads `fill`.
@@ -150,9 +171,9 @@ def read(
         indices.append(position)
         halo_before, halo_after = x.halo(len(lead) + axis) if fill == 0 else (0, 0)
         last = (extents[axis] - 1) * stride + window.reach(axis) - 1 - window.before[axis]
-        if window.before[axis] > halo_before:
+        if not is_less(window.before[axis], halo_before + 1):
             checks.append(e.Binary(e.BinaryOp.LE, e.index(0), position))
-        if last >= extent + halo_after:
+        if not is_less(last, extent + halo_after):
             checks.append(e.less(position, extent))
     element = x(*indices)
     if not checks:
@@ -160,7 +181,7 @@ def read(
     return where(scalar(_all(checks)), element, fill)
 
 
-def valid_taps(window: Window, axis: int, at: Expr, low: int, high: int) -> Expr:
+def valid_taps(window: Window, axis: int, at: Expr, low: Extent, high: Extent) -> Expr:
     """How many taps of the window at output `at` read a position in [low, high)."""
     stride, dilation = window.strides[axis], window.dilations[axis]
     start = e.sub(e.mul(at, stride), window.before[axis])
@@ -185,8 +206,8 @@ def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int
     widths = [(0, 0)] * lead
     for axis in range(window.rank):
         needed = (extents[axis] - 1) * window.strides[axis] + window.reach(axis)
-        spare = needed - x.shape[lead + axis] - window.before[axis]
-        widths.append((window.before[axis], max(spare, 0)))
+        before = number(window.before[axis])
+        widths.append((before, max(needed - x.shape[lead + axis] - before, 0)))
     return np.pad(x, widths, constant_values=fill) if any(map(any, widths)) else x
 
 

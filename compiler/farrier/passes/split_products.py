@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farrier.ir.dim import number
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
-from farrier.ops.slicing import slice_ranges
+from farrier.ops.operator import to_extents
+from farrier.ops.slicing import Taken, slices
 from farrier.passes.rewriting import Rewriter, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
 
@@ -188,26 +190,30 @@ class _Search:
         if node.op == "Slice":
             taken = self._sliced(node, value, axis)
             if taken is not None:
-                y = node.outputs[0]
-                return [_Taken(node, y, len(taken), taken.start * unit, len(taken) * unit)]
+                start, count = taken
+                return [_Taken(node, node.outputs[0], count, start * unit, count * unit)]
         return []
 
-    def _sliced(self, node: Node, value: Value, axis: int) -> range | None:
-        """The points that a Slice takes along `axis`, where it takes all along the others and
-        neighbours along this."""
+    def _sliced(self, node: Node, value: Value, axis: int) -> tuple[int, int] | None:
+        """First and number of the points that a Slice takes along `axis`, where it takes all along
+        the others and neighbours along this."""
         given = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
         starts, ends, axes, steps = (
-            None if data is None else tuple(int(i) for i in data.reshape(-1))
-            for data in (*given, None, None)[:4]
+            None if data is None else to_extents(data) for data in (*given, None, None)[:4]
         )
         if starts is None or ends is None or axes is None:
             return None
-        shape = value.type.static_shape
-        ranges = slice_ranges(shape, starts, ends, axes, steps)
-        taken = ranges.pop(axis)
-        rest = [extent for at, extent in enumerate(shape) if at != axis]
-        whole = ranges == [range(extent) for extent in rest]
-        return taken if whole and taken.step == 1 and len(taken) else None
+        numbers = tuple(map(number, axes))
+        shape = value.type.shape
+        parts = slices(shape, starts, ends, numbers, steps and tuple(map(number, steps)))
+        taken = parts.pop(axis)
+        rest = [Taken(0, 1, extent) for at, extent in enumerate(shape) if at != axis]
+        if parts != rest or taken.step != 1:
+            return None
+        match taken.start, taken.count:
+            case int(start), int(count) if count:
+                return start, count
+        return None
 
 
 def _has_constant_columns(node: Node, data: Mapping[str, npt.NDArray[Any]]) -> bool:
