@@ -210,7 +210,7 @@ def _unresolved(
     fixed, opened = [], []
     for declared in open_inputs:
         dims = declared.dims if declared.dims is not None else ("?",)
-        known = [_name(sizes.get(d, "?")) if isinstance(d, str) else d for d in dims]
+        known = [d if isinstance(d, int) else _name(sizes.get(d, OpenDim("?"))) for d in dims]
         names = [
             size if size != "?" else f"{own if str(own).isidentifier() else f'dim{axis}'}:1..64"
             for axis, (size, own) in enumerate(zip(known, dims, strict=True))

@@ -20,7 +20,7 @@ from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Reduce
 from farrier.ir.graph import Node
-from farrier.ir.types import DType, Layout, TensorType
+from farrier.ir.types import DType, Layout, Shape, TensorType
 from farrier.ops import conv
 from farrier.ops.builder import Builder, Operand, attributes_of, total, without_halo
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
@@ -96,7 +96,7 @@ def _reference_weights(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 # WinogradConv -----------------------------------------------------------------------------------
 
 
-def _window(attrs: Attrs, spatial: tuple[int, ...]) -> Window:
+def _window(attrs: Attrs, spatial: Shape) -> Window:
     window = window_of(attrs, spatial, (TAPS, TAPS))
     if window.dilations != (1, 1):
         raise Mismatch(f"dilations {window.dilations} must be 1")

@@ -7,6 +7,7 @@ import functools
 import hashlib
 
 from farrier.intrinsics import dot_of
+from farrier.ir.dim import number
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
@@ -149,7 +150,7 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
         return None
     x, w = node.inputs[:2]
     windows = None if x is None or w is None else _windows(w, rewriter)
-    if x is None or windows is None or windows.type.rank != 4:
+    if x is None or windows is None or windows.type.rank != 4 or not x.type.is_static:
         return None
     outputs, inputs, *kernel = windows.type.static_shape
     if kernel != [TAPS, TAPS] or min(inputs, outputs) < settings.target.lanes:
@@ -215,7 +216,7 @@ def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
     attrs = attributes(
         **{name: value for name, value in node.attrs if name == "accumulator"},
         kernel_shape=window.kernel,
-        pads=window.before + window.after,
+        pads=tuple(map(number, window.before + window.after)),
         strides=window.strides,
         tile=tile,
     )

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Callable
 
+from farrier.ir.dim import Extent, is_less, typical
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import DType
 from farrier.ops import Kind, lookup
@@ -179,21 +180,25 @@ def halo_read(node: Node) -> int:
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank != 4:
         return 0
-    attrs, spatial = dict(node.attrs), x.type.static_shape[2:]
+    attrs, spatial = dict(node.attrs), x.type.shape[2:]
     if node.op == "Conv" and node.inputs[1] is not None:
-        window = window_of(attrs, spatial, node.inputs[1].type.static_shape[2:])
+        window = window_of(attrs, spatial, node.inputs[1].type.shape[2:])
     elif node.op in ("AveragePool", "WinogradConv"):
         window = window_of(attrs, spatial, None)
     else:
         return 0
-    outputs = node.outputs[0].type.static_shape[2:]
+    outputs = node.outputs[0].type.shape[2:]
     halo = max(_reach(window, axis, spatial[axis], outputs[axis]) for axis in range(2))
-    around = math.prod(extent + 2 * halo for extent in spatial)
-    return halo if around <= _MAX_GROWTH * math.prod(spatial) else 0
+    around = math.prod(typical(extent) + 2 * halo for extent in spatial)
+    return halo if around <= _MAX_GROWTH * math.prod(map(typical, spatial)) else 0
 
 
-def _reach(window: Window, axis: int, extent: int, outputs: int) -> int:
-    """How far the window slides out of the image, at the end where it does so more."""
+def _reach(window: Window, axis: int, extent: Extent, outputs: Extent) -> int:
+    """How far the window slides out of the image whatever its size, at the end where it does so
+    more."""
     before = window.before[axis]
     last = (outputs - 1) * window.strides[axis] + window.reach(axis) - 1 - before
-    return max(before, last - extent + 1)
+    for reach in range(window.reach(axis)):
+        if is_less(before, reach + 1) and is_less(last - extent, reach):
+            return reach
+    return 0

@@ -239,7 +239,7 @@ class _Lowering:
         )
         attrs.pop("auto_pad", None)
         weights = self._rewriter.constant(wider, f"{w.name}_wider")
-        return (x, weights, *bias), attrs | window.attributes()
+        return (x, weights, *bias), {**window.explicit(attrs)}
 
     def _bf16(self, value: Value) -> Value:
         """A value as bf16, converted once for all its readers."""

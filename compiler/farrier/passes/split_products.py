@@ -205,7 +205,9 @@ class _Search:
             return None
         numbers = tuple(map(number, axes))
         shape = value.type.shape
-        parts = slices(shape, starts, ends, numbers, steps and tuple(map(number, steps)))
+        parts = slices(
+            shape, starts, ends, numbers, None if steps is None else tuple(map(number, steps))
+        )
         taken = parts.pop(axis)
         rest = [Taken(0, 1, extent) for at, extent in enumerate(shape) if at != axis]
         if parts != rest or taken.step != 1:
