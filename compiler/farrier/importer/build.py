@@ -1,10 +1,11 @@
-"""Walks an ONNX graph once and types it: shapes are static, computations of shapes are folded."""
+"""Walks an ONNX graph once and types it; what it computes from shapes alone is folded."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,11 +27,14 @@ from farrier.importer.parse import opsets, parse
 from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
 from farrier.importer.schema import check_node
 from farrier.importer.signature import NamedDim, Signature, declared_inputs, resolve
+from farrier.importer.symbolic import as_array, fold, has_dims
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
+from farrier.ir.dim import Undecided, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
+from farrier.ops.statics import shape_bounds
 from farrier.shapes import GivenShape, Hot
 
 
@@ -90,6 +94,7 @@ class _Import:
         self._counter = itertools.count()
         self._values: dict[str, Value] = {}
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
+        self._sizes: dict[str, Value] = {}  # what computes constants that depend on sizes
         self._nodes: list[Node] = []
         self._constant_bytes = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
@@ -116,7 +121,7 @@ class _Import:
         for output in graph.output:
             if output.name not in self._values:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
-        outputs = tuple(self._values[output.name] for output in graph.output)
+        outputs = tuple(self._computed(self._values[output.name]) for output in graph.output)
         return ImportedModel(
             self._pruned(outputs),
             tuple(d.name for d in declared_inputs(graph)),
@@ -169,7 +174,20 @@ class _Import:
             self._values[name] = value
         return value
 
-    def _add_constant(self, name: str, data: npt.NDArray[Any]) -> None:
+    def _computed(self, value: Value) -> Value:
+        """`value`, or where it is a constant that depends on sizes, what computes it."""
+        if not has_dims(self._data.get(value.name)):
+            return value
+        if value.name not in self._sizes:
+            made = self._define("", value.type)
+            self._nodes.append(Node("Extents", (value,), (made,)))
+            self._sizes[value.name] = made
+        return self._sizes[value.name]
+
+    def _add_constant(
+        self, name: str, data: npt.NDArray[Any], dtype: DType | None = None
+    ) -> None:
+        """`dtype` is that of the value where `data` holds dims."""
         self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:
             raise InvalidModelError(
@@ -178,7 +196,9 @@ class _Import:
             )
         data = data.view()
         data.flags.writeable = False
-        value = self._define(name, TensorType(DType.from_numpy(data.dtype), data.shape))
+        if dtype is None:
+            dtype = DType.I64 if has_dims(data) else DType.from_numpy(data.dtype)
+        value = self._define(name, TensorType(dtype, data.shape))
         self._data[value.name] = data
 
     def _import_node(self, original: RawNode, opset: int) -> None:
@@ -191,16 +211,27 @@ class _Import:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:
             raise UnresolvedShapeError(
-                f"{where}: {error}",
+                f"{where}: {self._named(str(error))}",
                 hint="Farrier compiles shapes that follow from the inputs' shapes alone",
                 deciding=self._deciding(node),
             ) from error
+        except Undecided as error:
+            raise UnresolvedShapeError(
+                f"{where}: {self._named(str(error))}",
+                hint="give --shape a number there, or a range in which this does not change; what "
+                "must be equal gets one name",
+            ) from error
         except Mismatch as error:
-            raise InvalidModelError(f"{where}: {error}") from error
+            raise InvalidModelError(f"{where}: {self._named(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
             raise InvalidModelError(f"{where} is malformed: {reason}") from error
+
+    def _named(self, text: str) -> str:
+        """A message with the user's names for symbols."""
+        names = {dim.symbol: dim.name for dim in self._dims}
+        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
 
     def _deciding(self, node: RawNode) -> tuple[str, ...]:
         """The model's inputs that the node's static operands are computed from."""
@@ -233,17 +264,14 @@ class _Import:
             attrs = operator.explicit(types, attrs)
         kinds = operator.infer(types, constants, attrs)
         self._check_outputs(node, kinds)
-        if not any(kind.size for kind in kinds):
-            for name, kind in zip(node.outputs, kinds, strict=False):
-                self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
+        results = _folded(operator, inputs, data, kinds, attrs)
+        if results is not None:
+            for name, result, kind in zip(node.outputs, results, kinds, strict=False):
+                self._add_constant(name or self.fresh(), result, kind.dtype)
             return
-        arrays = _foldable(operator, inputs, data, kinds)
-        if arrays is not None:
-            with np.errstate(all="ignore"):
-                results = operator.reference(arrays, attrs)
-            for name, result in zip(node.outputs, results, strict=False):
-                self._add_constant(name or self.fresh(), result)
-            return
+        for position, value in enumerate(inputs):
+            if value is not None and position not in operator.static:
+                inputs[position] = self._computed(value)
         names = itertools.chain(node.outputs, itertools.repeat(""))
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
         self._nodes.append(
@@ -255,8 +283,9 @@ class _Import:
         if surplus:
             raise NotSupported(f"the further output {surplus[0]!r}")
         for kind in kinds:
-            if kind.nbytes > MAX_TENSOR_BYTES:
-                raise Mismatch(f"its output {kind.shape} of {kind.dtype} takes {kind.nbytes} bytes")
+            nbytes = typical(kind.nbytes)
+            if nbytes > MAX_TENSOR_BYTES:
+                raise Mismatch(f"its output {kind.shape} of {kind.dtype} takes {nbytes} bytes")
 
     def _pruned(self, outputs: tuple[Value, ...]) -> Graph:
         """The graph without nodes and constants that no output depends on."""
@@ -273,24 +302,37 @@ class _Import:
         return Graph("model", self._inputs, constants, tuple(reversed(kept)), outputs)
 
 
-_OF_SHAPES = ("Shape", "Size", "EyeLike")  # whose result no element of the input changes
-
-
-def _foldable(
+def _folded(
     operator: Operator,
     inputs: list[Value | None],
     data: list[npt.NDArray[Any] | None],
     kinds: tuple[TensorType, ...],
-) -> list[npt.NDArray[Any] | None] | None:
-    """The arrays to fold the node with, or None where it must stay a node.
+    attrs: Mapping[str, Attribute],
+) -> Sequence[npt.NDArray[Any]] | None:
+    """The results of a node where they are known now, or None where it must stay one.
 
     Views and fills take no memory of their own, so they fold at any size.
     """
-    if operator.name in _OF_SHAPES and inputs[0] is not None:
-        kind = inputs[0].type
-        return [np.broadcast_to(np.zeros((), kind.dtype.numpy), kind.static_shape)]
-    if any(value is not None and array is None for value, array in zip(inputs, data, strict=True)):
+    if all(kind.is_static and not kind.size for kind in kinds):
+        return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]
+    x = inputs[0] if inputs else None
+    if operator.name == "Shape" and x is not None:
+        return [as_array(x.type.shape[shape_bounds(attrs, x.type.rank)], DType.I64)]
+    if operator.name == "Size" and x is not None:
+        return [as_array(x.type.size, DType.I64)]
+    if operator.name == "EyeLike" and x is not None and x.type.is_static:
+        data = [np.broadcast_to(np.zeros((), x.type.dtype.numpy), x.type.static_shape)]
+    elif any(
+        value is not None and array is None for value, array in zip(inputs, data, strict=True)
+    ):
         return None
+    if not all(kind.is_static for kind in kinds):
+        return None
+    if any(map(has_dims, data)):
+        return fold(operator, data, attrs, kinds)
     free = operator.kind is Kind.VIEW or operator.name in ("ConstantOfShape", "Expand")
-    small = sum(kind.nbytes for kind in kinds) <= MAX_FOLDED_BYTES
-    return data if free or (small and operator.kind is not Kind.CONTRACTION) else None
+    small = sum(number(kind.nbytes) for kind in kinds) <= MAX_FOLDED_BYTES
+    if not free and (not small or operator.kind is Kind.CONTRACTION):
+        return None
+    with np.errstate(all="ignore"):
+        return operator.reference(data, attrs)
