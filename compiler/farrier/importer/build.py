@@ -32,7 +32,7 @@ from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
 from farrier.ir.dim import Undecided, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.statics import shape_bounds
 from farrier.shapes import GivenShape, Hot
@@ -139,8 +139,8 @@ class _Import:
     def fresh(self) -> str:
         return f"\0{next(self._counter)}"  # no name of a model: it would not be text
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._values[name].type.static_shape
+    def shape(self, name: str) -> Shape:
+        return self._values[name].type.shape
 
     def dtype(self, name: str) -> DType:
         return self._values[name].type.dtype
@@ -184,9 +184,7 @@ class _Import:
             self._sizes[value.name] = made
         return self._sizes[value.name]
 
-    def _add_constant(
-        self, name: str, data: npt.NDArray[Any], dtype: DType | None = None
-    ) -> None:
+    def _add_constant(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> None:
         """`dtype` is that of the value where `data` holds dims."""
         self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:

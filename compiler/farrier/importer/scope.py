@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.ir.types import DType
+from farrier.importer.symbolic import as_array
+from farrier.ir.types import DType, Shape
 
 
 class Scope(Protocol):
@@ -21,7 +21,7 @@ class Scope(Protocol):
     def fresh(self) -> str:
         """A name for a new value."""
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape(self, name: str) -> Shape:
         """The shape of a value defined so far."""
 
     def dtype(self, name: str) -> DType:
@@ -43,6 +43,6 @@ class Scope(Protocol):
 Upgrade: TypeAlias = Callable[[RawNode, int, Scope], list[RawNode]]
 
 
-def ints(values: Any) -> npt.NDArray[np.int64]:
-    """Integers as the operators take them."""
-    return np.array(values, np.int64)
+def ints(values: Any) -> npt.NDArray[Any]:
+    """Integers and dims as the operators take them."""
+    return as_array(values, DType.I64)

@@ -157,9 +157,10 @@ def _scaled(value: Any, factor: Fraction | None) -> Any:
     if factor is None or not isinstance(extent, Dim):
         return None
     factor /= below
-    extent = extent * factor.numerator
-    is_whole = extent % factor.denominator == 0
-    return extent // factor.denominator if is_whole else Share(extent, factor.denominator)
+    scaled = extent * factor.numerator
+    if not isinstance(scaled, Dim) or scaled % factor.denominator == 0:
+        return scaled // factor.denominator
+    return Share(scaled, factor.denominator)
 
 
 def _product(left: Any, right: Any) -> Any:

@@ -6,7 +6,6 @@ define constants, and replace the node by several.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,9 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import before_seven, training
 from farrier.importer.scope import Scope, Upgrade, ints
+from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
+from farrier.ir.dim import product
 from farrier.ir.types import DType
 from farrier.ops import NotSupported
 from farrier.ops.conversion import saturates
@@ -54,12 +55,12 @@ def _softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
         return [node]
     shape = scope.shape(node.inputs[0])
     axis = normal_axis(node.attrs.pop("axis", 1), len(shape))
-    long = [a for a in range(axis, len(shape)) if shape[a] > 1]
+    long = [a for a in range(axis, len(shape)) if shape[a] not in (0, 1)]
     if len(long) <= 1:
         node.attrs["axis"] = long[0] if long else len(shape) - 1
         return [node]
     flat, result = scope.fresh(), scope.fresh()
-    matrix = scope.constant(ints([math.prod(shape[:axis]), math.prod(shape[axis:])]))
+    matrix = scope.constant(ints([product(shape[:axis]), product(shape[axis:])]))
     back = scope.constant(ints(shape))
     return [
         RawNode("Reshape", [node.inputs[0], matrix], [flat], {}, node.origin),
@@ -202,6 +203,9 @@ def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]
     value = node.attrs.pop("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise Mismatch(f"the value to fill with has shape {value.shape}, and must be one element")
+    if has_dims(scope.data(node.inputs[0])):
+        filled = [scope.constant(value.reshape(())), node.inputs[0]]
+        return [RawNode("Expand", filled, node.outputs, {}, node.origin)]
     node.attrs["dtype"] = str(DType.from_numpy(value.dtype))
     node.attrs["value"] = value.reshape(-1)[0].item()
     return [node]

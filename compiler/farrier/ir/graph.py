@@ -41,7 +41,8 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """A value known at compile time. `data` is its logical array, whatever the layout."""
+    """A value known at compile time. `data` is its logical array, whatever the layout; of dtype
+    object, numbers and dims, where it depends on sizes that are known only when the model runs."""
 
     value: Value
     data: npt.NDArray[Any]
@@ -52,6 +53,9 @@ class Constant:
         import numpy as np
 
         content = hashlib.sha256(f"{self.data.dtype.str}{self.data.shape}".encode())
+        if self.data.dtype == object:
+            content.update(str(self.data.tolist()).encode())
+            return content.hexdigest()
         # A constant may repeat one element without storing it; such data is copied, others are not.
         content.update(np.ascontiguousarray(self.data).reshape(-1).view("u1").data)
         return content.hexdigest()
@@ -96,8 +100,9 @@ class Graph:
     def dims(self) -> tuple[Symbol, ...]:
         """Every symbol of the values' types, each behind those of its bounds."""
         found: dict[Symbol, None] = {}
-        for value in self.values():
-            for symbol in symbols(value.type.shape):
+        constants = (c.data.reshape(-1).tolist() for c in self.constants if c.data.dtype == object)
+        for extents in (*(value.type.shape for value in self.values()), *constants):
+            for symbol in symbols(extents):
                 found |= dict.fromkeys((*symbols((symbol.high,)), symbol))
         for node in self.nodes:
             for region in node.regions:

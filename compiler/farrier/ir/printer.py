@@ -151,6 +151,9 @@ def _typed(value: Value) -> str:
 
 def _constant(constant: Constant) -> str:
     data = constant.data
+    if data.dtype == object:
+        values = ", ".join(map(str, data.ravel().tolist()))
+        return f"constant({values if data.ndim == 0 else f'[{values}]'})"
     if data.size > INLINE_ELEMENTS or _has_nan(data):  # a NaN's payload has no literal
         return f'constant("{constant.digest}")'
     if data.ndim == 0:

@@ -97,7 +97,7 @@ def _check_blocks(value: Value, layout: Layout, axis: int) -> None:
 
 def _check_constant(constant: Constant) -> None:
     type, data = constant.value.type, constant.data
-    if data.shape != type.shape or data.dtype != type.dtype.numpy:
+    if data.shape != type.shape or data.dtype not in (type.dtype.numpy, object):
         raise CompilerError(
             f"constant {_show(constant.value)}: its data is {data.dtype}{list(data.shape)}"
         )

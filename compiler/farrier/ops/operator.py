@@ -45,12 +45,12 @@ class Kind(enum.StrEnum):
     """How an operator's output elements depend on its inputs; decides what may fuse with what."""
 
     ELEMENTWISE = "elementwise"  # output[i] reads every input at i, or at i broadcast
-    INJECTIVE = "injective"  # output[i] is one input element, found by index arithmetic
+    INJECTIVE = "injective"  # output[i] is one input element, found by index arithmetic, or none
     REDUCTION = "reduction"  # output[i] reads many elements of one input
     CONTRACTION = "contraction"  # a sum of products of two inputs
     VIEW = "view"  # the same elements in the same row-major order
     NEST = "nest"  # no tensor expression: a loop nest of its own
-    OPAQUE = "opaque"  # known only as a constant: Shape, Range
+    OPAQUE = "opaque"  # known only as a constant: Shape, ConstantOfShape
     CONTROL = "control"  # runs its regions
 
 

@@ -1,19 +1,26 @@
-"""Operators that a model computes shapes with.
+"""Operators that a model computes shapes with, and with shapes.
 
-They have no kernel: once the inputs' shapes are known, the importer folds them.
+The importer folds them; what depends on sizes that are known only when the model runs has a kernel.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from farrier.ir import expr as e
+from farrier.ir.dim import Dim, Extent, ceildiv, maximum
+from farrier.ir.expr import Buffer, Expr
+from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
     Arrays,
     Attrs,
+    Buffers,
     Constants,
     Kind,
     Mismatch,
@@ -23,22 +30,24 @@ from farrier.ops.operator import (
     int_attr,
     present,
     required,
-    static_ints,
+    static_extents,
 )
+from farrier.ops.scalar import Scalar, cast, number, scalar, where
 
 
-def _shape_bounds(attrs: Attrs, rank: int) -> slice:
+def shape_bounds(attrs: Attrs, rank: int) -> slice:
+    """Which extents Shape gives."""
     return slice(int_attr(attrs, "start", 0), int_attr(attrs, "end", rank))
 
 
 def _shape_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    return (TensorType(DType.I64, (len(x.shape[_shape_bounds(attrs, x.rank)]),)),)
+    return (TensorType(DType.I64, (len(x.shape[shape_bounds(attrs, x.rank)]),)),)
 
 
 def _shape_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    return (np.array(x.shape[_shape_bounds(attrs, x.ndim)], np.int64),)
+    return (np.array(x.shape[shape_bounds(attrs, x.ndim)], np.int64),)
 
 
 def _size_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -50,16 +59,29 @@ def _size_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.array(present(arrays, 0).size, np.int64),)
 
 
-def _range_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    start = required(types, 0)
+def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
+    """Start and step, numbers or dims, and the count of elements."""
+    values = []
     for position in range(3):
         required(types, position)
         if position not in constants:
             raise NotStatic(f"its bound (input {position}) depends on data known only at run time")
-    first, limit, step = (constants[position].item() for position in range(3))
+        values += constants[position].reshape(-1).tolist()
+    start, limit, step = values
     if step == 0:
         raise Mismatch("a step of 0")
-    return (TensorType(start.dtype, (max(math.ceil((limit - first) / step), 0),)),)
+    span = limit - start
+    if isinstance(span, float) or isinstance(step, float):
+        if isinstance(span, Dim) and step != int(step):
+            raise NotStatic(f"its length depends on {span} divided by {step}")
+        count = ceildiv(span, int(step)) if isinstance(span, Dim) else math.ceil(span / step)
+    else:
+        count = ceildiv(span, step)
+    return start, step, maximum(count, 0)
+
+
+def _range_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    return (TensorType(required(types, 0).dtype, (_range(types, constants)[2],)),)
 
 
 def _range_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -68,10 +90,45 @@ def _range_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return ((start + np.arange(count).astype(start.dtype) * step).astype(start.dtype),)
 
 
+def _range_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    given = [builder.constant(value) for value in node.inputs]
+    constants = {position: data for position, data in enumerate(given) if data is not None}
+    start, step, _ = _range([value.type if value else None for value in node.inputs], constants)
+    dtype = node.outputs[0].type.dtype
+
+    def body(i: Expr) -> Scalar:
+        return number(start, dtype) + cast(scalar(i), dtype) * number(step, dtype)
+
+    return (builder.output(node, body),)
+
+
+def _extents_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _extents_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    data = builder.constant(node.inputs[0])
+    out = node.outputs[0].type
+    assert data is not None
+
+    def body(*at: Expr) -> Scalar:
+        flat = e.index(0)
+        for i, extent in zip(at, out.shape, strict=True):
+            flat = e.add(e.mul(flat, extent), i)
+        elements = [number(extent, out.dtype) for extent in data.reshape(-1).tolist()]
+        value = elements[-1]
+        for position in reversed(range(len(elements) - 1)):
+            value = where(scalar(e.less(flat, position + 1)), elements[position], value)
+        return value
+
+    return (builder.output(node, body),)
+
+
 def _filled_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     required(types, 0)
-    shape = static_ints(types, constants, 0, "shape") or ()
-    if min(shape, default=0) < 0:
+    shape = static_extents(types, constants, 0, "shape") or ()
+    if any(extent < 0 for extent in shape):
         raise Mismatch(f"shape {shape} has a negative extent")
     return (TensorType(DType(str(attrs.get("dtype", "f32"))), shape),)
 
@@ -101,7 +158,23 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Shape", Kind.OPAQUE, _shape_infer, _shape_reference, None),
     Operator("Size", Kind.OPAQUE, _size_infer, _size_reference, None),
     Operator("EyeLike", Kind.OPAQUE, _eye_infer, _eye_reference, None),
-    Operator("Range", Kind.OPAQUE, _range_infer, _range_reference, None, frozenset({0, 1, 2})),
+    Operator(
+        "Range",
+        Kind.INJECTIVE,
+        _range_infer,
+        _range_reference,
+        _range_compute,
+        frozenset({0, 1, 2}),
+    ),
+    # Farrier's own: a constant that depends on sizes known only when the model runs.
+    Operator(
+        "Extents",
+        Kind.INJECTIVE,
+        _extents_infer,
+        lambda arrays, attrs: (present(arrays, 0),),
+        _extents_compute,
+        frozenset({0}),
+    ),
     Operator(
         "ConstantOfShape", Kind.OPAQUE, _filled_infer, _filled_reference, None, frozenset({0})
     ),

@@ -45,8 +45,9 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
     """Whether this pass computes `node`."""
     if node.regions or not all(v.type.is_static for v in node.outputs):
         return False
-    if any(v is not None and rewriter.data(v) is None for v in node.inputs):
-        return False
+    data = [rewriter.data(value) for value in node.inputs if value is not None]
+    if any(array is None or array.dtype == object for array in data):
+        return False  # what depends on sizes alone was folded by the import, where it could be
     result = sum(value.type.nbytes for value in node.outputs)
     source = sum(value.type.nbytes for value in node.inputs if value is not None)
     return result <= max(MAX_BYTES, _MAX_GROWTH * source) or lookup(node.op).kind is Kind.OPAQUE

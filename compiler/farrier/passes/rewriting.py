@@ -70,8 +70,9 @@ class Rewriter:
         return constant.data if constant is not None else None
 
     def constant(self, data: npt.NDArray[Any], hint: str) -> Value:
-        """A new constant, named after `hint`."""
-        type = TensorType(DType.from_numpy(data.dtype), data.shape)
+        """A new constant, named after `hint`; one with dims among its elements is i64."""
+        dtype = DType.I64 if data.dtype == object else DType.from_numpy(data.dtype)
+        type = TensorType(dtype, data.shape)
         value = Value(self.fresh(hint), type)
         self.define(value, data)
         return value

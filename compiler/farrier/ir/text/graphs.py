@@ -15,7 +15,7 @@ from farrier.ir.text.syntax import (
     read_names,
     read_returned,
 )
-from farrier.ir.text.types import Dims, read_type
+from farrier.ir.text.types import Dims, read_extent, read_type
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class GraphReader:
     def _constant(self, value: Value, call: ast.Call) -> Constant:
         if len(call.args) != 1 or call.keywords:
             raise Malformed(call, "constant takes its elements, or the sha256 of its content")
+        names = (node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name))
+        if not self._dims.keys().isdisjoint(names):
+            return Constant(value, self._sizes(value.type, call.args[0]))
         content = read_literal(call.args[0])
         if not isinstance(content, str):
             return Constant(value, _array(value.type, content, call))
@@ -81,6 +84,19 @@ class GraphReader:
                 call, f"the array is {data.dtype}{list(data.shape)}, not as {value.name} is typed"
             )
         return Constant(value, data)
+
+    def _sizes(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
+        """A constant with dims among its elements."""
+        import numpy as np
+
+        items = content.elts if isinstance(content, ast.List) else [content]
+        array = np.empty(len(items), object)
+        array[:] = [read_extent(item, self._dims) for item in items]
+        if array.size != type.size:
+            raise Malformed(content, f"{array.size} elements for the shape {type.shape}")
+        array = array.reshape(type.static_shape)
+        array.flags.writeable = False
+        return array
 
 
 def _is_constant(call: ast.expr) -> TypeGuard[ast.Call]:
