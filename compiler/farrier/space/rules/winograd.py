@@ -181,7 +181,7 @@ class _Kernel:
         room = _ROOM * machine.l2_bytes
         spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
         spilt *= chunks
-        again = np.where(fused, chunks * groups, groups)
+        again = chunks * (groups - 1)
         kept = np.where(fused, inputs + scratch + weights * chunks, scratch + weights) <= room
         spilt += np.where(kept, 0.0, weights * again)
         spilt += np.where(fused, 0.0, inputs * groups * (chunks + 1))
@@ -189,8 +189,8 @@ class _Kernel:
         # Chunks are of one size but for the last, and a thread has the others' to wait for.
         even = np.where(fused, batch * tiles / chunk, units)
         balance = np.ceil(units / machine.threads) * machine.threads / even
-        # A thread reads what the others have transformed.
-        written = 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
+        # A thread reads what the others have transformed, and they take it back to write it again.
+        written = 2 * 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         remote = np.where(fused, 0.0, written / machine.remote_bandwidth)
         # The last panel of a chunk at one point does not fetch the first at the next.
         late = np.where(decided["panels"] > 1, decided["prefetch"] / decided["panels"], 0.0)
