@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.loop import Function
+from farrier.lower.halos import merge_halos
 from farrier.lower.specialize import specialize
 
 
 def finalize(function: Function) -> Function:
-    """The function with canonical indices and its tails apart from its hot loops."""
-    return dataclasses.replace(function, body=specialize(function.body))
+    """The function with canonical indices, its tails apart from its hot loops, and halos written
+    where outputs are."""
+    return dataclasses.replace(function, body=specialize(merge_halos(function.body)))

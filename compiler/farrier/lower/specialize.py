@@ -100,15 +100,21 @@ class _Specializer:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
         ranges: dict[str, Extent] = {**context.ranges, loop.var: loop.extent}
         inside = Simplifier(ranges, context.facts, context.sums)
-        found = list(guards(loop.body, loop.var, inside))
         if loop.kind is not LoopKind.PARALLEL:
+            found = list(guards(loop.body, loop.var, inside))
             cut = self._cut(loop, found)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
                 return _block(
                     [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
-        return _for(loop, self._branch(loop.var, loop.body, inside, found))
+            return _for(loop, self._branch(loop.var, loop.body, inside, found))
+        # Nothing is gained by one condition for statements that have nothing in common.
+        parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
+        branches = [
+            self._branch(loop.var, p, inside, list(guards(p, loop.var, inside))) for p in parts
+        ]
+        return _for(loop, _block(branches))
 
     def _cut(self, loop: For, found: list[Guard]) -> Extent | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
