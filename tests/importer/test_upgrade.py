@@ -237,3 +237,54 @@ def test_a_batch_normalization_that_trains(model):
     np.testing.assert_allclose(y, normal * p[:, None] + p[:, None], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(mean, 0.8 * p + 0.2 * moments[0], rtol=1e-6)
     np.testing.assert_allclose(variance, 0.8 * p + 0.2 * moments[1], rtol=1e-6)
+
+
+FILTERS = {
+    "cubic": ({"mode": "cubic"}, (1, 1, 1.7, 0.6)),
+    "cubic-inside": (
+        {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5},
+        (1, 1, 2.3, 1.4),
+    ),
+    "cubic-corners": (
+        {"mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+        (1, 1, 2, 3),
+    ),
+    "linear-antialias": ({"mode": "linear", "antialias": 1}, (1, 1, 0.4, 0.5)),
+    "cubic-antialias": ({"mode": "cubic", "antialias": 1}, (1, 1, 0.5, 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_resize(model, name):
+    attrs, scales = FILTERS[name]
+    constants = {"s": np.array(scales, np.float32)}
+    nodes = [node("Resize", ["x", "", "s"], ["y"], **attrs)]
+    data = model(nodes, {"x": [2, 3, 11, 7]}, constants=constants, opset=18)
+    x = np.random.default_rng(6).standard_normal((2, 3, 11, 7)).astype(np.float32)
+    graph = import_model(data).graph
+    (got,) = run_graph(graph, {graph.inputs[0].name: x}).values()
+    (want,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_crop_along_any_axes(model):
+    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    constants = {
+        "r": np.array([0, 0.2, 0, -0.1, 1, 0.8, 1, 0.6], np.float32),
+        "n": np.array([2, 5, 3, 4], np.int64),
+    }
+    nodes = [node("Resize", ["x", "r", "", "n"], ["y"], mode="linear", **attrs)]
+    data = model(nodes, {"x": [2, 11, 3, 7]}, constants=constants, opset=18)
+    x = np.random.default_rng(6).standard_normal((2, 11, 3, 7)).astype(np.float32)
+    graph = import_model(data).graph
+    (got,) = run_graph(graph, {graph.inputs[0].name: x}).values()
+    rows = 10 * (0.2 + np.arange(5) * 0.6 / 4)
+    columns = 6 * (-0.1 + np.arange(4) * 0.7 / 3)
+    low = np.floor(rows).astype(int)
+    part = (rows - low)[:, None, None]
+    taken = x[:, low] * (1 - part) + x[:, low + 1] * part
+    left = np.floor(columns).astype(int)
+    share = columns - left
+    want = taken[..., left] * (1 - share) + taken[..., left + 1] * share
+    want[..., columns < 0] = 9.0
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import before_seven, training
+from farrier.importer.rewrites import before_seven, resize, training
 from farrier.importer.scope import Scope, Upgrade, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
@@ -134,7 +134,8 @@ def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
         node.attrs["nearest_mode"] = "floor"
     if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1):
         node.inputs[1] = ""  # the region of interest matters to that one mode alone
-    return [node]
+    resize.keep_aspect_ratio(node, scope)
+    return resize.as_products(node, scope) if resize.is_filter(node) else [node]
 
 
 def _layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:

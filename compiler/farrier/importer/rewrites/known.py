@@ -1,0 +1,28 @@
+"""What a rewrite must know while it imports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from farrier.importer.scope import Scope
+from farrier.importer.symbolic import has_dims
+from farrier.ops import NotStatic
+
+
+def constant(scope: Scope, name: str, what: str) -> npt.NDArray[Any]:
+    """The value of an operand; NotStatic where it is known only at run time."""
+    data = scope.data(name)
+    if data is None or has_dims(data):
+        raise NotStatic(f"its {what} depends on data known only at run time")
+    return data
+
+
+def extents(scope: Scope, name: str) -> tuple[int, ...]:
+    """The shape of an operand; NotStatic where a dim is open."""
+    shape = scope.shape(name)
+    fixed = tuple(extent for extent in shape if isinstance(extent, int))
+    if len(fixed) < len(shape):
+        raise NotStatic(f"its operand {shape} has open dims")
+    return fixed

@@ -1,0 +1,191 @@
+"""Resize where an output mixes more elements than its neighbours: cubic and antialiased filters,
+and crops.
+
+Every filter is linear, and the same along an axis wherever one stands on the others: an axis is
+resized by the product with a matrix of outputs × inputs, whose weights are known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.known import constant, extents
+from farrier.importer.scope import Scope, ints
+from farrier.ops import NotSupported
+from farrier.ops.operator import Mismatch, normal_axis
+
+Array = npt.NDArray[np.float64]
+
+
+def keep_aspect_ratio(node: RawNode, scope: Scope) -> None:
+    """`not_larger` and `not_smaller` scale all axes alike, by what the tightest or the widest of
+    the given sizes asks for."""
+    policy = node.attrs.pop("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch" or not node.input(3):
+        return
+    shape, sizes = extents(scope, node.inputs[0]), constant(scope, node.inputs[3], "sizes")
+    axes = _axes(node, len(shape))
+    ratios = [int(size) / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    kept = [math.floor(scale * shape[axis] + 0.5) for axis in axes]
+    node.inputs[3] = scope.constant(ints(kept))
+
+
+def is_filter(node: RawNode) -> bool:
+    """Whether the operator Resize has no formula for it."""
+    mode = node.attrs.get("mode", "nearest")
+    crops = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    return mode == "cubic" or crops or (mode == "linear" and bool(node.attrs.get("antialias", 0)))
+
+
+def as_products(node: RawNode, scope: Scope) -> list[RawNode]:
+    """A matrix product for each axis that changes; outside of a crop stands one value."""
+    x = node.inputs[0]
+    shape, dtype = extents(scope, x), scope.dtype(x)
+    if not dtype.is_float:
+        raise NotSupported(f"a filter on {dtype}")
+    axes = _axes(node, len(shape))
+    roi = constant(scope, node.inputs[1], "roi").reshape(2, -1) if node.input(1) else None
+    by_size = bool(node.input(3))
+    given = constant(scope, node.inputs[3 if by_size else 2], "sizes" if by_size else "scales")
+    if len(given) != len(axes) or (roi is not None and roi.shape[1] != len(axes)):
+        raise Mismatch(f"{given} for the axes {axes}")
+    outside: npt.NDArray[np.bool_] = np.zeros((1,) * len(shape), np.bool_)
+    for position, axis in enumerate(axes):
+        extent, wanted = shape[axis], float(given[position])
+        outputs = int(wanted) if by_size else math.floor(extent * wanted)
+        scale = outputs / extent if by_size else wanted
+        crop = None if roi is None else (float(roi[0, position]), float(roi[1, position]))
+        weights, beyond = _weights(node.attrs, extent, outputs, scale, crop)
+        outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        if not np.array_equal(weights, np.eye(outputs, extent)):
+            x = _along(x, axis, weights.astype(dtype.numpy), scope)
+    value = node.attrs.get("extrapolation_value", 0.0)
+    if not outside.any() or not value:
+        return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
+    around = scope.constant(np.where(outside, value, 0.0).astype(dtype.numpy))
+    return [RawNode("Add", [x, around], node.outputs, {}, node.origin)]
+
+
+def _axes(node: RawNode, rank: int) -> list[int]:
+    return [normal_axis(axis, rank) for axis in node.attrs.get("axes") or range(rank)]
+
+
+def _along(x: str, axis: int, weights: npt.NDArray[Any], scope: Scope) -> str:
+    """`x` with an axis multiplied by weights [outputs, inputs]."""
+    rank = len(scope.shape(x))
+    if axis == rank - 1:
+        return scope.add("MatMul", x, scope.constant(np.ascontiguousarray(weights.T)))
+    if axis == rank - 2:
+        return scope.add("MatMul", scope.constant(weights), x)
+    order = [a for a in range(rank) if a != axis]
+    last = scope.add("Transpose", x, perm=(*order, axis))
+    product = scope.add("MatMul", last, scope.constant(np.ascontiguousarray(weights.T)))
+    back = tuple(int(a) for a in np.argsort([*order, axis]))
+    return scope.add("Transpose", product, perm=back)
+
+
+def _weights(
+    attrs: dict[str, Any],
+    extent: int,
+    outputs: int,
+    scale: float,
+    crop: tuple[float, float] | None,
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """The weights [outputs, inputs] of one axis, and which outputs lie outside of the input."""
+    at = _coordinates(attrs, extent, outputs, scale, crop)
+    outside = (at < 0) | (at > extent - 1) if crop is not None else np.zeros(outputs, np.bool_)
+    mode = attrs.get("mode", "nearest")
+    if mode == "nearest":
+        taps = _nearest(at, str(attrs.get("nearest_mode", "round_prefer_floor")))[:, None]
+        strength = np.ones((outputs, 1))
+    else:
+        taps, strength = _filter(attrs, mode, at, scale)
+    inside = (taps >= 0) & (taps < extent)
+    if attrs.get("exclude_outside", 0):
+        strength = np.where(inside, strength, 0.0)
+        strength = strength / strength.sum(axis=1, keepdims=True)
+    weights = np.zeros((outputs, extent))
+    rows = np.broadcast_to(np.arange(outputs)[:, None], taps.shape)
+    np.add.at(weights, (rows, np.clip(taps, 0, extent - 1)), strength)
+    weights[outside] = 0.0
+    return weights, outside
+
+
+def _coordinates(
+    attrs: dict[str, Any],
+    extent: int,
+    outputs: int,
+    scale: float,
+    crop: tuple[float, float] | None,
+) -> Array:
+    """The place in the input, in elements, of every output."""
+    o, length = np.arange(outputs, dtype=np.float64), scale * extent
+    match attrs.get("coordinate_transformation_mode", "half_pixel"):
+        case "half_pixel":
+            return (o + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (o + 0.5) / scale - 0.5 if length > 1 else np.full(outputs, -0.5)
+        case "half_pixel_symmetric":
+            return extent / 2 * (1 - outputs / length) + (o + 0.5) / scale - 0.5
+        case "asymmetric":
+            return o / scale
+        case "align_corners":
+            # The last output lies on the last input, as the text of the specification, PyTorch and
+            # ONNX Runtime have it; the suite's reference divides by a fractional length.
+            return o * (extent - 1) / max(outputs - 1, 1)
+        case "tf_crop_and_resize" if crop is not None:
+            start, end = crop
+            if length > 1:
+                return start * (extent - 1) + o * (end - start) * (extent - 1) / (length - 1)
+            return np.full(outputs, (start + end) * (extent - 1) / 2)
+        case mode:
+            raise NotSupported(f"coordinate_transformation_mode {mode!r}")
+
+
+def _nearest(at: Array, rounding: str) -> npt.NDArray[np.int64]:
+    match rounding:
+        case "round_prefer_floor":
+            rounded = np.ceil(at - 0.5)
+        case "round_prefer_ceil":
+            rounded = np.floor(at + 0.5)
+        case "floor":
+            rounded = np.floor(at)
+        case "ceil":
+            rounded = np.ceil(at)
+        case _:
+            raise NotSupported(f"nearest_mode {rounding!r}")
+    return rounded.astype(np.int64)
+
+
+def _filter(
+    attrs: dict[str, Any], mode: str, at: Array, scale: float
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """The inputs [outputs, taps] that each output reads, and their weights.
+
+    An antialiased filter that shrinks is as much wider as the input is, so that every input counts.
+    """
+    squeeze = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
+    radius = 2 if mode == "cubic" else 1
+    reach = math.ceil(radius / squeeze)
+    taps = np.floor(at).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
+    distance = np.abs(taps - at[:, None]) * squeeze
+    if mode == "cubic":
+        strength = _cubic(distance, float(attrs.get("cubic_coeff_a", -0.75)))
+    else:
+        strength = np.maximum(1 - distance, 0.0)
+    if squeeze < 1:
+        strength = strength / strength.sum(axis=1, keepdims=True)
+    return taps, strength
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    """Keys' cubic convolution (IEEE ASSP 29, 1981) with parameter `a`."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
