@@ -273,12 +273,25 @@ def _field(number: int, payload: bytes) -> bytes:
             return bytes([number << 3 | 2]) + length + payload
 
 
-def test_control_flow_is_refused_by_name(model):
-    body = helper.make_graph([], "then", [], [helper.make_tensor_value_info("x", 1, [1])])
-    branch = node("If", ["c"], ["y"], then_branch=body, else_branch=body, name="choose")
-    data = model([branch], {"x": [1], "c": []}, dtypes={"c": TensorProto.BOOL})
-    with pytest.raises(UnsupportedOperatorError, match="If ×1 \\(first: 'choose'\\)"):
-        import_model(data)
+@pytest.mark.parametrize(
+    ("nodes", "returned", "error", "message"),
+    [
+        ([node("Frobnicate", ["x"], ["z"], name="f")], "z", UnsupportedOperatorError, "first: 'f'"),
+        ([node("Relu", ["nowhere"], ["z"])], "z", InvalidModelError, "reads 'nowhere'"),
+        ([], "nowhere", InvalidModelError, "reads 'nowhere'"),
+        ([node("Relu", ["z"], ["z"])], "z", InvalidModelError, "cycle"),
+        ([node("Add", ["x"], ["z"])], "z", InvalidModelError, "1 inputs, not 2"),
+        ([node("MatMul", ["x", "w"], ["z"])], "z", InvalidModelError, "factors"),
+        ([node("Relu", ["x"], ["z"]), node("Exp", ["x"], ["z"])], "z", InvalidModelError, "exists"),
+    ],
+)
+def test_graphs_in_nodes_are_held_to_the_same(model, nodes, returned, error, message):
+    body = helper.make_graph(nodes, "then", [], [helper.make_tensor_value_info(returned, 1, [1])])
+    other = helper.make_graph([], "else", [], [helper.make_tensor_value_info("x", 1, [1])])
+    branch = node("If", ["c"], ["y"], then_branch=body, else_branch=other, name="choose")
+    inputs = {"x": [1], "c": [], "w": [2, 3]}
+    with pytest.raises(error, match=message):
+        import_model(model([branch], inputs, dtypes={"c": TensorProto.BOOL}))
 
 
 def test_typed_fields_read_like_raw_bytes(model):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,24 @@ from farrier.importer.limits import (
     DOMAINS,
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
+    MAX_NODES,
     MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
+from farrier.importer.names import Body, Entry, Names
+from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
-from farrier.importer.raw import RawNode, describe, qualified_name, to_raw
+from farrier.importer.raw import (
+    RawNode,
+    describe,
+    names_read,
+    nodes_in,
+    qualified_name,
+    to_raw,
+)
 from farrier.importer.schema import check_node
+from farrier.importer.scope import Region
 from farrier.importer.signature import NamedDim, Signature, declared_inputs, resolve
 from farrier.importer.symbolic import as_array, fold, has_dims
 from farrier.importer.tensors import to_array
@@ -69,7 +79,7 @@ def _check_operators(model: onnx.ModelProto) -> None:
     """Names every operator that Farrier does not know, how often it occurs, and where first."""
     known, versions = names() | READABLE, opsets(model)
     missing: dict[str, list[str]] = {}
-    for node in model.graph.node:
+    for node in nodes_in(model.graph):
         op = qualified_name(node)
         if op not in known and not is_function(op, _version(node, versions)):
             missing.setdefault(qualified_name(node), []).append(describe(node))
@@ -92,42 +102,55 @@ class _Import:
     def __init__(self, model: onnx.ModelProto, signature: Signature) -> None:
         self._model, self._opsets = model, opsets(model)
         self._counter = itertools.count()
-        self._values: dict[str, Value] = {}
+        self._values = Names(self._hand_in)
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
         self._sizes: dict[str, Value] = {}  # what computes constants that depend on sizes
-        self._nodes: list[Node] = []
         self._constant_bytes = 0
+        self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
         self._dims = signature.dims
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
             if kind.is_static and not kind.size:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
-        graph = model.graph
-        self._read = {o.name for o in graph.output} | {i for n in graph.node for i in n.input}
-        self._readers = collections.Counter(i for n in graph.node for i in n.input)
+        self._read = {output.name for output in model.graph.output}
+        self._read.update(names_read(model.graph.node))
 
     def run(self) -> ImportedModel:
         graph = self._model.graph
-        for tensor in graph.initializer:
-            if tensor.name in self._values:
-                raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
-            self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
-        for node in graph.node:
-            check_node(node, _version(node, self._opsets))
-        raw = in_order([to_raw(node) for node in graph.node], self._values)
-        for raw_node in raw:
-            self._import_node(raw_node, self._opsets[""])
-        for output in graph.output:
-            if output.name not in self._values:
-                raise InvalidModelError(f"nothing defines the output {output.name!r}")
-        outputs = tuple(self._computed(self._values[output.name]) for output in graph.output)
+        results = self._import_graph(graph, self._opsets[""])
+        outputs = []
+        for output, entry in zip(graph.output, results, strict=True):
+            if not isinstance(entry, Value):
+                raise UnsupportedOperatorError(f"the output {output.name!r} is no tensor")
+            outputs.append(self.computed(entry))
         return ImportedModel(
-            self._pruned(outputs),
+            self._pruned(self._values.body, "model", self._inputs, outputs),
             tuple(d.name for d in declared_inputs(graph)),
             tuple(output.name for output in graph.output),
             self._dims,
         )
+
+    def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
+        """What a graph's outputs are, its inputs being defined."""
+        for tensor in graph.initializer:
+            if self._values.is_local(tensor.name):
+                raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
+            self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
+        for node in graph.node:
+            check_node(node, _version(node, self._opsets | {"": opset}))
+        nodes = [to_raw(node) for node in graph.node]
+        made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
+        known = [n for n in names_read(graph.node) if n in self._values and n not in made]
+        known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
+        outer = self._current
+        for node in in_order(nodes, known):
+            self._import_node(node, opset)
+        self._current = outer
+        for output in graph.output:
+            if output.name not in self._values:
+                raise InvalidModelError(f"nothing defines the output {output.name!r}")
+        return [self._values.entry(output.name) for output in graph.output]
 
     # What upgrades may ask for: the protocol `Scope`.
 
@@ -164,9 +187,70 @@ class _Import:
         if found is None:
             raise NotSupported(f"the operator {node.op}")
         body, version = found
-        self._read.update(name for inner in body for name in inner.input)
+        self._read.update(names_read(body))
         for inner in body:
             self._import_node(to_raw(inner), version)
+
+    # What control flow asks for as well: the protocol `Regions`.
+
+    def entry(self, name: str) -> Entry:
+        return self._values.entry(name)
+
+    def bind(self, name: str, entry: Entry) -> str:
+        name = name or self.fresh()
+        self._values[name] = entry
+        return name
+
+    def define(self, kind: TensorType) -> Value:
+        return self._define("", kind)
+
+    def known(self, value: Value) -> npt.NDArray[Any] | None:
+        return self._data.get(value.name)
+
+    def inline(self, graph: onnx.GraphProto, given: Mapping[str, Entry], opset: int) -> list[Entry]:
+        with self._values.nested():
+            for name, entry in given.items():
+                self._values[name] = entry
+            return self._import_graph(graph, opset)
+
+    def region(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Iterable[tuple[str, TensorType]],
+        constants: Mapping[str, npt.NDArray[Any]],
+        opset: int,
+    ) -> Region:
+        with self._values.nested(Body(self._values.body)) as body:
+            given = tuple(self._define(name, kind) for name, kind in inputs)
+            for name, data in constants.items():
+                self._add_constant(name, data)
+            outputs = map(self._all_computed, self._import_graph(graph, opset))
+            return Region(body, given, tuple(outputs))
+
+    def finished(
+        self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
+    ) -> Graph:
+        known = {outside.name: inside for outside, inside in region.body.captured.values()}
+        seen = [known.get(value.name) or self._define("", value.type) for value in captured]
+        return self._pruned(region.body, name, (*region.inputs, *seen), outputs)
+
+    def append(self, node: Node) -> None:
+        self._node_count += 1
+        if self._node_count > MAX_NODES:
+            raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
+        self._values.body.nodes.append(node)
+
+    def _hand_in(self, value: Value, body: Body) -> Value:
+        """What stands in a region for a value of the body around it; a constant is the region's as
+        well."""
+        if value.name not in body.captured:
+            inside = Value(f"v{next(self._counter)}", value.type)
+            data = self._data.get(value.name)
+            if data is not None:
+                self._data[inside.name] = data
+                body.constants[inside.name] = inside
+            body.captured[value.name] = (value, inside)
+        return body.captured[value.name][1]
 
     def _define(self, name: str, kind: TensorType) -> Value:
         value = Value(f"v{next(self._counter)}", kind)
@@ -174,15 +258,20 @@ class _Import:
             self._values[name] = value
         return value
 
-    def _computed(self, value: Value) -> Value:
+    def computed(self, value: Value) -> Value:
         """`value`, or where it is a constant that depends on sizes, what computes it."""
         if not has_dims(self._data.get(value.name)):
             return value
         if value.name not in self._sizes:
             made = self._define("", value.type)
-            self._nodes.append(Node("Extents", (value,), (made,)))
+            self.append(Node("Extents", (value,), (made,)))
             self._sizes[value.name] = made
         return self._sizes[value.name]
+
+    def _all_computed(self, entry: Entry) -> Entry:
+        if isinstance(entry, Tensors):
+            return Tensors(tuple(map(self._all_computed, entry.items)))
+        return self.computed(entry) if isinstance(entry, Value) else entry
 
     def _add_constant(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> None:
         """`dtype` is that of the value where `data` holds dims."""
@@ -198,6 +287,7 @@ class _Import:
             dtype = DType.I64 if has_dims(data) else DType.from_numpy(data.dtype)
         value = self._define(name, TensorType(dtype, data.shape))
         self._data[value.name] = data
+        self._values.body.constants[value.name] = value
 
     def _import_node(self, original: RawNode, opset: int) -> None:
         where = f"node {original.origin!r} ({original.op})"
@@ -235,9 +325,14 @@ class _Import:
         """The model's inputs that the node's static operands are computed from."""
         static = lookup(node.op).static if node.op in names() else range(len(node.inputs))
         wanted = {self._values[node.input(i)].name for i in static if node.input(i)}
-        for earlier in reversed(self._nodes):
-            if any(value.name in wanted for value in earlier.outputs):
-                wanted.update(value.name for value in earlier.inputs if value is not None)
+        body: Body | None = self._values.body
+        while body is not None:
+            for earlier in reversed(body.nodes):
+                if any(value.name in wanted for value in earlier.outputs):
+                    wanted.update(value.name for value in earlier.inputs if value is not None)
+            captures = body.captured.values()
+            wanted.update(outside.name for outside, inside in captures if inside.name in wanted)
+            body = body.parent
         declared = (d.name for d in declared_inputs(self._model.graph))
         pairs = zip(declared, self._inputs, strict=True)
         return tuple(name for name, value in pairs if value.name in wanted)
@@ -249,7 +344,7 @@ class _Import:
         """
         operator = lookup(node.op)
         if node.op == "Identity":
-            self._values[node.outputs[0]] = self._values[node.inputs[0]]
+            self._values[node.outputs[0]] = self._values.entry(node.inputs[0])
             return
         inputs = [self._values[name] if name else None for name in node.inputs]
         while inputs and inputs[-1] is None:
@@ -269,10 +364,10 @@ class _Import:
             return
         for position, value in enumerate(inputs):
             if value is not None and position not in operator.static:
-                inputs[position] = self._computed(value)
+                inputs[position] = self.computed(value)
         names = itertools.chain(node.outputs, itertools.repeat(""))
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
-        self._nodes.append(
+        self.append(
             Node(node.op, tuple(inputs), outputs, tuple(sorted(attrs.items())), (), node.origin)
         )
 
@@ -285,19 +380,22 @@ class _Import:
             if nbytes > MAX_TENSOR_BYTES:
                 raise Mismatch(f"its output {kind.shape} of {kind.dtype} takes {nbytes} bytes")
 
-    def _pruned(self, outputs: tuple[Value, ...]) -> Graph:
+    def _pruned(
+        self, body: Body, name: str, inputs: tuple[Value, ...], outputs: Sequence[Value]
+    ) -> Graph:
         """The graph without nodes and constants that no output depends on."""
         live = {value.name for value in outputs}
         kept: list[Node] = []
-        for node in reversed(self._nodes):
+        for node in reversed(body.nodes):
             if any(value.name in live for value in node.outputs):
                 kept.append(node)
                 live.update(value.name for value in node.inputs if value is not None)
-        by_name = {value.name: value for value in self._values.values()}
         constants = tuple(
-            Constant(by_name[name], data) for name, data in self._data.items() if name in live
+            Constant(value, self._data[value.name])
+            for value in body.constants.values()
+            if value.name in live
         )
-        return Graph("model", self._inputs, constants, tuple(reversed(kept)), outputs)
+        return Graph(name, inputs, constants, tuple(reversed(kept)), tuple(outputs))
 
 
 def _folded(

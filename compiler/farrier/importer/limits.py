@@ -10,3 +10,5 @@ MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 MAX_TENSOR_BYTES = 1 << 31  # one value, computed or constant
 MAX_CONSTANT_BYTES = 1 << 31  # all constants together, written out
 MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes
+MAX_NODES = 200_000  # in all graphs, loops unrolled
+MAX_UNROLLED = 1024  # iterations of a loop whose shapes change

@@ -28,7 +28,7 @@ def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
     readers: dict[int, list[int]] = collections.defaultdict(list)
     for position, node in enumerate(nodes):
         sources = set()
-        for name in filter(None, node.inputs):
+        for name in node.reads:
             if name in producers:
                 sources.add(producers[name])
             elif name not in known:

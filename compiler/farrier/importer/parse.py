@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError
 
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import DOMAINS, MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
+from farrier.importer.raw import graphs_in
 
 
 def parse(data: bytes) -> onnx.ModelProto:
@@ -27,7 +28,8 @@ def parse(data: bytes) -> onnx.ModelProto:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
     _check_names(model)
     opset(model)
-    _refuse_external_data(model.graph)
+    for graph in graphs_in(model.graph):
+        _refuse_external_data(graph)
     return _inline(model)
 
 
@@ -56,15 +58,15 @@ def opset(model: onnx.ModelProto) -> int:
 
 def _check_names(model: onnx.ModelProto) -> None:
     """Refuses names that are not UTF-8, which protobuf hands over as bytes."""
-    graph = model.graph
     names: list[object] = [entry.domain for entry in model.opset_import]
-    names += [tensor.name for tensor in graph.initializer]
-    for info in (*graph.input, *graph.output):
-        names.append(info.name)
-        names += [dim.dim_param for dim in info.type.tensor_type.shape.dim]
-    for node in graph.node:
-        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        names += [attribute.name for attribute in node.attribute]
+    for graph in graphs_in(model.graph):
+        names += [tensor.name for tensor in graph.initializer]
+        for info in (*graph.input, *graph.output):
+            names.append(info.name)
+            names += [dim.dim_param for dim in info.type.tensor_type.shape.dim]
+        for node in graph.node:
+            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+            names += [attribute.name for attribute in node.attribute]
     for name in names:
         if not isinstance(name, str):
             raise InvalidModelError(f"the name {name!r} is not UTF-8")

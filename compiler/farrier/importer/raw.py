@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,55 @@ class RawNode:
     attrs: dict[str, Any]
     origin: str
 
+    @property
+    def reads(self) -> list[str]:
+        """What must be known before the node: its inputs, and what graphs in it read."""
+        graphs = (a for a in self.attrs.values() if isinstance(a, onnx.GraphProto))
+        inner = set().union(*map(free_names, graphs))
+        return [name for name in (*self.inputs, *sorted(inner)) if name]
+
     def input(self, position: int) -> str:
         """The name of an input, "" where it is omitted."""
         return self.inputs[position] if position < len(self.inputs) else ""
+
+
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs among a node's attributes."""
+    return (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and those in its nodes, at any depth."""
+    yield graph
+    for node in graph.node:
+        for inner in graphs_of(node):
+            yield from graphs_in(inner)
+
+
+def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and those of the graphs in them."""
+    return (node for each in graphs_in(graph) for node in each.node)
+
+
+def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """What nodes read, and return from the graphs in them; may repeat."""
+    for node in nodes:
+        yield from node.input
+        for graph in graphs_of(node):
+            yield from names_read(graph.node)
+            yield from (output.name for output in graph.output)
+
+
+def free_names(graph: onnx.GraphProto) -> set[str]:
+    """What a nested graph reads of the graphs around it."""
+    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    read = {output.name for output in graph.output}
+    for node in graph.node:
+        read.update(node.input)
+        for inner in graphs_of(node):
+            read |= free_names(inner)
+    return read - own
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
@@ -89,6 +136,8 @@ def _attribute(attribute: onnx.AttributeProto, what: str) -> Any:
                 return to_array(attribute.t, what)
             case kinds.GRAPH:
                 return attribute.g
+            case kinds.TYPE_PROTO:
+                return attribute.tp
     except UnicodeDecodeError as error:
         raise InvalidModelError(f"{what} is not UTF-8") from error
     raise InvalidModelError(f"{what} has a type that Farrier does not read")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
+import onnx
 
+from farrier.importer.names import Body, Entry
 from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
-from farrier.ir.types import DType, Shape
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import DType, Shape, TensorType
 
 
 class Scope(Protocol):
@@ -40,7 +44,55 @@ class Scope(Protocol):
         """Imports the nodes by which ONNX defines this one; NotSupported where it does not."""
 
 
-Upgrade: TypeAlias = Callable[[RawNode, int, Scope], list[RawNode]]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """A nested graph as it was imported, before it is part of a node."""
+
+    body: Body
+    inputs: tuple[Value, ...]
+    outputs: tuple[Entry, ...]
+
+
+class Regions(Scope, Protocol):
+    """The import, as a rewrite of control flow sees it."""
+
+    def entry(self, name: str) -> Entry:
+        """What a name stands for."""
+
+    def bind(self, name: str, entry: Entry) -> str:
+        """Says what a name stands for, a new one where it is ""; gives it."""
+
+    def define(self, kind: TensorType) -> Value:
+        """A new value of that type, under no name of the model."""
+
+    def known(self, value: Value) -> npt.NDArray[Any] | None:
+        """The value of a constant, None for what is known only at run time."""
+
+    def inline(self, graph: onnx.GraphProto, given: Mapping[str, Entry], opset: int) -> list[Entry]:
+        """Imports a nested graph as a part of the graph around it; gives its outputs."""
+
+    def region(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Iterable[tuple[str, TensorType]],
+        constants: Mapping[str, npt.NDArray[Any]],
+        opset: int,
+    ) -> Region:
+        """Imports a nested graph by itself: its inputs are values of given types, or constants."""
+
+    def finished(
+        self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
+    ) -> Graph:
+        """The region as a closed graph with these outputs, which takes `captured` last."""
+
+    def computed(self, value: Value) -> Value:
+        """`value`, or where it is a constant that depends on sizes, what computes it."""
+
+    def append(self, node: Node) -> None:
+        """Adds a node whose values are defined."""
+
+
+Upgrade: TypeAlias = Callable[[RawNode, int, Regions], list[RawNode]]
 
 
 def ints(values: Any) -> npt.NDArray[Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import before_seven, resize, training
-from farrier.importer.scope import Scope, Upgrade, ints
+from farrier.importer.rewrites import before_seven, control, resize, sequences, training
+from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import product
@@ -22,7 +22,7 @@ from farrier.ops.conversion import saturates
 from farrier.ops.operator import Mismatch, normal_axis
 
 
-def upgrade(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     """The node in the newest opset's form; raises Mismatch or NotSupported."""
     for name in _IRRELEVANT:
         node.attrs.pop(name, None)
@@ -248,6 +248,21 @@ _REDUCTIONS = [
     "ReduceLogSumExp",
 ]
 _UPGRADES: dict[str, Upgrade] = {
+    "If": control.rewrite_if,
+    "Loop": control.rewrite_loop,
+    "Scan": control.rewrite_scan,
+    "SequenceEmpty": sequences.empty,
+    "SequenceConstruct": sequences.construct,
+    "SequenceAt": sequences.at,
+    "SequenceInsert": sequences.insert,
+    "SequenceErase": sequences.erase,
+    "SequenceLength": sequences.length,
+    "SequenceMap": sequences.map_body,
+    "SplitToSequence": sequences.split,
+    "ConcatFromSequence": sequences.concatenate,
+    "Optional": sequences.optional,
+    "OptionalGetElement": sequences.get_element,
+    "OptionalHasElement": sequences.has_element,
     **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     "Clip": _clip,

@@ -128,6 +128,6 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("If", Kind.CONTROL, _infer, _reference, None),
-    Operator("Loop", Kind.CONTROL, _infer, _reference, None),
+    Operator("If", Kind.CONTROL, _infer, _reference, None, frozenset({0})),
+    Operator("Loop", Kind.CONTROL, _infer, _reference, None, frozenset({0, 1})),
 )

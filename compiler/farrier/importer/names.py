@@ -1,0 +1,111 @@
+"""What the names of a model stand for, graph within graph.
+
+A name of ONNX is a tensor, a sequence of tensors, or an optional that may be absent. Sequences and
+optionals exist while importing alone: how many tensors there are is known then, or the model is
+refused. So what is imported is tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from farrier.ir.graph import Node, Value
+from farrier.ops import Mismatch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    items: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Absent:
+    """An optional that holds nothing."""
+
+
+Entry: TypeAlias = Value | Sequence | Absent
+
+
+class Body:
+    """A graph or region under construction."""
+
+    def __init__(self, parent: Body | None = None) -> None:
+        self.parent = parent
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Value] = {}  # by name
+        self.captured: dict[str, tuple[Value, Value]] = {}  # outside, inside; by the name outside
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Frame:
+    """The names of one graph of the model, which may share its body with the graph around it."""
+
+    names: dict[str, Entry]
+    body: Body
+
+
+class Names:
+    """The names that can be read at one place of the model. One that a graph around a region
+    defines is handed in: `hand_in` makes its value one of the region."""
+
+    def __init__(self, hand_in: Callable[[Value, Body], Value]) -> None:
+        self._hand_in = hand_in
+        self._frames = [_Frame({}, Body())]
+
+    @property
+    def body(self) -> Body:
+        """What nodes are appended to."""
+        return self._frames[-1].body
+
+    @contextlib.contextmanager
+    def nested(self, body: Body | None = None) -> Iterator[Body]:
+        """Within it names are those of a nested graph; `body` is that of a region, or None where
+        the nested graph's nodes become part of the graph around it."""
+        self._frames.append(_Frame({}, self.body if body is None else body))
+        try:
+            yield self.body
+        finally:
+            self._frames.pop()
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in frame.names for frame in self._frames)
+
+    def is_local(self, name: str) -> bool:
+        """Whether the innermost graph itself defines the name."""
+        return name in self._frames[-1].names
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self._frames[-1].names[name] = entry
+
+    def __getitem__(self, name: str) -> Value:
+        """The tensor of that name; raises KeyError, and Mismatch for what is no tensor."""
+        entry = self.entry(name)
+        if not isinstance(entry, Value):
+            what = "a sequence" if isinstance(entry, Sequence) else "an absent optional"
+            raise Mismatch(f"{name!r} is {what}, and must be a tensor")
+        return entry
+
+    def entry(self, name: str) -> Entry:
+        """What the name stands for, as a part of the innermost body; raises KeyError."""
+        for depth in reversed(range(len(self._frames))):
+            if name in self._frames[depth].names:
+                break
+        else:
+            raise KeyError(name)
+        entry = self._frames[depth].names[name]
+        for outer, inner in zip(self._frames[depth:], self._frames[depth + 1 :], strict=False):
+            if outer.body is not inner.body:
+                entry = self._handed_in(entry, inner.body)
+        return entry
+
+    def _handed_in(self, entry: Entry, body: Body) -> Entry:
+        match entry:
+            case Value():
+                return self._hand_in(entry, body)
+            case Sequence(items):
+                return Sequence(tuple(self._handed_in(item, body) for item in items))
+            case Absent():
+                return entry

@@ -1,0 +1,373 @@
+"""If, Loop and Scan → nodes with regions, or where shapes need it, the nodes of their graphs.
+
+A condition that is known is none: the graph of the branch stands in its place. A loop whose trip
+count is known is unrolled where it is small, and where what it carries is no tensor of one shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+
+from farrier.errors import UnresolvedShapeError
+from farrier.importer.limits import MAX_UNROLLED
+from farrier.importer.names import Absent, Entry
+from farrier.importer.names import Sequence as Tensors
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import Region, Regions, ints
+from farrier.ir.control import If, Loop, make_if, make_loop
+from farrier.ir.dim import Dim, Extent, number
+from farrier.ir.graph import Value
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Mismatch, NotStatic, NotSupported
+
+_SMALL = 64  # nodes that a loop may unroll to where it need not
+
+Form: TypeAlias = tuple[Any, ...]
+
+
+def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    condition = scope.entry(node.inputs[0])
+    graphs = [node.attrs["then_branch"], node.attrs["else_branch"]]
+    known = scope.data(node.inputs[0])
+    if known is not None:
+        taken = graphs[0] if known.reshape(-1)[0] else graphs[1]
+        _bind(node.outputs, scope.inline(taken, {}, opset), scope)
+        return []
+    assert isinstance(condition, Value)
+    regions = [scope.region(graph, [], {}, opset) for graph in graphs]
+    forms = [tuple(map(_form, region.outputs)) for region in regions]
+    if forms[0] != forms[1]:
+        raise NotStatic("its branches return sequences of different lengths, or one an empty value")
+    outputs = [[v for entry in r.outputs for v in _tensors(entry)] for r in regions]
+    results = [_result(then, other, scope) for then, other in zip(*outputs, strict=True)]
+    captured = _captured(regions, scope)
+    then, otherwise = (
+        scope.finished(region, name, captured, values)
+        for region, name, values in zip(regions, ("then", "otherwise"), outputs, strict=True)
+    )
+    made = If(condition, captured, tuple(results), (then, otherwise))
+    scope.append(make_if(made, node.origin))
+    _bind(node.outputs, _entries(forms[0], results), scope)
+    return []
+
+
+def rewrite_loop(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    graph = node.attrs["body"]
+    iteration, condition, *names = (info.name for info in graph.input)
+    initial = [scope.entry(name) for name in node.inputs[2:]]
+    if len(initial) != len(names):
+        raise Mismatch(f"its body carries {len(names)} values, and it is given {len(initial)}")
+    rank = len(graph.input[0].type.tensor_type.shape.dim)
+    loop = _Loop(
+        scope,
+        opset,
+        node.origin,
+        graph,
+        trips=_scalar(node.input(0), scope),
+        condition=_scalar(node.input(1), scope),
+        iteration=(iteration, TensorType(DType.I64, (1,) * rank)),
+        goes_on=condition,
+        carried=tuple(zip(names, initial, strict=True)),
+        scanned=(),
+    )
+    _bind(node.outputs, loop.outputs(), scope)
+    return []
+
+
+def rewrite_scan(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    if opset < 9:
+        return _scan_of_batch(node, opset, scope)
+    graph, count = node.attrs["body"], int(node.attrs["num_scan_inputs"])
+    states = len(node.inputs) - count
+    names = [info.name for info in graph.input]
+    axes = node.attrs.get("scan_input_axes", (0,) * count)
+    backwards = node.attrs.get("scan_input_directions", (0,) * count)
+    scanned = [
+        _turned(_moved(name, axis, 0, scope), back, scope)
+        for name, axis, back in zip(node.inputs[states:], axes, backwards, strict=True)
+    ]
+    loop = _Loop(
+        scope,
+        opset,
+        node.origin,
+        graph,
+        trips=_value(scope.constant(ints(scope.shape(scanned[0])[0])), scope),
+        condition=None,
+        iteration=("", TensorType(DType.I64, ())),
+        goes_on=None,
+        carried=tuple(zip(names, map(scope.entry, node.inputs[:states]), strict=False)),
+        scanned=tuple((n, _value(x, scope)) for n, x in zip(names[states:], scanned, strict=True)),
+    )
+    results = loop.outputs()
+    stacks = len(results) - states
+    axes = node.attrs.get("scan_output_axes", (0,) * stacks)
+    backwards = node.attrs.get("scan_output_directions", (0,) * stacks)
+    for position, (axis, back) in enumerate(zip(axes, backwards, strict=True), states):
+        whole = _turned(scope.bind("", results[position]), back, scope)
+        results[position] = scope.entry(_moved(whole, 0, axis, scope))
+    _bind(node.outputs, results, scope)
+    return []
+
+
+def _scan_of_batch(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    """Before 9, axis 0 was a batch, whose items were scanned one by one."""
+    lengths, *inputs = node.inputs
+    if lengths:
+        raise NotSupported("sequence_lens")
+    results: list[list[str]] = []
+    for item in range(number(scope.shape(inputs[0])[0])):
+        index = scope.constant(ints(item))
+        given = [scope.add("Gather", name, index, axis=0) for name in inputs]
+        made = [scope.fresh() for _ in node.outputs]
+        attrs = dict(node.attrs)
+        attrs["scan_input_directions"] = attrs.pop("directions", (0,) * attrs["num_scan_inputs"])
+        rewrite_scan(RawNode("Scan", given, made, attrs, node.origin), 9, scope)
+        results.append(made)
+    for name, items in zip(node.outputs, zip(*results, strict=True), strict=True):
+        scope.bind(name, scope.entry(_stacked(items, scope)))
+    return []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Loop:
+    """A Loop or Scan of a model: the names of its body, and what they stand for at first."""
+
+    scope: Regions
+    opset: int
+    origin: str
+    graph: onnx.GraphProto
+    trips: Value | None
+    condition: Value | None
+    iteration: tuple[str, TensorType]
+    goes_on: str | None  # the body's condition; None where it has none
+    carried: tuple[tuple[str, Entry], ...]
+    scanned: tuple[tuple[str, Value], ...]
+
+    def outputs(self) -> list[Entry]:
+        trips = self._known(self.trips)
+        starts = None if self.condition is None else self._known(self.condition)
+        if self.condition is not None and starts == 0:
+            trips = 0
+        reason = "what it carries changes its type"
+        if all(isinstance(entry, Value) for _, entry in self.carried):
+            try:
+                region = self._region()
+            except UnresolvedShapeError as error:
+                reason = error.message
+            else:
+                made = self._from_region(region, trips)
+                if made is not None:
+                    return made
+        waits = self.trips is not None or (self.condition is not None and not starts)
+        if isinstance(trips, Dim) or (trips is None and waits):
+            raise NotStatic(f"{reason}, and its trip count is known only at run time")
+        return self._unrolled(trips)
+
+    def _region(self) -> Region:
+        carried = [(name, entry.type) for name, entry in self.carried if isinstance(entry, Value)]
+        slices = [
+            (name, TensorType(value.type.dtype, value.type.shape[1:]))
+            for name, value in self.scanned
+        ]
+        constants = {} if self.goes_on is None else {self.goes_on: np.array(True)}
+        inputs = [self.iteration, *carried, *slices]
+        return self.scope.region(self.graph, inputs, constants, self.opset)
+
+    def _from_region(self, region: Region, trips: Extent | None) -> list[Entry] | None:
+        """The outputs of a node with the region; None where the loop must be unrolled, or better
+        is."""
+        scope, count = self.scope, len(self.carried)
+        returned = [entry for entry in region.outputs if isinstance(entry, Value)]
+        again = returned.pop(0) if self.goes_on is not None and returned else None
+        carried = [entry for _, entry in self.carried if isinstance(entry, Value)]
+        if [v.type for v in returned[:count]] != [v.type for v in carried]:
+            return None
+        if len(returned) + (again is not None) < len(region.outputs):
+            return None
+        parts = returned[count:]
+        if trips == 0:
+            return [*carried, *(self._empty(part.type) for part in parts)]
+        known = True if again is None else self._known(again)
+        small = isinstance(trips, int) and trips * len(region.body.nodes) <= _SMALL
+        if known == 0 or (known and small):
+            return None
+        if parts and (trips is None or known is None):
+            raise NotStatic("how often it runs, and so the length of what it returns, is unknown")
+        captured = _captured([region], scope)
+        again = None if known else again
+        outputs = [*([] if again is None else [again]), *returned]
+        body = scope.finished(region, "body", captured, outputs)
+        inside = body.inputs[1:]
+        both = count + len(self.scanned)
+        made = Loop(
+            trips=None if self.trips is None else scope.computed(self.trips),
+            condition=None if self._known(self.condition) else self.condition,
+            carried=tuple(map(scope.computed, carried)),
+            scanned=tuple(value for _, value in self.scanned),
+            captured=captured,
+            results=tuple(scope.define(value.type) for value in carried),
+            stacks=tuple(
+                scope.define(TensorType(part.type.dtype, (trips or 0, *part.type.shape)))
+                for part in parts
+            ),
+            body=body,
+            iteration=body.inputs[0],
+            current=inside[:count],
+            slices=inside[count:both],
+            seen=inside[both:],
+            again=again,
+            next=tuple(returned[:count]),
+            parts=tuple(parts),
+        )
+        scope.append(make_loop(made, self.origin))
+        return [*made.results, *made.stacks]
+
+    def _unrolled(self, trips: int | None) -> list[Entry]:
+        """The body as often as it runs."""
+        scope, carried = self.scope, [entry for _, entry in self.carried]
+        stacked: list[list[str]] = []
+        goes: Extent | None = 1
+        number = 0
+        while goes and (trips is None or number < trips):
+            if number == MAX_UNROLLED:
+                raise NotStatic(f"it has no fixed shapes, and runs more than {number} times")
+            outputs = scope.inline(self.graph, self._given(number, carried), self.opset)
+            if self.goes_on is not None:
+                goes = self._known(outputs.pop(0))
+                if goes is None:
+                    raise NotStatic("it has no fixed shapes, and when it ends is unknown")
+            carried, parts = outputs[: len(carried)], outputs[len(carried) :]
+            stacked.append([scope.bind("", part) for part in parts])
+            number += 1
+        if not stacked:
+            raise NotStatic("it never runs, and the types that it would return are unknown")
+        stacks = [_stacked(parts, scope) for parts in zip(*stacked, strict=True)]
+        return [*carried, *map(scope.entry, stacks)]
+
+    def _given(self, number: int, carried: Sequence[Entry]) -> dict[str, Entry]:
+        scope = self.scope
+        name, kind = self.iteration
+        index = scope.constant(np.full(kind.static_shape, number, np.int64))
+        given = dict(zip((name for name, _ in self.carried), carried, strict=True))
+        if name:
+            given[name] = scope.entry(index)
+        if self.goes_on is not None:
+            given[self.goes_on] = scope.entry(scope.constant(np.array(True)))
+        for name, whole in self.scanned:
+            part = scope.add("Gather", scope.bind("", whole), index, axis=0)
+            given[name] = scope.entry(part)
+        return given
+
+    def _known(self, entry: Entry | None) -> Extent | None:
+        """A scalar that is known."""
+        data = self.scope.known(entry) if isinstance(entry, Value) else None
+        if data is None:
+            return None
+        (found,) = data.reshape(-1)
+        return found if isinstance(found, Dim) else int(found)
+
+    def _empty(self, part: TensorType) -> Entry:
+        shape = (0, *part.static_shape)
+        return self.scope.entry(self.scope.constant(np.empty(shape, part.dtype.numpy)))
+
+
+def _scalar(name: str, scope: Regions) -> Value | None:
+    return _value(name, scope) if name else None
+
+
+def _value(name: str, scope: Regions) -> Value:
+    entry = scope.entry(name)
+    if not isinstance(entry, Value):
+        raise Mismatch(f"{name!r} is no tensor")
+    return entry
+
+
+def _bind(names: Sequence[str], entries: Sequence[Entry], scope: Regions) -> None:
+    """Names what is returned; a node may leave out the last outputs."""
+    if len(entries) < len(names):
+        raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
+    for name, entry in zip(names, entries, strict=False):
+        scope.bind(name, entry)
+
+
+def _result(then: Value, otherwise: Value, scope: Regions) -> Value:
+    if then.type.dtype is not otherwise.type.dtype:
+        raise Mismatch(f"one branch returns {then.type.dtype}, the other {otherwise.type.dtype}")
+    if then.type.shape != otherwise.type.shape:
+        raise NotStatic(
+            f"one branch returns the shape {then.type.shape}, the other {otherwise.type.shape}"
+        )
+    return scope.define(then.type)
+
+
+def _captured(regions: Sequence[Region], scope: Regions) -> tuple[Value, ...]:
+    """What regions use of the graph around them, constants left out: those are their own."""
+    found = {
+        outside.name: outside
+        for region in regions
+        for outside, inside in region.body.captured.values()
+        if scope.known(inside) is None
+    }
+    return tuple(found.values())
+
+
+def _form(entry: Entry) -> Form | None:
+    """What there is beside the tensors: None for a tensor."""
+    match entry:
+        case Value():
+            return None
+        case Tensors(items):
+            return tuple(map(_form, items))
+        case Absent():
+            return ("absent",)
+
+
+def _tensors(entry: Entry) -> list[Value]:
+    match entry:
+        case Value():
+            return [entry]
+        case Tensors(items):
+            return [value for item in items for value in _tensors(item)]
+        case Absent():
+            return []
+
+
+def _entries(forms: Sequence[Form | None], values: Sequence[Value]) -> list[Entry]:
+    """The inverse of `_form` and `_tensors`."""
+    rest = iter(values)
+
+    def made(form: Form | None) -> Entry:
+        if form is None:
+            return next(rest)
+        return Absent() if form == ("absent",) else Tensors(tuple(map(made, form)))
+
+    return list(map(made, forms))
+
+
+def _moved(name: str, axis: int, to: int, scope: Regions) -> str:
+    """The tensor with one axis moved."""
+    rank = len(scope.shape(name))
+    axis, to = axis % rank, to % rank
+    order = [other for other in range(rank) if other != axis]
+    order.insert(to, axis)
+    return name if axis == to else scope.add("Transpose", name, perm=tuple(order))
+
+
+def _turned(name: str, backwards: int, scope: Regions) -> str:
+    """The tensor, its first axis backwards where that is wanted."""
+    if not backwards:
+        return name
+    start, end, axis, step = ([-1], [np.iinfo(np.int64).min], [0], [-1])
+    operands = (scope.constant(ints(each)) for each in (start, end, axis, step))
+    return scope.add("Slice", name, *operands)
+
+
+def _stacked(names: Sequence[str], scope: Regions) -> str:
+    """Tensors of one shape, along a new first axis."""
+    axis = scope.constant(ints([0]))
+    return scope.add("Concat", *(scope.add("Unsqueeze", name, axis) for name in names), axis=0)
