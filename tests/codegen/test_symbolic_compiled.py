@@ -39,7 +39,7 @@ def conv(x: f32[1, 16, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16),
             else 0.0) * f[oc, ic, ky, kx] for ic, ky, kx in axes(16, 3, 3))
     return conv
 """
-POINTWISE = """@program(h=dim(0, 40, 28), w=dim(1, 40, 28))
+POINTWISE = """@program(h=dim(1, 40, 28), w=dim(1, 40, 28))
 def pointwise(x: f32[1, 24, h, w] @ layout(0, 1 / 8, 2, 3, 1 % 8), f: f32[32, 24] in constant):
     conv: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)
     for n, oc, oy, ox in axes(1, 32, h, w):
@@ -101,7 +101,7 @@ def _cases(program, count=9):
         yield {symbol: next(column) for symbol, column in zip(program.dims, columns, strict=True)}
 
 
-@pytest.mark.parametrize("name", ["elementwise"])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_every_size_in_range(name):
     program = parse_ir(PROGRAMS[name])
     space = for_program(program, host(), 2)
@@ -119,7 +119,7 @@ def test_every_size_in_range(name):
                 )
 
 
-@pytest.mark.parametrize("name", ["elementwise"])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_random_decisions(name):
     program = parse_ir(PROGRAMS[name])
     space = for_program(program, host(), 2)

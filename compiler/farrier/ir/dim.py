@@ -338,6 +338,8 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     whole, rest = _exact(left, right)
     if _is_within(rest, right):
         return whole, rest
+    if _is_within(rest + right, right):
+        return whole - 1, rest + right
     low, high = bounds(rest)
     if isinstance(right, int) and low // right == high // right:
         return whole + low // right, rest - low // right * right

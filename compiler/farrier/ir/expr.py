@@ -285,12 +285,8 @@ _FOLD: Mapping[BinaryOp, Callable[[Extent, Extent], Extent]] = {
 }
 
 
-def is_size(expr: Expr) -> bool:
-    """Whether an index is a number or a size."""
-    return _extent(expr) is not None
-
-
-def _extent(expr: Expr) -> Extent | None:
+def extent_of(expr: Expr) -> Extent | None:
+    """The extent that an index is, None where it is no number or size."""
     match expr:
         case Const(value, DType.I64):
             return int(value)
@@ -301,7 +297,7 @@ def _extent(expr: Expr) -> Extent | None:
 
 
 def _fold(op: BinaryOp, left: Expr, right: Expr) -> Expr:
-    a, b = _extent(left), _extent(right)
+    a, b = extent_of(left), extent_of(right)
     if a is not None and b is not None:
         return index(_FOLD[op](a, b))
     match op, left, right:

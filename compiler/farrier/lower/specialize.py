@@ -16,13 +16,21 @@ outside in leaves tails whose guards have shortened the inner loops to constants
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, to_expr
-from farrier.ir.dim import Extent, is_less, number
-from farrier.ir.expr import Binary, Const, Expr, Load, ReduceOp, Var
+from farrier.ir.dim import Dim, Extent, is_less, number
+from farrier.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    ReduceOp,
+    Var,
+)
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -38,6 +46,7 @@ from farrier.ir.loop import (
 )
 from farrier.ir.substitute import Substitution
 from farrier.lower.guards import Guard, guards
+from farrier.lower.whole_tiles import whole_tile
 
 _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
@@ -55,6 +64,7 @@ class _Specializer:
         self._taken = {s.var for s in _statements(body) if isinstance(s, For)}
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
+        self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
 
     def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
         simplify = context.simplify
@@ -64,6 +74,7 @@ class _Specializer:
             case Block(statements):
                 return _block([self.stmt(s, context) for s in statements])
             case Alloc(buffer, body):
+                self._around[buffer.name] = frozenset(context.ranges)
                 inside = self.stmt(body, context)
                 return inside if inside == _EMPTY else Alloc(buffer, inside)
             case If():
@@ -100,6 +111,11 @@ class _Specializer:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
         ranges: dict[str, Extent] = {**context.ranges, loop.var: loop.extent}
         inside = Simplifier(ranges, context.facts, context.sums)
+        if loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED):
+            lanes = {loop.var} if loop.kind is LoopKind.VECTORIZED else set()
+            whole = whole_tile(loop.body, inside, self._around, frozenset(lanes))
+            if whole is not None:
+                loop = dataclasses.replace(loop, body=whole)
         if loop.kind is not LoopKind.PARALLEL:
             found = list(guards(loop.body, loop.var, inside))
             cut = self._cut(loop, found)
@@ -108,11 +124,12 @@ class _Specializer:
                 return _block(
                     [self._loop(first, context), self.stmt(self._rest(loop, cut), context)]
                 )
-            return _for(loop, self._branch(loop.var, loop.body, inside, found))
+            return _for(loop, self._branch(loop.var, loop.kind, loop.body, inside, found))
         # Nothing is gained by one condition for statements that have nothing in common.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
-            self._branch(loop.var, p, inside, list(guards(p, loop.var, inside))) for p in parts
+            self._branch(loop.var, loop.kind, p, inside, list(guards(p, loop.var, inside)))
+            for p in parts
         ]
         return _for(loop, _block(branches))
 
@@ -127,6 +144,8 @@ class _Specializer:
             # Holds for all inner iterations from here on, or up to here; or else for none of them.
             for slack in (guard.low, guard.high):
                 cut = slack // -factor + 1 if factor < 0 else -(slack // factor)
+                if guard.soft and not isinstance(loop.extent, int):
+                    continue
                 if _is_cut(cut, loop.extent) and self._may_copy(guard, loop.body):
                     return cut
         return None
@@ -151,25 +170,32 @@ class _Specializer:
             name, extent, loop.kind, self._copy(loop.body, {loop.var: e.add(Var(name), cut)})
         )
 
-    def _branch(self, var: str, body: Stmt, context: Simplifier, found: list[Guard]) -> Stmt:
+    def _branch(
+        self, var: str, kind: LoopKind, body: Stmt, context: Simplifier, found: list[Guard]
+    ) -> Stmt:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide."""
         for guard in found:
             low, high = context.bounds_of(Linear(guard.outer, 0))
+            is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             border = (
                 -guard.low
             )  # it holds for all inner iterations where the outer terms reach this
             if is_less(border - 1, low) or is_less(high, border):
                 continue
-            if guard.soft and not guard.is_uniform:
+            if guard.soft and (not guard.is_uniform or is_symbolic):
                 continue
+            if kind is LoopKind.VECTORIZED and is_symbolic:
+                continue  # lanes are masked
             if not self._may_copy(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
             cold = context.knowing(guard.outer, low, border - 1)
             hot = context.knowing(guard.outer, border, high)
             copy = self._copy(body)
-            otherwise = self._branch(var, copy, cold, list(guards(copy, var, cold)))
-            then = self._branch(var, body, hot, list(guards(body, var, hot)))
+            otherwise = self._branch(var, kind, copy, cold, list(guards(copy, var, cold)))
+            then = self._branch(var, kind, body, hot, list(guards(body, var, hot)))
+            if then == otherwise == _EMPTY:
+                return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
         return self.stmt(body, context)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from farrier.ir.affine import Linear, Simplifier, combine, to_expr
 from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum, number
-from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Var
+from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
 from farrier.schedule.accesses import Access, accesses, private_buffers
@@ -152,7 +152,7 @@ class _Agreement:
                 return to_expr(combine(self._simplifier.linear(inner), others, place))
         return None
 
-    def _digits_of(self, left: Expr, right: Expr) -> list[tuple[int, int]]:
+    def _digits_of(self, left: Expr, right: Expr) -> list[tuple[Extent, Extent]]:
         """Place and base of the digits of two numbers that are known to be equal."""
         found = []
         for one, other in self._pairs:
@@ -161,7 +161,7 @@ class _Agreement:
                 found.append(digit)
         return found
 
-    def _place_in(self, whole: Expr, atom: Expr) -> tuple[int, int] | None:
+    def _place_in(self, whole: Expr, atom: Expr) -> tuple[Extent, Extent] | None:
         """(place, base) where `atom` is `(whole // place) % base`."""
         digit = _digit(atom)
         if digit is None:
@@ -175,21 +175,23 @@ class _Agreement:
         coarse = self._simplifier.divide(form, step)
         period = place * base
         same = coarse == small or (
-            base > 0
+            base != 0
             and self._simplifier.remainder(coarse, period)
             == self._simplifier.remainder(small, period)
         )
         return (place * step, base) if same else None
 
 
-def _digit(atom: Expr) -> tuple[Expr, int, int] | None:
-    """(e, place, base) where the atom is `(e // place) % base`."""
-    if not isinstance(atom, Binary) or not isinstance(atom.right, Const):
+def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
+    """(e, place, base) where the atom is `(e // place) % base`; base 0: with no remainder taken."""
+    if not isinstance(atom, Binary):
         return None
-    size = int(atom.right.value)
+    size = extent_of(atom.right)
+    if size is None or not is_less(0, size):
+        return None
     inner = _digit(atom.left)
     if atom.op is BinaryOp.DIV:
-        if inner is not None and inner[2] and inner[2] % size == 0:
+        if inner is not None and inner[2] != 0 and inner[2] % size == 0:
             return inner[0], inner[1] * size, inner[2] // size
         return atom.left, size, 0
     if atom.op is not BinaryOp.MOD:
@@ -199,14 +201,14 @@ def _digit(atom: Expr) -> tuple[Expr, int, int] | None:
     return atom.left, 1, size
 
 
-def _determine(digits: list[tuple[int, int]], width: int) -> bool:
+def _determine(digits: list[tuple[Extent, Extent]], width: int) -> bool:
     """Whether the digits fix a number among `width` consecutive ones."""
-    covered = 1  # the number is known modulo this
-    for place, base in sorted(digits):
-        if covered % place:
+    covered: Extent = 1  # the number is known modulo this
+    for place, base in sorted(digits, key=lambda digit: bounds(digit[0])[1]):
+        if covered % place != 0:
             return False
         if base == 0:
             return True
         if (place * base) % covered == 0:
             covered = place * base
-    return covered >= width
+    return is_less(width - 1, covered)

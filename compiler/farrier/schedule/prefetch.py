@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import Extent, ceildiv, minimum
+from farrier.ir.dim import Extent, ceildiv, minimum, product, typical
 from farrier.ir.expr import Buffer, Expr, Var
 from farrier.ir.loop import For, Function, LoopKind, Prefetch, Stmt
 from farrier.ir.substitute import Substitution
@@ -78,11 +77,11 @@ def _edit(plan: _Plan, level: int) -> Stmt:
     assert isinstance(loop, For)
     buffer = plan.buffer
     digits = _digits(buffer, plan.box)
-    elements = math.prod(count for _, _, count in digits)
+    elements = product(count for _, _, count in digits)
     per_line = max(_LINE // buffer.dtype.nbytes, 1)
-    lines = -(-elements // per_line)
-    turns = math.prod(s.extent for s in plan.between)
-    share = -(-lines // turns)
+    # Hints need not be exact: they are shared as in the typical case.
+    lines = typical(ceildiv(elements, per_line))
+    share = -(-lines // max(typical(product(s.extent for s in plan.between)), 1))
     turn: Expr = e.index(0)
     for shared in plan.between:
         turn = e.add(e.mul(turn, shared.extent), Var(shared.var))

@@ -87,7 +87,8 @@ def _interval(
             return whole
         most = _most(inside, guards, inner)
         if most is not None:
-            high = minimum(high, simplifier.bounds_of(most)[1] + form.const)
+            guarded = simplifier.bounds_of(most)[1] + form.const
+            high = guarded if is_less(guarded, high) else high
             most = combine(most, Linear(outside, form.const), 1)
         lows.append(low)
         highs.append(high)
@@ -96,7 +97,7 @@ def _interval(
         return whole
     low = functools.reduce(minimum, lows)
     span = functools.reduce(maximum, highs) - low + 1
-    if not is_less(span, whole.extent) or is_less(span, 1):
+    if is_less(whole.extent - 1, span) or is_less(span, 1):
         return whole
     start, last = Linear(first, low), lasts[0]
     if last is None or any(other != last for other in lasts):

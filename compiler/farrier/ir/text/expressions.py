@@ -20,8 +20,8 @@ from farrier.ir.expr import (
     Unary,
     UnaryOp,
     Var,
+    extent_of,
     index,
-    is_size,
     sub,
 )
 from farrier.ir.text.syntax import Malformed, look_up, read_literal, read_names
@@ -120,7 +120,7 @@ class ExprReader:
     def _binary(self, node: ast.AST, op: BinaryOp, left: ast.expr, right: ast.expr) -> Expr:
         """Arithmetic on sizes is one size."""
         operands = self.expr(left), self.expr(right)
-        if any(isinstance(x, Size) for x in operands) and all(map(is_size, operands)):
+        if any(isinstance(x, Size) for x in operands) and None not in map(extent_of, operands):
             return index(read_extent(node, self.dims))
         return Binary(op, *operands)
 

@@ -1,0 +1,130 @@
+"""Takes guards of unknown outcome from register tiles: the tail computes a whole tile as well.
+
+before:  for i in unrolled(8):
+             if o*8 + i < m: t[i] = t[i] + a[o*8 + i, k]
+after:   for i in unrolled(8):
+             t[i] = t[i] + a[min(o*8 + i, m - 1), k]
+
+Where a guard decides by itself whether an element of a tile is used at all, that element may hold
+any number where it fails: whoever reads it stands under the same guard. So the sum of a tail runs
+at the speed of a whole tile, on addresses that are kept within memory; only what leaves the tile
+is guarded. Numbers of known extent are better served by tails of their own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.blocks import coverage
+from farrier.ir.dim import Extent, bounds, is_less
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Scope, Size, Var
+from farrier.ir.loop import Block, For, If, LoopKind, Stmt, Store
+from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.ir.walk import walk
+
+
+def whole_tile(
+    body: Stmt, context: Simplifier, around: Mapping[str, frozenset[str]], lanes: frozenset[str]
+) -> Stmt | None:
+    """`body` without the conditions in it, which are symbolic; None where it does anything but
+    fill registers, or a condition says more than which elements are used. `around` gives the loops
+    around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
+    Conditions on lanes stay: they are masks."""
+    found = list(_stores(body, (), dict(context.ranges)))
+    lanes |= {loop.var for loop in walk(body) if _is_vectorized(loop)}
+    if not found or all(_drops_nothing(conditions, lanes) for _, conditions, _ in found):
+        return None
+    for store, conditions, ranges in found:
+        if store is None or store.buffer.scope is not Scope.REGISTER:
+            return None
+        own = _determined(store.indices, Simplifier(ranges))
+        free = own | around.get(store.buffer.name, frozenset())
+        for condition in conditions:
+            symbolic = any(isinstance(part, Size) for part in walk(condition))
+            if variables(condition) & lanes:
+                continue
+            if not symbolic or not variables(condition) <= free or any(loads(condition)):
+                return None
+    return _unguarded(body, context, {}, lanes)
+
+
+def _drops_nothing(conditions: tuple[Expr, ...], lanes: frozenset[str]) -> bool:
+    return all(variables(condition) & lanes for condition in conditions)
+
+
+def _stores(
+    stmt: Stmt, conditions: tuple[Expr, ...], ranges: dict[str, Extent]
+) -> Iterator[tuple[Store | None, tuple[Expr, ...], dict[str, Extent]]]:
+    """Each store with the conditions and loops around it; None for any other statement."""
+    match stmt:
+        case For(var, extent, _, body):
+            yield from _stores(body, conditions, {**ranges, var: extent})
+        case Block(statements):
+            for each in statements:
+                yield from _stores(each, conditions, ranges)
+        case If(condition, then, None):
+            yield from _stores(then, (*conditions, condition), ranges)
+        case Store():
+            yield stmt, conditions, ranges
+        case _:
+            yield None, conditions, ranges
+
+
+def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
+    """The variables that are the same wherever the element is: the digits of each index."""
+    found: set[str] = set()
+    for index in indices:
+        terms = simplifier.linear(index).terms
+        reach = 0  # of the digits so far
+        for atom, factor in sorted(terms.items(), key=lambda term: bounds(term[1])[1]):
+            if not isinstance(atom, Var) or not is_less(reach, factor):
+                break
+            reach += bounds(factor * (simplifier.ranges[atom.name] - 1))[1]
+        else:
+            found |= {atom.name for atom in terms if isinstance(atom, Var)}
+    return frozenset(found)
+
+
+def _is_vectorized(node: object) -> bool:
+    return isinstance(node, For) and node.kind is LoopKind.VECTORIZED
+
+
+def _unguarded(
+    stmt: Stmt, context: Simplifier, inner: dict[str, Extent], lanes: frozenset[str]
+) -> Stmt:
+    """The statement without its conditions but those on lanes, every load from memory kept within
+    its buffer."""
+    match stmt:
+        case For(var, extent, kind, body):
+            return For(var, extent, kind, _unguarded(body, context, {**inner, var: extent}, lanes))
+        case Block(statements):
+            return Block(tuple(_unguarded(s, context, inner, lanes) for s in statements))
+        case If(condition, then, _):
+            bare = _unguarded(then, context, inner, lanes)
+            return If(condition, bare) if variables(condition) & lanes else bare
+        case Store(buffer, indices, value):
+            here = Simplifier({**context.ranges, **inner}, context.facts, context.sums)
+
+            def within(loaded: Buffer, at: Indices) -> Indices:
+                if loaded.scope is Scope.REGISTER:
+                    return at
+                return tuple(
+                    i if variables(i) & lanes else _within(here, i, loaded, axis)
+                    for axis, i in enumerate(at)
+                )
+
+            return Store(buffer, indices, Substitution(access=within).expr(value))
+        case _:
+            raise AssertionError(f"{stmt} fills no registers")
+
+
+def _within(simplifier: Simplifier, index: Expr, buffer: Buffer, axis: int) -> Expr:
+    """An index that lies in memory: itself where it does."""
+    before = buffer.layout.halo_of(axis)[0] if buffer.layout is not None else 0
+    end = coverage(buffer, axis)
+    low, high = simplifier.bounds(index)
+    if not is_less(high, end):
+        index = Binary(BinaryOp.MIN, index, e.index(end - 1))
+    return index if is_less(-before - 1, low) else Binary(BinaryOp.MAX, index, e.index(-before))
