@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DOMAINS = ("", "ai.onnx")  # two spellings of ONNX's own domain
+MICROSOFT = "com.microsoft"  # of ONNX Runtime's own operators
 OLDEST_OPSET = 1
 NEWEST_OPSET = 28
 

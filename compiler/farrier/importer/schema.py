@@ -5,15 +5,19 @@ from __future__ import annotations
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import describe, qualified_name, schema_of
 
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:
     """Raises InvalidModelError where the node is no legal use of its operator in `opset`.
 
-    So the operators' rules may take attributes to be of the declared types.
+    So the operators' rules may take attributes to be of the declared types. Of other domains ONNX
+    declares nothing: what is malformed there, their rewrites find.
     """
     schema = schema_of(qualified_name(node), opset)
+    if schema is None and node.domain == MICROSOFT:
+        return
     where = f"node {describe(node)!r} ({node.op_type})"
     if schema is None:
         raise InvalidModelError(f"{where}: opset {opset} has no such operator")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import before_seven, control, resize, sequences, training
+from farrier.importer.rewrites import before_seven, control, quantized, resize, sequences, training
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
@@ -284,5 +284,6 @@ _UPGRADES: dict[str, Upgrade] = {
     "Constant": _constant,
     "Scatter": _scatter,
     "TopK": _top_k,
+    **quantized.RULES,
 }
 READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here

@@ -47,8 +47,6 @@ def checked_operands(types: Types) -> tuple[TensorType, TensorType]:
     x, w = required(types, 0), required(types, 1)
     if x.rank < 3 or w.rank != x.rank:
         raise Mismatch(f"input {x.shape} and weights {w.shape} must have one rank of at least 3")
-    if x.dtype is not w.dtype:
-        raise Mismatch(f"input is {x.dtype} and weights are {w.dtype}")
     if not w.is_static:
         raise NotStatic(f"its weights have the shape {w.shape}, and need numbers")
     return x, w

@@ -24,6 +24,7 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    accumulator,
     as_ints,
     differ,
     optional,
@@ -98,7 +99,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     outputs = w.static_shape[1] * group
     check_bias(types, outputs)
     extents = _window(types, attrs)[1]
-    return (TensorType(x.dtype, (x.shape[0], outputs, *extents)),)
+    return (TensorType(accumulator(x.dtype, w.dtype, attrs), (x.shape[0], outputs, *extents)),)
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
