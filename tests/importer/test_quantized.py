@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.importer import import_model
+from farrier.ir.types import DType
 from farrier.ops import run_graph
 
 RNG = np.random.default_rng(20261121)
@@ -17,12 +18,12 @@ F32, U8, I8 = np.float32, np.uint8, np.int8
 
 
 def check(
-    op, inputs, *, domain="", fixed=(), opset=21, steps=1, tolerance=1e-5, expected=None, **attrs
+    op, inputs, *, domain="", fixed=(), steps=1, share=0.02, tolerance=1e-5, expected=None, **attrs
 ):
     """One node: what the rules of its rewrite and the compiled code say, against ONNX Runtime.
 
     `inputs` are arrays, None where omitted; those at positions `fixed` are initializers. Integers
-    may differ by `steps`, where a quotient lies half way between two.
+    may differ by `steps`, where a quotient lies half way between two: a `share` of all elements.
     """
     named = {f"x{i}": array for i, array in enumerate(inputs) if array is not None}
     kept = {name for name in named if int(name[1:]) in fixed}
@@ -35,7 +36,7 @@ def check(
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(inputs)]
     node = helper.make_node(op, names, ["y"], domain=domain, **attrs)
     graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")], weights)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     data = model.SerializeToString()
     feeds = {name: array for name, array in named.items() if name not in kept}
@@ -54,7 +55,7 @@ def check(
         if expected.dtype.kind in "iu":
             apart = np.abs(found.astype(np.int64) - expected.astype(np.int64))
             assert apart.max() <= steps
-            assert (apart > 0).mean() <= 0.02
+            assert (apart > 0).mean() <= share
         else:
             scale = np.abs(expected).max()
             np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
@@ -62,7 +63,7 @@ def check(
 
 def codes(dtype, *shape):
     limits = np.iinfo(dtype)
-    return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return np.asarray(RNG.integers(limits.min, limits.max + 1, shape), dtype)
 
 
 def real(*shape):
@@ -70,7 +71,7 @@ def real(*shape):
 
 
 def scale(*shape):
-    return (RNG.random(shape) * 0.05 + 0.01).astype(F32)
+    return np.asarray(RNG.random(shape) * 0.05 + 0.01, F32)
 
 
 @pytest.mark.parametrize("dtype", [U8, I8, np.uint16, np.int16])
@@ -136,7 +137,8 @@ def test_convolutions(group, points):
         # ONNX Runtime's ConvInteger takes weights of x's type alone
         check("ConvInteger", [x, w.view(U8), *[z.astype(U8) for z in zeros]], steps=0, **attrs)
     inputs = [x, scale(), codes(U8) if points else np.array(0, U8), w, scale(12),
-              np.zeros(12, I8), np.array(0.8, F32), codes(U8), codes(np.int16, 12).astype(np.int32)]  # fmt: skip
+              np.zeros(12, I8), np.array(0.8, F32), codes(U8),
+              codes(np.int16, 12).astype(np.int32)]  # fmt: skip
     check("QLinearConv", inputs, fixed=(3, 4, 5, 8), **attrs)
     check("QLinearConv", inputs[:8], fixed=(1, 2, 4, 5, 6, 7), **attrs)
 
@@ -168,7 +170,7 @@ MS = "com.microsoft"
 @pytest.mark.parametrize("dtype", [U8, I8])
 def test_qlinear_arithmetic(op, dtype):
     a, b = codes(dtype, 3, 5, 7), codes(dtype, 5, 1)
-    inputs = [a, scale(), codes(dtype), b, scale(), codes(dtype), scale() * 9, codes(dtype)]
+    inputs = [a, scale(), codes(dtype), b, scale(), codes(dtype), np.array(0.3, F32), codes(dtype)]
     check(op, inputs, domain=MS)
     check(op, inputs, domain=MS, fixed=(1, 2, 4, 5, 6, 7))
 
@@ -188,13 +190,14 @@ def test_qlinear_arithmetic(op, dtype):
 )
 def test_qlinear_functions(op, attrs):
     inputs = [codes(U8, 2, 6, 9, 7), scale(), codes(U8), np.array(0.03, F32), codes(U8)]
-    check(op, inputs, domain=MS, fixed=(1, 2, 3, 4), **attrs)
+    share = 0.1 if op == "QLinearSoftmax" else 0.02  # ONNX Runtime takes it from a table
+    check(op, inputs, domain=MS, fixed=(1, 2, 3, 4), share=share, **attrs)
 
 
 def test_qlinear_where_and_concat():
     a, b = codes(U8, 3, 5), codes(U8, 3, 5)
     one, other = [scale(), codes(U8)], [scale(), codes(U8)]
-    result = [scale() * 3, codes(U8)]
+    result = [np.array(0.1, F32), codes(U8)]
     check("QLinearWhere", [RNG.random((3, 5)) < 0.5, a, *one, b, *other, *result], domain=MS)
     check("QLinearConcat", [*result, a, *one, b, *other], domain=MS, axis=1)
 
@@ -250,8 +253,6 @@ def test_rows_of_a_quantized_table():
     blocks = scale(11, 2)
     wide = table.astype(F32).reshape(11, 2, 32) * blocks[..., None]
     expected = wide.reshape(11, 64)[indices]
-    from farrier.ir.types import DType
-
     inputs = [table.astype(DType.I4.numpy), indices, blocks]
     attrs = {"gather_axis": 0, "quantize_axis": 1, "block_size": 32}
     check("GatherBlockQuantized", inputs, domain=MS, fixed=(0, 2), expected=expected, **attrs)

@@ -1,6 +1,7 @@
 """Quantized operators → integer products and sums, and conversions around floating-point ones.
 
-A product of quantized matrices is one of integers, accumulated in i32, and what the zero points add:
+A product of quantized matrices is one of integers, accumulated in i32, less what the zero points
+add:
 
     Σ (a − a₀)(b − b₀) = Σ ab − b₀ Σ a − a₀ Σ b + k a₀ b₀
 
@@ -10,8 +11,6 @@ where the sums over b are constant if the weights are. Formulas are those of ONN
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +18,8 @@ from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Scope, Upgrade, ints
 from farrier.importer.tensors import dtype_of
-from farrier.ir.types import DType
+from farrier.ir.dim import ceildiv, number, product
+from farrier.ir.types import DType, Shape
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
@@ -33,7 +33,7 @@ def quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     elif attrs.get("output_dtype"):
         to = dtype_of(attrs["output_dtype"], "its output_dtype")
     scale = scope.dtype(node.inputs[1])
-    precision = scale if scale in (DType.F16, DType.BF16) else DType.F32
+    precision: DType = DType.F32 if scale not in (DType.F16, DType.BF16) else scale
     if attrs.get("precision"):
         precision = dtype_of(attrs["precision"], "its precision")
     made = {"to": str(to), "precision": str(precision), "saturate": attrs.get("saturate", 1)}
@@ -56,9 +56,9 @@ def _aligned(node: RawNode, scope: Scope, attrs: dict[str, object]) -> list[RawN
     shape, given = scope.shape(x), scope.shape(scale)
     block = int(node.attrs.get("block_size", 0))
     parameters = [scale, zero] if zero and not _is_zero(zero, scope) else [scale]
-    if zero and scope.shape(zero) != given and math.prod(given) * math.prod(scope.shape(zero)) != 1:
+    if zero and scope.shape(zero) != given and product((*given, *scope.shape(zero))) != 1:
         raise Mismatch(f"scale {given} and zero point {scope.shape(zero)} differ")
-    if math.prod(given) == 1:
+    if product(given) == 1:
         parameters = [scope.add("Reshape", name, scope.constant(ints([]))) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     axis = int(node.attrs.get("axis", 1))
@@ -69,11 +69,11 @@ def _aligned(node: RawNode, scope: Scope, attrs: dict[str, object]) -> list[RawN
         along = ints([given[0] if a == axis else 1 for a in range(len(shape))])
         parameters = [scope.add("Reshape", name, scope.constant(along)) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
-    expected = tuple(-(-n // max(block, 1)) if a == axis else n for a, n in enumerate(shape))
+    expected = tuple(ceildiv(n, max(block, 1)) if a == axis else n for a, n in enumerate(shape))
     if block <= 0 or given != expected:
         raise Mismatch(f"scales {given} for blocks of {block} along axis {axis} of {shape}")
     if shape[axis] % block:  # every element along the axis gets a scale of its own
-        blocks = scope.constant(np.arange(shape[axis]) // block)
+        blocks = scope.constant(np.arange(number(shape[axis])) // block)
         parameters = [scope.add("Gather", name, blocks, axis=axis) for name in parameters]
         return [RawNode(op, [x, *parameters], node.outputs, attrs, node.origin)]
     inner = scope.constant(ints([axis + 1]))
@@ -107,7 +107,7 @@ def _shaped(name: str, shape: tuple[int, ...], scope: Scope) -> str:
     given = scope.shape(name)
     if len(given) > 1:
         return name
-    target = () if math.prod(given) == 1 else shape
+    target = () if product(given) == 1 else shape
     return scope.add("Reshape", name, scope.constant(ints(target)))
 
 
@@ -122,7 +122,7 @@ def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
     if len(b_shape) == 1:
         matrix_b = scope.add("Unsqueeze", b, scope.constant(ints([1])))
     total = scope.add("MatMul", matrix_a, matrix_b, accumulator=str(DType.I32))
-    inner = scope.constant(np.array(a_shape[-1], np.int32))
+    inner = scope.constant(np.array(number(a_shape[-1]), np.int32))
     moved_a = "" if _is_zero(a_zero, scope) else _shaped(_integer(a_zero, scope), (-1, 1), scope)
     moved_b = "" if _is_zero(b_zero, scope) else _shaped(_integer(b_zero, scope), (1, -1), scope)
     if moved_b:
@@ -271,11 +271,11 @@ def _qlinear_unary(op: str) -> Upgrade:
     return rule
 
 
-def _since_thirteen(attrs: dict[str, object], shape: tuple[int, ...]) -> None:
+def _since_thirteen(attrs: dict[str, object], shape: Shape) -> None:
     """Refuses what Softmax meant before opset 13, where that differs: whole rows of a matrix."""
     version = attrs.pop("opset", 13)
     axis = normal_axis(int(str(attrs.get("axis", -1))), len(shape))
-    if int(str(version)) < 13 and any(n > 1 for n in shape[axis + 1 :]):
+    if int(str(version)) < 13 and any(n != 1 for n in shape[axis + 1 :]):
         raise NotSupported("softmax of opset 12 over several axes")
 
 
@@ -368,11 +368,11 @@ def dynamically_quantized(x: str, scope: Scope) -> tuple[str, str, str]:
     low, high = extremes
     spread = scope.add("Sub", high, low)
     scale = scope.add("Div", spread, _number(255.0, scope))
-    # Of zeros alone the scale is 0: any other keeps them zeros.
+    # Of zeros alone the scale would be 0.
     divisor = scope.add("Where", scope.add("Equal", scale, zero), _number(1.0, scope), scale)
     attrs = {"to": str(DType.U8), "precision": str(DType.F32), "saturate": 1}
     point = scope.add("QuantizeLinear", scope.add("Neg", low), divisor, **attrs)
-    return scope.add("QuantizeLinear", x, divisor, point, **attrs), scale, point
+    return scope.add("QuantizeLinear", x, divisor, point, **attrs), divisor, point
 
 
 def dynamic_quantize_matmul(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -439,9 +439,9 @@ def gather_block_quantized(node: RawNode, opset: int, scope: Scope) -> list[RawN
                 "packed bytes that are computed at run time, or not along the last axis"
             )
         data = scope.constant(_unpacked(table, 4).astype(DType.U4.numpy))
-        count = scope.shape(scales)[-1]
+        count = number(scope.shape(scales)[-1])
         if points is None:
-            points = np.full(scope.shape(scales), 8)
+            points = np.full([number(n) for n in scope.shape(scales)], 8)
         else:
             points = _unpacked(points, 4)[..., :count]
         zeros = scope.constant(points.astype(DType.U4.numpy))
