@@ -65,7 +65,7 @@ def choose_defaults(
         counts[call.task] += call.runs
     choices = {}
     for key, task in tasks.items():
-        program = lower_region(task.region, task.symbol, task.constant_inputs, threads)
+        program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
         space = for_program(program, target, threads)
         if space.rule_name == _SLOW_RULE:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))

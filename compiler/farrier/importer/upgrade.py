@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites import before_seven, control, quantized, resize, sequences, training
+from farrier.importer.rewrites import (
+    before_seven,
+    control,
+    quantized,
+    recurrence,
+    resize,
+    sequences,
+    training,
+)
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
@@ -265,6 +273,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "OptionalHasElement": sequences.has_element,
     **dict.fromkeys(("Squeeze", "Unsqueeze", *_REDUCTIONS), _axes_to_input),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrence.expand),
     "Clip": _clip,
     "Pad": _pad,
     "Slice": _slice,

@@ -13,13 +13,14 @@ from farrier.ir.tensor import Program
 from farrier.lower.program import to_program
 from farrier.ops.nest import Nest
 from farrier.ops.registry import lookup
+from farrier.target import Target
 
 
 def lower_region(
-    region: Graph, name: str, constant_inputs: Collection[str], threads: int
+    region: Graph, name: str, constant_inputs: Collection[str], target: Target, threads: int
 ) -> Program | Function:
-    """The kernel `name` of a region, for that many threads. Raises CompilerError as `to_program`
-    does, and where an operator that gives loops does not stand alone."""
+    """The kernel `name` of a region, for that many threads of the target. Raises CompilerError as
+    `to_program` does, and where an operator that gives loops does not stand alone."""
     rules = [lookup(node.op).nest for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)
@@ -31,6 +32,6 @@ def lower_region(
         kind = value.type
         scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.static_shape, kind.layout, scope)
-    nest = Nest(node, buffers, region.constant_data(), threads)
+    nest = Nest(node, buffers, region.constant_data(), target, threads)
     rule(nest, node)
     return nest.function(name)

@@ -31,6 +31,7 @@ from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.types import DType
 from farrier.ops.scalar import Number, Scalar, coerce, number, scalar
+from farrier.target import Target
 
 if TYPE_CHECKING:
     from farrier.ops.operator import Array
@@ -74,8 +75,8 @@ class Tensor:
         self._nest.append(Store(self._buffer, self._indices(at), stored))
 
     def prefetch(self, *at: Index) -> None:
-        """Adds a hint to fetch the cache line of an element."""
-        self._nest.append(Prefetch(self._buffer, self._indices(at)))
+        """Adds a hint to fetch the cache line of an element into the first-level cache."""
+        self._nest.append(Prefetch(self._buffer, self._indices(at), level=1))
 
     def _indices(self, at: Indices) -> tuple[Expr, ...]:
         given = tuple(map(_index, at if isinstance(at, tuple) else (at,)))
@@ -108,8 +109,8 @@ class Nest:
     """The loop function of one node under construction.
 
     `buffers` are the node's inputs and outputs by value name, in the order of the function's
-    parameters; `constants` its literal and static operands. `threads` is how many will run it, for
-    a rule that divides its work by them; what it computes must not depend on that.
+    parameters; `constants` its literal and static operands. A rule may divide its work as suits
+    `target` and the `threads` that will run it.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class Nest:
         node: Node,
         buffers: Mapping[str, Buffer],
         constants: Mapping[str, Array],
+        target: Target,
         threads: int,
     ) -> None:
+        self.target = target
         self.threads = threads
         self._node = node
         self._params = dict(buffers)
@@ -153,6 +156,12 @@ class Nest:
         literal = number(data.reshape(-1)[0].item(), value.type.dtype)
         shape = value.type.shape if shape is None else shape
         return Tensor(self, Buffer(value.name, value.type.dtype, ()), shape, literal)
+
+    def shape(self, position: int) -> tuple[Extent, ...]:
+        """The shape of the node's input at `position`."""
+        value = self._node.inputs[position]
+        assert value is not None
+        return value.type.shape
 
     def output(self, position: int = 0, shape: Shape | None = None) -> Tensor:
         """The node's output at `position`."""

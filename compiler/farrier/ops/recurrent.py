@@ -1,0 +1,528 @@
+"""Recurrence: what is left of LSTM, GRU and RNN once the inputs of all steps are projected at once.
+
+For each direction d, step t and sequence b, with h = 0 and c = 0 where no initial state is given:
+
+    s[g] = projected[t, b, d, g] + R[d, g] · h                    clipped, where `clip` is not 0
+    lstm   i = f(s[0] + P[0]*c)   o = f(s[1] + P[1]*c')   f = f(s[2] + P[2]*c)
+           c' = f*c + i*g(s[3])   h' = o*h(c')            input_forget: f = 1 - i
+    gru    z = f(s[0])   r = f(s[1])   h' = (1 - z)*g(projected[2] + R[2] · (r*h)) + z*h
+           linear_before_reset: g(projected[2] + r*(R[2] · h + recurrent_bias))
+    rnn    h' = f(s[0])
+
+A reversed direction takes the steps of a sequence from its last; beyond its length Y is 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from farrier.ir.dim import Extent, ceildiv
+from farrier.ir.dim import number as number_of
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.activation import sigmoid, softplus
+from farrier.ops.builder import attributes_of
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    float_attr,
+    int_attr,
+    optional,
+    present,
+    required,
+)
+from farrier.ops.scalar import (
+    Scalar,
+    cast,
+    exp,
+    magnitude,
+    maximum,
+    minimum,
+    number,
+    remainder,
+    tanh,
+    where,
+)
+
+LANES = 16  # units whose weights lie together
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+_SUMS = 8  # vectors of sums that hide the latency of a multiply-add
+_SPARE = 8  # registers that are left for other values than sums
+_STEPS = 4  # of a sum that stand in code one after another
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Activation:
+    """A function of one operand, alpha and beta, and what these are where a model is silent."""
+
+    formula: Callable[[Scalar, float, float], Scalar]
+    numpy: Callable[[Array, float, float], Array]
+    alpha: float | None = None  # None: takes none
+    beta: float | None = None
+
+
+ACTIVATIONS = {
+    "relu": Activation(lambda x, a, b: maximum(x, 0), lambda x, a, b: np.maximum(x, 0)),
+    "tanh": Activation(lambda x, a, b: tanh(x), lambda x, a, b: np.tanh(x)),
+    "sigmoid": Activation(lambda x, a, b: sigmoid(x), lambda x, a, b: 1 / (1 + np.exp(-x))),
+    "softsign": Activation(
+        lambda x, a, b: x / (1 + magnitude(x)), lambda x, a, b: x / (1 + abs(x))
+    ),
+    "softplus": Activation(lambda x, a, b: softplus(x), lambda x, a, b: np.logaddexp(x, 0)),
+    "affine": Activation(lambda x, a, b: x * a + b, lambda x, a, b: x * a + b, 1.0, 0.0),
+    "leakyrelu": Activation(
+        lambda x, a, b: where(x < 0, x * a, x), lambda x, a, b: np.where(x < 0, x * a, x), 0.01
+    ),
+    "thresholdedrelu": Activation(
+        lambda x, a, b: where(x >= a, x, 0), lambda x, a, b: np.where(x >= a, x, 0), 1.0
+    ),
+    "scaledtanh": Activation(
+        lambda x, a, b: tanh(x * b) * a, lambda x, a, b: np.tanh(x * b) * a, 1.0, 1.0
+    ),
+    "hardsigmoid": Activation(
+        lambda x, a, b: minimum(maximum(x * a + b, 0), 1),
+        lambda x, a, b: np.clip(x * a + b, 0, 1),
+        0.2,
+        0.5,
+    ),
+    "elu": Activation(
+        lambda x, a, b: where(x < 0, (exp(x) - 1) * a, x),
+        lambda x, a, b: np.where(x < 0, np.expm1(np.minimum(x, 0)) * a, x),
+        1.0,
+    ),
+}
+
+
+class _Cell:
+    """The attributes of one Recurrence, by direction."""
+
+    def __init__(self, attrs: Attrs) -> None:
+        self.kind = str(attrs["cell"])
+        self.hidden = int_attr(attrs, "hidden")
+        self.is_batch_first = bool(int_attr(attrs, "layout", 0))
+        self.linear_before_reset = bool(int_attr(attrs, "linear_before_reset", 0))
+        self.input_forget = bool(int_attr(attrs, "input_forget", 0))
+        self.clip = float_attr(attrs, "clip", 0.0)
+        self.gates = GATES[self.kind]
+        self.is_reversed: Sequence[int] = attrs["reversed"]  # type: ignore[assignment]
+        self._names: Sequence[str] = attrs["activations"]  # type: ignore[assignment]
+        self._alphas: Sequence[float] = attrs["alphas"]  # type: ignore[assignment]
+        self._betas: Sequence[float] = attrs["betas"]  # type: ignore[assignment]
+
+    @property
+    def directions(self) -> int:
+        return len(self.is_reversed)
+
+    def activation(self, direction: int, which: int) -> tuple[Activation, float, float]:
+        """The function f, g or h (0, 1, 2) of a direction, its alpha and its beta."""
+        at = direction * (len(self._names) // self.directions) + which
+        return ACTIVATIONS[self._names[at]], self._alphas[at], self._betas[at]
+
+    def steps_and_batch(self, shape: Sequence[Extent]) -> tuple[Extent, Extent]:
+        """Steps and sequences of a tensor that begins with these two axes."""
+        return (shape[1], shape[0]) if self.is_batch_first else (shape[0], shape[1])
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    cell, x, weights = _Cell(attrs), required(types, 0), required(types, 1)
+    blocks = -(-cell.hidden // LANES)
+    wanted = (cell.directions, blocks, cell.hidden, cell.gates, LANES)
+    width = cell.directions * cell.gates * cell.hidden
+    if x.rank != 3 or x.shape[2] != width or weights.shape != wanted:
+        raise Mismatch(f"inputs {x.shape} and weights {weights.shape} for {cell.hidden} units")
+    steps, batch = cell.steps_and_batch(x.shape)
+    if cell.is_batch_first:
+        all_states: tuple[Extent, ...] = (batch, steps, cell.directions, cell.hidden)
+        last: tuple[Extent, ...] = (batch, cell.directions, cell.hidden)
+    else:
+        all_states = (steps, cell.directions, batch, cell.hidden)
+        last = (cell.directions, batch, cell.hidden)
+    for position, shape in ((2, (batch,)), (3, last), (4, last)):
+        given = types[position] if position < len(types) else None
+        if given is not None and given.shape != shape:
+            raise Mismatch(f"input {position} is {given.shape}, and must be {shape}")
+    states = (TensorType(x.dtype, last),) * (2 if cell.kind == "lstm" else 1)
+    return (TensorType(x.dtype, all_states), *states)
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    cell, x = _Cell(attrs), present(arrays, 0)
+    projected = np.swapaxes(x, 0, 1) if cell.is_batch_first else x
+    steps, batch = projected.shape[:2]
+    shape = (cell.directions, batch, cell.hidden)
+    projected = projected.reshape(steps, batch, cell.directions, cell.gates, cell.hidden)
+    weights = np.moveaxis(present(arrays, 1), 1, 3).reshape(*shape[:1], cell.hidden, cell.gates, -1)
+    given = optional(arrays, 2)
+    lengths = np.full(batch, steps) if given is None else np.clip(given, 0, steps)
+    ends = [_state(optional(arrays, position), cell, shape, x.dtype) for position in (3, 4)]
+    every = np.zeros((steps, *shape), x.dtype)
+    for d in range(cell.directions):
+        for b in range(batch):
+            for t in range(lengths[b]):
+                at = lengths[b] - 1 - t if cell.is_reversed[d] else t
+                parts = _ReferenceStep(cell, d, arrays, weights[d, :, :, : cell.hidden])
+                h, c = parts.run(projected[at, b, d], ends[0][d, b], ends[1][d, b])
+                every[at, d, b], ends[0][d, b], ends[1][d, b] = h, h, c
+    last = ends[: 2 if cell.kind == "lstm" else 1]
+    if cell.is_batch_first:
+        return (every.transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in last))
+    return (every, *last)
+
+
+def _state(
+    given: Array | None, cell: _Cell, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> Array:
+    """A state before the first step, [directions, batch, hidden]."""
+    if given is None:
+        return np.zeros(shape, dtype)
+    return np.array(np.swapaxes(given, 0, 1) if cell.is_batch_first else given)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ReferenceStep:
+    cell: _Cell
+    direction: int
+    arrays: Arrays
+    weights: Array  # [hidden, gates, hidden]
+
+    def run(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """The next state of one sequence; `x` is [gates, hidden]."""
+        s = x + np.einsum("kgu,k->gu", self.weights, h)
+        if self.cell.kind == "rnn":
+            return self._apply(0, s[0]), c
+        if self.cell.kind == "gru":
+            z, r = self._apply(0, s[0]), self._apply(0, s[1])
+            if self.cell.linear_before_reset:
+                bias = optional(self.arrays, 6)
+                inner = r * (s[2] - x[2] + (0 if bias is None else bias[self.direction]))
+            else:
+                inner = (r * h) @ self.weights[:, 2]
+            return (1 - z) * self._apply(1, x[2] + inner) + z * h, c
+        peepholes = optional(self.arrays, 5)
+        p = np.zeros((3, 1)) if peepholes is None else peepholes[self.direction].reshape(3, -1)
+        i = self._apply(0, s[0] + (p[0] * c).astype(c.dtype))
+        f = 1 - i if self.cell.input_forget else self._apply(0, s[2] + (p[2] * c).astype(c.dtype))
+        c = f * c + i * self._apply(1, s[3])
+        o = self._apply(0, s[1] + (p[1] * c).astype(c.dtype))
+        return o * self._apply(2, c, clips=False), c
+
+    def _apply(self, which: int, x: Array, clips: bool = True) -> Array:
+        function, alpha, beta = self.cell.activation(self.direction, which)
+        if self.cell.clip and clips:
+            x = np.clip(x, -self.cell.clip, self.cell.clip)
+        return np.asarray(function.numpy(x, alpha, beta), x.dtype)
+
+
+def _nest(nest: Nest, node: Node) -> None:
+    """Step by step, each in parallel over directions, sequences and blocks of units, whose sums
+    stay in registers; states lie twice, for the step before and for this one."""
+    _Kernel(nest, _Cell(attributes_of(node))).write()
+
+
+def _evenly(count: Extent, most: int) -> int:
+    """At most `most`, so that the parts of `count` are alike; 1 where it is no number."""
+    if not isinstance(count, int) or count < 1 or most < 1:
+        return 1
+    return -(-count // -(-count // most))
+
+
+class _Kernel:
+    """What is common to all steps."""
+
+    def __init__(self, nest: Nest, cell: _Cell) -> None:
+        self.nest, self.cell = nest, cell
+        shape = nest.shape(0)
+        self.steps, self.batch = cell.steps_and_batch(shape)
+        self.projected = nest.input(0, (*shape[:2], cell.directions, cell.gates, cell.hidden))
+        self.dtype = self.projected.dtype
+        self.weights = nest.input(1)
+        self.lengths = nest.optional(2)
+        self.peepholes = nest.optional(5, (cell.directions, 3, cell.hidden))
+        self.recurrent_bias = nest.optional(6)
+        self.every = nest.output(0)
+        states = (2, cell.directions, self.batch, cell.hidden)
+        self.h = nest.shared("h", states, self.dtype)
+        self.c = nest.shared("c", states, self.dtype) if cell.kind == "lstm" else None
+        self.blocks = number_of(self.weights.shape[1])
+        # Sums of several sequences share what they read of the weights; those of one sequence are
+        # of several blocks, where that leaves every thread some.
+        registers = (nest.target.registers - _SPARE) // max(LANES // nest.target.lanes, 1)
+        self.rows = _evenly(self.batch, registers // cell.gates)
+        spare = min(_SUMS, registers) // (cell.gates * self.rows)
+        self.vectors = max(min(spare, self.blocks // nest.threads), 1)
+
+    def write(self) -> None:
+        nest, cell = self.nest, self.cell
+        states = [state for state in (self.h, self.c) if state is not None]
+        for position, state in enumerate(states, start=3):
+            self._begin(nest.optional(position), state)
+        shape = (cell.directions, self.batch, cell.hidden)
+        resets_first = cell.kind == "gru" and not cell.linear_before_reset
+        kept, gated = (
+            nest.shared(name, shape if resets_first else (), self.dtype)
+            for name in ("kept", "gated")
+        )
+        with nest.for_(self.steps, "step") as step:
+            if resets_first:
+                with self._tiles(step) as tile:
+                    tile.add(self.h, (tile.now,), (0, 1))
+                    tile.reset(kept, gated)
+                with self._tiles(step) as tile:
+                    tile.add(gated, (), (2,))
+                    tile.finish(kept)
+            else:
+                with self._tiles(step) as tile:
+                    tile.add(self.h, (tile.now,), range(cell.gates))
+                    tile.finish(kept)
+        for position, state in enumerate(states, start=1):
+            self._end(state, nest.output(position))
+
+    @contextlib.contextmanager
+    def _tiles(self, step: Scalar) -> Iterator[_Tile]:
+        rows, blocks = ceildiv(self.batch, self.rows), -(-self.blocks // self.vectors)
+        with self.nest.parallel(self.cell.directions, rows, blocks, name="tile") as at:
+            yield _Tile(self, step, *at)
+
+    def place(self, at: tuple[Scalar, Scalar], unit: Scalar) -> tuple[Scalar, ...]:
+        """Where the model has the element of a state at (direction, sequence)."""
+        return (at[1], at[0], unit) if self.cell.is_batch_first else (*at, unit)
+
+    def _begin(self, given: Tensor | None, state: Tensor) -> None:
+        nest, cell = self.nest, self.cell
+        with (
+            nest.parallel(cell.directions, self.batch) as (direction, row),
+            nest.vector(cell.hidden) as unit,
+        ):
+            at = (direction, row)
+            start = number(0, self.dtype) if given is None else given[self.place(at, unit)]
+            state[0, direction, row, unit] = start
+
+    def _end(self, state: Tensor, output: Tensor) -> None:
+        nest, cell = self.nest, self.cell
+        last = remainder(number(self.steps, DType.I64), 2)
+        with (
+            nest.parallel(cell.directions, self.batch) as (direction, row),
+            nest.vector(cell.hidden) as unit,
+        ):
+            output[self.place((direction, row), unit)] = state[last, direction, row, unit]
+
+    def activate(self, which: int, direction: Scalar, x: Scalar, clips: bool = True) -> Scalar:
+        """The function f, g or h (0, 1, 2) of the direction, of the clipped operand."""
+        if self.cell.clip and clips:
+            x = minimum(maximum(x, -self.cell.clip), self.cell.clip)
+        chosen = [self.cell.activation(d, which) for d in range(self.cell.directions)]
+        results = [function.formula(x, alpha, beta) for function, alpha, beta in chosen]
+        return results[0] if len(set(chosen)) == 1 else where(direction < 1, *results)
+
+
+class _Tile:
+    """Some sequences and blocks of units, of one direction, at one step."""
+
+    def __init__(
+        self, kernel: _Kernel, step: Scalar, direction: Scalar, rows: Scalar, blocks: Scalar
+    ) -> None:
+        self.kernel, self.direction = kernel, direction
+        self.now, self.then = remainder(step, 2), remainder(step + 1, 2)
+        nest, batch = kernel.nest, kernel.batch
+        self._rows = [rows * kernel.rows + i for i in range(kernel.rows)]
+        self._inside = [nest.let(minimum(row, batch - 1), "row") for row in self._rows]
+        self._blocks = [blocks * kernel.vectors + v for v in range(kernel.vectors)]
+        self._steps = [self._time(step, row) for row in self._inside]
+        # Sums by gate, sequence and block.
+        self._sums: dict[int, list[list[Tensor]]] = {}
+        # What is projected comes last, and may come from another core.
+        for (i, row), block in itertools.product(enumerate(self._inside), self._blocks):
+            for gate in range(kernel.cell.gates):
+                kernel.projected.prefetch(*self._projected_at(i, row, gate, block * LANES))
+
+    def _time(self, step: Scalar, row: Scalar) -> tuple[Scalar, Scalar | None]:
+        """Which step of the sequence it is, and whether the sequence is as long; None: it is."""
+        kernel, nest = self.kernel, self.kernel.nest
+        length, is_within = number(kernel.steps, DType.I64), None
+        if kernel.lengths is not None:
+            given = cast(kernel.lengths[row], DType.I64)
+            length = nest.let(minimum(maximum(given, 0), kernel.steps), "length")
+            is_within = nest.let(step < length, "is_within")
+        backward = length - 1 - step
+        if is_within is not None:
+            backward = where(is_within, backward, step)
+        reverses = kernel.cell.is_reversed
+        if all(reverses):
+            return nest.let(backward, "time"), is_within
+        if not any(reverses):
+            return step, is_within
+        return nest.let(where(self.direction < 1, step, backward), "time"), is_within
+
+    def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
+        """Makes the sums of some gates: the weights times `state`."""
+        kernel, nest = self.kernel, self.kernel.nest
+        for gate in gates:
+            self._sums[gate] = [[self._zeros() for _ in self._blocks] for _ in self._rows]
+        steps = [(nest.for_(kernel.cell.hidden // _STEPS, "k"), _STEPS, 0)]
+        done = kernel.cell.hidden // _STEPS * _STEPS
+        steps += [(nest.for_(kernel.cell.hidden - done, "k"), 1, done)]
+        for loop, count, first in steps:
+            with loop as k, nest.unrolled(count) as j:
+                at = k * count + j + first
+                for gate, sums in self._sums.items():
+                    self._multiply(sums, gate, at, state, prefix)
+
+    def _zeros(self) -> Tensor:
+        made = self.kernel.nest.registers("sum", (LANES,), self.kernel.dtype)
+        with self.kernel.nest.vector(LANES) as lane:
+            made[lane] = 0
+        return made
+
+    def _projected_at(
+        self, i: int, row: Scalar, gate: int, unit: Scalar
+    ) -> tuple[Scalar | int, ...]:
+        time = self._steps[i][0]
+        at = (row, time) if self.kernel.cell.is_batch_first else (time, row)
+        return (*at, self.direction, gate, unit)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether every block is full."""
+        kernel = self.kernel
+        return kernel.cell.hidden % LANES == 0 and kernel.blocks % kernel.vectors == 0
+
+    def _exists(self, unit: Scalar) -> Scalar:
+        return unit < self.kernel.cell.hidden
+
+    def _multiply(
+        self,
+        sums: list[list[Tensor]],
+        gate: int,
+        k: Scalar,
+        state: Tensor,
+        prefix: tuple[Scalar, ...],
+    ) -> None:
+        """One step of the sums of a gate."""
+        kernel, nest = self.kernel, self.kernel.nest
+        for v, block in enumerate(self._blocks):
+            inside = minimum(block, kernel.blocks - 1) if kernel.blocks % kernel.vectors else block
+            for i, row in enumerate(self._inside):
+                with nest.vector(LANES) as lane:
+                    weight = kernel.weights[self.direction, inside, k, gate, lane]
+                    factor = state[(*prefix, self.direction, row, k)]
+                    sums[i][v][lane] = sums[i][v][lane] + factor * weight
+
+    @contextlib.contextmanager
+    def _units(self, i: int, v: int) -> Iterator[tuple[Scalar, Scalar, list[Scalar]]]:
+        """The units of a block for sequence `i`: lane, unit, and the sums by gate."""
+        kernel, nest = self.kernel, self.kernel.nest
+        with contextlib.ExitStack() as stack:
+            if kernel.rows > 1:
+                stack.enter_context(nest.if_(self._rows[i] < kernel.batch))
+            lane = stack.enter_context(nest.vector(LANES))
+            unit = self._blocks[v] * LANES + lane
+            if not self._is_whole:
+                stack.enter_context(nest.if_(self._exists(unit)))
+            sums = [
+                self._operand(i, gate, unit, tensors[i][v][lane])
+                for gate, tensors in self._sums.items()
+            ]
+            yield lane, unit, sums
+
+    def _operand(self, i: int, gate: int, unit: Scalar, total: Scalar) -> Scalar:
+        """A gate's sum with what is projected; the last one of a GRU that resets after its product
+        has a bias of its own instead."""
+        kernel = self.kernel
+        if kernel.cell.kind == "gru" and kernel.cell.linear_before_reset and gate == 2:
+            bias = kernel.recurrent_bias
+            return total if bias is None else total + bias[self.direction, unit]
+        return total + self._projected(i, gate, unit)
+
+    def _projected(self, i: int, gate: int, unit: Scalar) -> Scalar:
+        return self.kernel.projected[self._projected_at(i, self._inside[i], gate, unit)]
+
+    def _each(self) -> Iterator[tuple[int, int]]:
+        return itertools.product(range(len(self._rows)), range(len(self._blocks)))
+
+    def reset(self, kept: Tensor, gated: Tensor) -> None:
+        """Stores the gate z of a GRU, and r*h."""
+        kernel = self.kernel
+        for i, v in self._each():
+            with self._units(i, v) as (_, unit, (update, reset)):
+                at = (self.direction, self._inside[i], unit)
+                kept[at] = kernel.activate(0, self.direction, update)
+                gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
+
+    def finish(self, kept: Tensor) -> None:
+        """Stores the states after this step."""
+        kernel, nest = self.kernel, self.kernel.nest
+        for i, v in self._each():
+            made = nest.registers("made", (LANES,), kernel.dtype)
+            with self._units(i, v) as (lane, unit, sums):
+                at = (self.direction, self._inside[i], unit)
+                is_within = self._steps[i][1]
+                if kernel.c is not None:
+                    made[lane] = self._cell_state(at, sums)
+                    self._store(kernel.c, at, made[lane], is_within)
+                state = self._state(i, at, sums, made[lane], kept)
+                made[lane] = state
+                self._store(kernel.h, at, made[lane], is_within)
+                time, seen = self._steps[i][0], made[lane]
+                place = kernel.place((self.direction, at[1]), unit)
+                shown = seen if is_within is None else where(is_within, seen, 0)
+                if kernel.cell.is_batch_first:
+                    kernel.every[(place[0], time, *place[1:])] = shown
+                else:
+                    kernel.every[(time, *place)] = shown
+
+    def _store(
+        self, state: Tensor, at: tuple[Scalar, ...], new: Scalar, is_within: Scalar | None
+    ) -> None:
+        """The state after this step: the one before where the sequence is over."""
+        old = state[(self.now, *at)]
+        state[(self.then, *at)] = new if is_within is None else where(is_within, new, old)
+
+    def _cell_state(self, at: tuple[Scalar, ...], sums: list[Scalar]) -> Scalar:
+        kernel = self.kernel
+        assert kernel.c is not None
+        c = kernel.c[(self.now, *at)]
+        i = kernel.activate(0, self.direction, self._peeped(sums[0], 0, at, c))
+        forget = kernel.activate(0, self.direction, self._peeped(sums[2], 2, at, c))
+        forget = 1 - i if kernel.cell.input_forget else forget
+        return forget * c + i * kernel.activate(1, self.direction, sums[3])
+
+    def _peeped(self, x: Scalar, which: int, at: tuple[Scalar, ...], c: Scalar) -> Scalar:
+        """A gate's operand with what it sees of the cell's state."""
+        peepholes = self.kernel.peepholes
+        return x if peepholes is None else x + peepholes[at[0], which, at[2]] * c
+
+    def _state(
+        self, i: int, at: tuple[Scalar, ...], sums: list[Scalar], made: Scalar, kept: Tensor
+    ) -> Scalar:
+        """The hidden state; `made` is the state of an LSTM's cell."""
+        kernel, direction = self.kernel, self.direction
+        if kernel.cell.kind == "lstm":
+            shown = kernel.activate(2, direction, made, clips=False)
+            return kernel.activate(0, direction, self._peeped(sums[1], 1, at, made)) * shown
+        if kernel.cell.kind == "rnn":
+            return kernel.activate(0, direction, sums[0])
+        if kernel.cell.linear_before_reset:
+            update, reset = (kernel.activate(0, direction, sums[gate]) for gate in range(2))
+            inner = self._projected(i, 2, at[2]) + reset * sums[2]
+        else:
+            update, inner = kept[at], sums[0]
+        return (1 - update) * kernel.activate(1, direction, inner) + update * kernel.h[
+            (self.now, *at)
+        ]
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Recurrence", Kind.NEST, _infer, _reference, None, nest=_nest),
+)
