@@ -83,9 +83,54 @@ def pool(x: f32[8, 2*n + 1]):
         y[i, j] = max(x[i, 2 * j + k] for k in axes(2))
     return y
 """
+ATTENTION = """@program(s=dim(1, 150, 64), t=dim(1, 200, 64))
+def attention(q: f32[3, s, 16], k: f32[3, t, 16], v: f32[3, t, 32]):
+    scores: f32[3, s, t] in workspace
+    for b, i, j in axes(3, s, t):
+        scores[b, i, j] = sum(q[b, i, d] * k[b, j, d] for d in axes(16))
+    scaled: f32[3, s, t] in workspace
+    for b, i, j in axes(3, s, t):
+        scaled[b, i, j] = scores[b, i, j] * 0.25
+    most: f32[3, s] in workspace
+    for b, i in axes(3, s):
+        most[b, i] = max(scaled[b, i, j] for j in axes(t))
+    e: f32[3, s, t] in workspace
+    for b, i, j in axes(3, s, t):
+        e[b, i, j] = exp(scaled[b, i, j] - most[b, i])
+    total: f32[3, s] in workspace
+    for b, i in axes(3, s):
+        total[b, i] = sum(e[b, i, j] for j in axes(t))
+    weights: f32[3, s, t] in workspace
+    for b, i, j in axes(3, s, t):
+        weights[b, i, j] = e[b, i, j] / total[b, i]
+    y: f32[3, s, 32]
+    for b, i, d in axes(3, s, 32):
+        y[b, i, d] = sum(weights[b, i, j] * v[b, j, d] for j in axes(t))
+    return y
+"""
+DEPTHWISE = """@program(h=dim(1, 40, 28), w=dim(1, 40, 28))
+def depthwise(x: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16),
+              f: f32[32, 3, 3] in constant):
+    conv: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, c, oy, ox in axes(1, 32, h, w):
+        conv[n, c, oy, ox] = sum((x[n, c, oy + ky - 1, ox + kx - 1]
+            if 0 <= oy + ky - 1 and oy + ky - 1 < h and 0 <= ox + kx - 1 and ox + kx - 1 < w
+            else 0.0) * f[c, ky, kx] for ky, kx in axes(3, 3))
+    return conv
+"""
+POOL = """@program(h=dim(1, 40, 28), w=dim(1, 40, 28))
+def maxpool(x: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)):
+    pool: f32[1, 32, (h + 1) // 2, (w + 1) // 2] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, c, oy, ox in axes(1, 32, (h + 1) // 2, (w + 1) // 2):
+        pool[n, c, oy, ox] = max(x[n, c, 2 * oy + ky - 1, 2 * ox + kx - 1]
+            if 0 <= 2 * oy + ky - 1 and 2 * oy + ky - 1 < h and 0 <= 2 * ox + kx - 1
+            and 2 * ox + kx - 1 < w else -inf for ky, kx in axes(3, 3))
+    return pool
+"""
 PROGRAMS = {
     "matmul": MATMUL, "conv": CONV, "pointwise": POINTWISE, "elementwise": ELEMENTWISE,
     "transpose": TRANSPOSE, "softmax": SOFTMAX, "halves": HALVES,
+    "attention": ATTENTION, "depthwise": DEPTHWISE, "pool": POOL,
 }  # fmt: skip
 SIZES = (1, 2, 5, 7, 8, 13, 16, 28, 33, 40, 64, 131, 300)
 

@@ -216,7 +216,8 @@ class _Kernel:
         fits: npt.NDArray[np.bool_] = self._part_rows(block, parts) * (parts - 1) < self.rows
         for vectors, rows in (("score_vectors", "score_rows"), ("vectors", "rows")):
             fits &= self.machine.fits(columns[vectors], columns[rows])
-            fits &= (block % columns[rows] == 0) | (block == self.rows)
+            whole = (block == self.rows) & (not self.program.dims)
+            fits &= (block % columns[rows] == 0) | whole
         return fits
 
     def _part_rows(
@@ -368,6 +369,8 @@ class _Kernel:
     def _align_rows(self, schedule: Schedule) -> None:
         """Rows of scores and weights begin with a cache line each, an odd number of vectors apart:
         a tile's rows then do not compete for the same lines."""
+        if self.program.dims:
+            return  # how long a row is shows only when it runs
         vectors = -(-self.keys // self.machine.lanes) | 1
         rank = len(self.scores.stage.axes)
         for stage in (self.scores.output, *self.row_stages):
