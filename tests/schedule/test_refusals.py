@@ -42,6 +42,8 @@ REFUSALS = {
         "adds something else than products",
     ),
     "dot of a vector": (MATMUL, _vectorized, lambda s: s.dot("y_k"), "y_k is vectorized"),
+    "group of loops": (MATMUL, None, lambda s: s.group("y_m"), "something else than a store"),
+    "group of a sum": (MATMUL, None, lambda s: s.group("y_k"), "iterations of y_k conflict"),
     "factor": (MATMUL, None, lambda s: s.split("y_m", 0), "a factor of 0 for y_m"),
     "split what is shared": (
         SOFTMAX,

@@ -10,6 +10,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier.codegen.emit import emit_function
+from farrier.importer import import_model
+from farrier.ir.types import DType
+from farrier.lower.program import to_program
+from farrier.partition import extract_tasks
+from farrier.passes import Settings, optimize
+from farrier.precision import Precision
+from farrier.space.rules import for_program
+from farrier.target import host
 
 EXAMPLES = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -59,8 +68,8 @@ def attention(heads, queries, keys, depth, width, mask=None):
     return model.SerializeToString()
 
 
-def run_both(model, arrays, threads):
-    artifact = farrier.compile(model, threads=threads, verify=False)
+def run_both(model, arrays, threads, precision="f32"):
+    artifact = farrier.compile(model, threads=threads, verify=False, precision=precision)
     assert "attention" in {kernel.rule for kernel in artifact.manifest.kernels}
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (found,) = artifact.session(threads).run(arrays).values()
@@ -99,6 +108,49 @@ def test_any_attention(heads, queries, keys, depth, width, threads, masked, seed
     model = attention(heads, queries, keys, depth, width, mask)
     found, expected = run_both(model, arrays, threads)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+
+
+@pytest.mark.skipif("avx512_bf16" not in host().features, reason="no bf16 dot products here")
+@EXAMPLES
+@given(
+    heads=st.integers(1, 3),
+    queries=lengths,
+    keys=lengths,
+    depth=st.integers(1, 40),
+    width=st.integers(1, 40),
+    threads=st.integers(1, 3),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_any_attention_in_bf16(heads, queries, keys, depth, width, threads, masked, seed):
+    """Either product may have sums in groups or none: operands are bf16, so that what is rounded
+    is the weights."""
+    rng = np.random.default_rng(seed)
+    arrays = operands(rng, heads, queries, keys, depth, width)
+    arrays = {name: a.astype(DType.BF16.numpy).astype(np.float32) for name, a in arrays.items()}
+    mask = None
+    if masked:
+        mask = np.where(rng.random((queries, keys)) < 0.4, -np.inf, 0).astype(np.float32)
+        mask[:, rng.integers(keys)] = 0
+        arrays["mask"] = mask
+    model = attention(heads, queries, keys, depth, width, mask)
+    found, expected = run_both(model, arrays, threads, "bf16")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2**-8 * np.abs(arrays["v"]).max())
+
+
+def test_groups_of_keys_and_values_are_stored_together():
+    target = host()
+    if "avx512_bf16" not in target.features:
+        pytest.skip("this machine has no bf16 dot products")
+    settings = Settings(target, 2, precision=Precision.BF16)
+    graph = optimize(import_model(attention(2, 33, 36, 16, 16), {}).graph, settings)
+    (task,) = (t for t in extract_tasks(graph)[0].values() if "softmax" in t.name)
+    program = to_program(task.region, "kernel", task.constant_inputs)
+    space = for_program(program, target, 2)
+    text = emit_function(space.build(space.default()), target)
+    assert "dpbf16ps" in text
+    assert "store i16" not in text
+    assert "load i16" not in text
 
 
 @pytest.mark.parametrize("keys", [7, 32, 197])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from farrier.codegen import math_functions, narrow_floats
 from farrier.codegen.builder import Builder
-from farrier.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.codegen.text import Value, literal, memory_type, suffix, type_of, vector
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
 
@@ -141,6 +143,22 @@ def to_memory(b: Builder, x: Value) -> str:
         mask = literal((1 << dtype.bits) - 1, DType.U8, lanes).text
         return b.pure(f"and {x.type} {x.text}, {mask}")
     return x.text
+
+
+def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
+    """Elements as they lie in memory, the first lowest, as one i32 a lane."""
+    kind, total = vector("i32", lanes), ""
+    for number, element in enumerate(elements):
+        element, width = b.widen(element, lanes), 8 * element.dtype.nbytes
+        text, held = to_memory(b, element), memory_type(element.dtype, lanes)
+        whole = vector(f"i{width}", lanes)
+        text = text if held == whole else b.pure(f"bitcast {held} {text} to {whole}")
+        text = b.pure(f"zext {whole} {text} to {kind}")
+        if number:
+            by = literal(width * number, DType.I32, lanes).text
+            text = b.pure(f"or {kind} {total}, {b.pure(f'shl {kind} {text}, {by}')}")
+        total = text
+    return Value(total, DType.I32, lanes)
 
 
 def from_memory(b: Builder, text: str, dtype: DType, lanes: int) -> Value:

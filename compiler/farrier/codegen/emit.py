@@ -15,7 +15,7 @@ import dataclasses
 from typing import assert_never
 
 from farrier.codegen import workspace
-from farrier.codegen.arithmetic import binary, cast
+from farrier.codegen.arithmetic import binary, cast, joined
 from farrier.codegen.builder import Builder, Lines
 from farrier.codegen.captures import Captures
 from farrier.codegen.expressions import Expressions
@@ -261,6 +261,8 @@ class _Emitter:
             self._unrolled(loop)
         elif kind is LoopKind.DOT:
             self._dot(loop)
+        elif kind is LoopKind.GROUP:
+            self._group(loop)
         elif kind is LoopKind.PARALLEL and self.outer is None:
             self._parallel(loop)
         else:
@@ -306,6 +308,31 @@ class _Emitter:
             return None
         one, other = (self.memory.load_group(load, loop.var, dot.group) for load in factors)
         return None if one is None or other is None else (dot, one, other)
+
+    def _group(self, loop: For) -> None:
+        """All elements that the loop stores by one store of wider ones, where they are neighbours;
+        loaded likewise where those are."""
+        store, size = loop.body, loop.extent
+        assert isinstance(store, Store)
+        assert isinstance(size, int)
+        in_memory = store.buffer.scope is not Scope.REGISTER
+        if not in_memory or not self.memory.is_group(store, loop.var, size):
+            self._unrolled(loop)
+            return
+        value, read = None, store.value
+        in_memory = isinstance(read, Load) and read.buffer.scope is not Scope.REGISTER
+        if isinstance(read, Load) and in_memory and read.buffer.dtype is store.buffer.dtype:
+            value = self.memory.load_group(read, loop.var, size)
+        if value is None:
+            constants, elements = self.bindings.constants, []
+            for number in range(size):
+                constants[loop.var] = number
+                elements.append(
+                    cast(self.b, store.buffer.dtype, self.expressions.evaluate(store.value))
+                )
+            del constants[loop.var]
+            value = joined(self.b, elements, self.bindings.lanes)
+        self.memory.store_group(store, loop.var, value)
 
     def _vectorized(self, loop: For) -> None:
         bindings = self.bindings

@@ -87,7 +87,20 @@ class Memory:
 
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
         """The elements that `size` iterations of a loop read, one group a lane, as i32; None where
-        they are not neighbours."""
+        they are not neighbours, or not as wide together."""
+        first = self._first_neighbour(node, loop, size)
+        if first is None:
+            return None
+        buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
+        pointer = self.indices.pointer(self.base(buffer), first)
+        width = self.bindings.active if first.stride else 1
+        guard = self.guard and self.guard.text
+        key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
+        return self._remembered(key, lambda: self._load(buffer, pointer, first), bool(first.stride))
+
+    def _first_neighbour(self, node: Load | Store, loop: str, size: int) -> Offset | None:
+        """Where the first of `size` iterations of a loop reads or writes; None where these are no
+        neighbours that make an i32 together."""
         constants, element = self.bindings.constants, node.buffer.dtype.nbytes
         offsets = []
         for number in range(size):
@@ -98,14 +111,23 @@ class Memory:
         if any(offset[:1] + offset[2:4] != first[:1] + first[2:4] for offset in offsets):
             return None
         steps = [offset.const - first.const for offset in offsets]
-        if steps != [number * element for number in range(size)] or first.irregular:
-            return None
-        buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
-        pointer = self.indices.pointer(self.base(buffer), first)
-        width = self.bindings.active if first.stride else 1
-        guard = self.guard and self.guard.text
-        key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
-        return self._remembered(key, lambda: self._load(buffer, pointer, first), bool(first.stride))
+        are_neighbours = steps == [number * element for number in range(size)]
+        wide = size * element == DType.I32.nbytes
+        return first if are_neighbours and wide and not first.irregular else None
+
+    def is_group(self, node: Store, loop: str, size: int) -> bool:
+        """Whether `size` iterations of a loop store an i32 together, and the lanes a vector."""
+        first = self._first_neighbour(node, loop, size)
+        return first is not None and first.stride == DType.I32.nbytes
+
+    def store_group(self, node: Store, loop: str, value: Value) -> None:
+        """Stores what all iterations of a loop do, an i32 a lane; `is_group` holds of them."""
+        self.bindings.constants[loop] = 0
+        offset = self.indices.resolve(self._form(node))
+        del self.bindings.constants[loop]
+        lanes = self.bindings.lanes
+        self._store_at(node.buffer, offset, self.b.widen(value, lanes))
+        self.forget(node.buffer.name)
 
     def _remembered(
         self, key: tuple[object, ...], load: Callable[[], Value], spread: bool = False
@@ -151,15 +173,19 @@ class Memory:
         if offset.irregular or (lanes > 1 and offset.stride != size):
             self._scatter(node, value)
         else:
-            pointer = self._at(buffer, offset)
-            mask = self._mask(lanes)
-            text = to_memory(self.b, value)
-            kind = memory_type(buffer.dtype, lanes)
-            if mask is None:
-                self.b.put(f"store {kind} {text}, ptr {pointer}, align {size}")
-            else:
-                self._masked_store(kind, text, pointer, size, f"{mask.type} {mask.text}")
+            self._store_at(buffer, offset, value)
         self.forget(buffer.name)
+
+    def _store_at(self, buffer: Buffer, offset: Offset, value: Value) -> None:
+        """Stores neighbours, one a lane of the value."""
+        pointer, size = self._at(buffer, offset), buffer.dtype.nbytes
+        mask = self._mask(value.lanes)
+        text = to_memory(self.b, value)
+        kind = memory_type(value.dtype, value.lanes)
+        if mask is None:
+            self.b.put(f"store {kind} {text}, ptr {pointer}, align {size}")
+        else:
+            self._masked_store(kind, text, pointer, size, f"{mask.type} {mask.text}")
 
     def is_invariant(self, node: Store) -> bool:
         """Whether the address is the same in every lane."""

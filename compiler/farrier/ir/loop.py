@@ -10,13 +10,15 @@
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
     operand  = Tile(buffer, [expr] origin)
-    kind     = serial | parallel | vectorized | unrolled | dot
+    kind     = serial | parallel | vectorized | unrolled | dot | group
 
 Variables are unique within a function. A parallel loop's iterations run in any order on any thread.
 A vectorized loop is innermost, or holds only straight-line stores, and its iterations run in
 lockstep; a store whose index does not depend on its variable, combined with its own old value by
 add, mul, min or max, is a horizontal reduction. A dot loop is innermost, within a vectorized one,
-and holds one store that adds a product to its element: the target may add up all of them at once.
+and holds one store that adds a product to its element: the target may add up all of them at once. A
+group loop is innermost, within a vectorized one, and holds one store: iterations that store
+neighbours may do so at once.
 A While stands in no vectorized loop.
 """
 
@@ -36,6 +38,7 @@ class LoopKind(enum.StrEnum):
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"
     DOT = "dot"
+    GROUP = "group"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from farrier.ir.graph import Graph, Node, Value
-from farrier.ir.types import DType
 from farrier.ops import Kind, lookup
+from farrier.passes.layouts import FLOATS
 
 
 def attention_regions(graph: Graph) -> Mapping[int, Node]:
@@ -16,7 +16,8 @@ def attention_regions(graph: Graph) -> Mapping[int, Node]:
         s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
         y = MatMul(p, v)                        → {s, t, u, p: y}
 
-    All of q, k, v have the same batch axes, v and y their last axis innermost in memory.
+    All of q, k, v have the same batch axes, v and y their last axis innermost in memory. The
+    weights p may be converted before they are multiplied.
     """
     search = _Search(graph)
     found: dict[int, Node] = {}
@@ -38,7 +39,12 @@ class _Search:
         weights, values = context.inputs
         assert weights is not None
         assert values is not None
+        between: list[Node] = []
         softmax = self._only_for(weights, context)
+        if softmax is not None and softmax.op == "Cast":
+            assert softmax.inputs[0] is not None
+            between = [softmax]
+            softmax = self._only_for(softmax.inputs[0], softmax)
         if softmax is None or softmax.op != "Softmax" or values == weights:
             return []
         scores, rank = softmax.inputs[0], weights.type.rank
@@ -52,7 +58,7 @@ class _Search:
         if not all(_is_matrix(value, weights) for value in operands):
             return []
         rows_first = all(_ends_with_last_axis(v) for v in (weights, values, context.outputs[0]))
-        return [*chain, softmax] if rows_first else []
+        return [*chain, softmax, *between] if rows_first else []
 
     def _chain(self, value: Value, reader: Node) -> list[Node]:
         """From a product to `value` through elementwise nodes of its shape, each for the next
@@ -81,8 +87,8 @@ class _Search:
 
 
 def _is_matrix(value: Value | None, like: Value) -> bool:
-    """Whether a value holds f32 matrices, as many as `like`, along plain axes."""
-    if value is None or value.type.dtype is not DType.F32 or value.type.rank != like.type.rank:
+    """Whether a value holds matrices of f32 or bf16, as many as `like`, along plain axes."""
+    if value is None or value.type.dtype not in FLOATS or value.type.rank != like.type.rank:
         return False
     layout = value.type.layout
     plain = layout is None or not (any(d.mod for d in layout.dims) or any(map(any, layout.halo)))

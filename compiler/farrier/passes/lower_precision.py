@@ -12,6 +12,7 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
+from farrier.passes.attention import attention_regions
 from farrier.passes.layouts import halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -42,9 +43,9 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
     """Where the settings ask for bf16, gives convolutions and matrix products bf16 operands,
     rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
     elements read is stored as bf16, and so is a result that waits to be added to a later one;
-    everything else is computed in f32 as before. Grouped convolutions, odd sums, and inputs and
-    outputs of the model stay f32; so does the one row of a product with constant weights, which
-    takes the time of reading these.
+    everything else is computed in f32 as before. Grouped convolutions, odd sums but those of an
+    attention over its keys, and inputs and outputs of the model stay f32; so does the one row of a
+    product with constant weights, which takes the time of reading these.
 
     Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
     window of odd width gets a column of zeros.
@@ -83,6 +84,7 @@ class _Lowering:
         self._producers = graph.producers()
         self._returned = frozenset(value.name for value in graph.outputs)
         self._constants = frozenset(constant.value.name for constant in graph.constants)
+        self._contexts = frozenset(map(id, attention_regions(graph).values()))
         self._lowered = {id(node) for node in graph.nodes if self._is_lowered(node)}
         self._homes = self._find_homes()
         self._narrow: set[str] = set()  # values that are stored as bf16
@@ -113,7 +115,7 @@ class _Lowering:
         lanes = 1 if w.type.rank < 2 else node.outputs[0].type.static_shape[-1]
         if x.type.rank < 2 or lanes < _FEWEST_LANES or node.attr("transA", 0):
             return False
-        return x.type.static_shape[-1] % _PAIR == 0
+        return id(node) in self._contexts or x.type.static_shape[-1] % _PAIR == 0
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
         """Its padding must be zeros that lie in memory."""

@@ -145,9 +145,9 @@ def private_buffers(stmt: Stmt) -> set[str]:
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Whether nothing below loops, but over the products of a dot product, or allocates."""
+    """Whether nothing below loops, but over a dot product or a group, or allocates."""
     return not any(
         isinstance(s, Alloc | Intrinsic | While)
-        or (isinstance(s, For) and s.kind is not LoopKind.DOT)
+        or (isinstance(s, For) and s.kind not in (LoopKind.DOT, LoopKind.GROUP))
         for s in walk_stmts(stmt)
     )

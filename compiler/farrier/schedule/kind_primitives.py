@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs: parallel, serialize, vectorize, unroll, dot."""
+"""Primitives that say how a loop runs: parallel, serialize, vectorize, unroll, dot, group."""
 
 from __future__ import annotations
 
@@ -109,16 +109,34 @@ def dot(function: Function, loop: str) -> Function:
     A condition around the sum that does not depend on the loop is put around the loop.
     """
     nest = Nest(function, "dot")
-    path, conditions, store = _check_dot(nest, loop)
-    old = path[-1]
-    assert isinstance(old, For)
-    made: Stmt = For(old.var, old.extent, LoopKind.DOT, store)
-    for condition in reversed(conditions):
-        made = If(condition, made)
-    return nest.replace(path, made)
+    path, conditions, body = _conditional(nest, loop)
+    if not isinstance(body, Store) or any(loop in variables(index) for index in body.indices):
+        nest.fail(f"{loop} holds something else than a sum into one element")
+    if factors_of(body) is None:
+        nest.fail(f"{loop} adds something else than products")
+    return _within(nest, path, conditions, LoopKind.DOT, body)
 
 
-def _check_dot(nest: Nest, name: str) -> tuple[Path, list[Expr], Store]:
+def group(function: Function, loop: str) -> Function:
+    """Lets an innermost loop store its elements at once, where they are neighbours in memory.
+
+    before:  for k in 2: pairs[n, k] = v[k, n]
+    after:   for k in group(2): pairs[n, k] = v[k, n]
+
+    A condition around the store that does not depend on the loop is put around the loop.
+    """
+    nest = Nest(function, "group")
+    path, conditions, body = _conditional(nest, loop)
+    if not isinstance(body, Store):
+        nest.fail(f"{loop} holds something else than a store")
+    for left, right, _ in _conflicts(nest, path, nest.loop(loop)):
+        nest.fail(f"iterations of {loop} conflict: one {left}, another {right}")
+    return _within(nest, path, conditions, LoopKind.GROUP, body)
+
+
+def _conditional(nest: Nest, name: str) -> tuple[Path, list[Expr], Stmt]:
+    """The way to a serial loop, the conditions around all of its body, none of which depends on it,
+    and what stands within them."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     _require_serial(nest, loop)
     conditions, body = [], loop.body
@@ -127,11 +145,17 @@ def _check_dot(nest: Nest, name: str) -> tuple[Path, list[Expr], Store]:
             nest.fail(f"a condition within {name} depends on it")
         conditions.append(body.condition)
         body = body.then
-    if not isinstance(body, Store) or any(name in variables(index) for index in body.indices):
-        nest.fail(f"{name} holds something else than a sum into one element")
-    if factors_of(body) is None:
-        nest.fail(f"{name} adds something else than products")
     return path, conditions, body
+
+
+def _within(nest: Nest, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt) -> Function:
+    """The loop at the end of `path` as one of that kind over `body`, the conditions around it."""
+    old = path[-1]
+    assert isinstance(old, For)
+    made: Stmt = For(old.var, old.extent, kind, body)
+    for condition in reversed(conditions):
+        made = If(condition, made)
+    return nest.replace(path, made)
 
 
 def _conflicts(nest: Nest, path: Path, loop: For) -> list[tuple[Access, Access, frozenset[str]]]:

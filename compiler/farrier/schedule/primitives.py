@@ -18,7 +18,7 @@ from farrier.schedule.cache_write import cache_write
 from farrier.schedule.compute_at import compute_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
-from farrier.schedule.kind_primitives import dot, parallel, serialize, unroll, vectorize
+from farrier.schedule.kind_primitives import dot, group, parallel, serialize, unroll, vectorize
 from farrier.schedule.loop_primitives import fuse, reorder, split
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
@@ -36,6 +36,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "vectorize": vectorize,
     "unroll": unroll,
     "dot": dot,
+    "group": group,
     "inline": inline,
     "cache_read": cache_read,
     "cache_write": cache_write,

@@ -63,6 +63,9 @@ class Schedule:
     def dot(self, loop: str) -> None:
         self.apply("dot", loop)
 
+    def group(self, loop: str) -> None:
+        self.apply("group", loop)
+
     def inline(self, buffer: str) -> None:
         self.apply("inline", buffer)
 

@@ -97,7 +97,7 @@ def by_first_use(program: Program) -> Program:
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def pack_lane_operand(program: Program, contraction: Contraction) -> Program:
+def pack_lane_operand(program: Program, contraction: Contraction, name: str = PACKED) -> Program:
     """The program with the lane operand as a stage whose last axis is the lane's, so that a vector
     of it is one load.
 
@@ -106,24 +106,22 @@ def pack_lane_operand(program: Program, contraction: Contraction) -> Program:
              matmul[b, m, n] = sum(a[b, m, k] * packed[b, k, n])
     """
     load = contraction.lane_load
-    names = [axis for axis in (*contraction.batch, *contraction.reduction) if _reads(load, axis)]
-    names.append(contraction.lane)
+    axes = [axis for axis in (*contraction.batch, *contraction.reduction) if _reads(load, axis)]
+    axes.append(contraction.lane)
     ranges = _ranges(contraction.stage)
-    shape = tuple(ranges[name] for name in names)
-    stage = _stage(PACKED, shape, load, names)
-    return _with_operand(program, contraction, stage, load, tuple(Var(name) for name in names))
+    stage = _stage(name, tuple(ranges[axis] for axis in axes), load, axes)
+    return _with_operand(program, contraction, stage, load, tuple(Var(axis) for axis in axes))
 
 
-def pack(schedule: Schedule, stage: Stage, width: int, grouping: Grouping | None = None) -> None:
+def pack(schedule: Schedule, stage: Stage, width: int) -> None:
     """Puts the nest of a packed operand on vectors: turned in squares of `width` elements where
     neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
-    cache lines which it takes its elements from serve the next vectors too. Groups of a dot product
-    lie together."""
+    cache lines which it takes its elements from serve the next vectors too."""
     assert isinstance(stage.body, Load)
     source, lane = stage.body, stage.axes[-1].name
     extents = loop_extents(schedule.function)
     across = source.indices[vector_axis(source.buffer)]
-    if isinstance(across, Var) and across != Var(lane) and grouping is None:
+    if isinstance(across, Var) and across != Var(lane):
         loops = (f"{stage.buffer.name}_{axis}" for axis in (across.name, lane))
         if min(extents[loop] for loop in loops) >= SMALLEST:
             turn_squares(schedule, stage, across.name, lane, [source.buffer], width)
@@ -132,12 +130,37 @@ def pack(schedule: Schedule, stage: Stage, width: int, grouping: Grouping | None
     chunk, lanes = schedule.split(along, width)
     schedule.reorder(chunk, *others, lanes)
     schedule.unroll(lanes)
+
+
+def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Grouping) -> None:
+    """Puts the nest of an operand that is packed for dot products on vectors of `width` groups."""
+    *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
+    at = group_axis(stage, grouping)
+    chunk, lanes = schedule.split(along, width)
+    others[at], group = schedule.split(others[at], grouping.dot.group)
+    schedule.reorder(chunk, *others, lanes, group)
+    schedule.group(group)
+    schedule.vectorize(lanes)
+
+
+def group_axis(stage: Stage, grouping: Grouping) -> int:
+    """The axis of a packed operand along which dot products take groups."""
+    return [axis.name for axis in stage.axes].index(grouping.axis)
+
+
+def lay_out_packed(schedule: Schedule, stage: Stage, panel: int, grouping: Grouping | None) -> None:
+    """Panels of `panel` lanes of a packed operand, each in the order in which sums read it, groups
+    of a dot product together; no panels where `panel` is 0."""
+    *others, lane = range(len(stage.axes))
+    dims = [PhysicalDim(axis) for axis in others]
+    inner = [PhysicalDim(lane, 1, panel)]
     if grouping is not None:
-        at, group = [axis.name for axis in stage.axes].index(grouping.axis), grouping.dot.group
-        schedule.unroll(schedule.split(others[at], group)[1])
-        dims = [PhysicalDim(axis, group if axis == at else 1) for axis in range(len(stage.axes))]
-        layout = Layout((*dims, PhysicalDim(at, 1, group)))
-        schedule.transform_layout(stage.buffer.name, layout)
+        at, group = group_axis(stage, grouping), grouping.dot.group
+        dims[at] = PhysicalDim(at, group)
+        inner.append(PhysicalDim(at, 1, group))
+    if panel:
+        dims.insert(others[-1], PhysicalDim(lane, panel))
+    schedule.transform_layout(stage.buffer.name, Layout((*dims, *inner)))
 
 
 def _ranges(stage: Stage) -> dict[str, Extent]:

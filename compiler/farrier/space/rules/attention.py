@@ -5,7 +5,7 @@ for them; keys are turned once for all blocks of a head, so that vectors run alo
 division by a row's sum is left to the context, which is shorter than the row.
 
     for part, head in parallel:                          a part of the query rows
-        packed[k, key] = keys[key, k]
+        packed[k, key] = keys[key, k]                    for dot products values as well, in groups
         for block:                                   of query rows
             for panel, row:  scores[rows, vectors of keys] = sum(queries * packed), scaled, masked
             high = max(scores);  weights = exp(scores - high);  share = 1 / sum(weights)
@@ -23,12 +23,15 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from farrier.intrinsics import dot_of
+from farrier.ir import expr as e
 from farrier.ir.dim import typical
-from farrier.ir.expr import Reduce, ReduceOp, Scope
+from farrier.ir.expr import Cast, Const, Load, Reduce, ReduceOp, Scope, Select, Var
 from farrier.ir.loop import Function
-from farrier.ir.substitute import loads
+from farrier.ir.substitute import Substitution, loads
 from farrier.ir.tensor import Program, Stage
-from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.types import DType
+from farrier.ir.walk import rewrite
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.space import microkernel
@@ -42,6 +45,7 @@ from farrier.space.contraction import (
     is_permuted,
     volume,
 )
+from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.machine import Machine
 from farrier.space.nests import join
@@ -49,7 +53,9 @@ from farrier.space.operands import (
     PACKED,
     accumulate,
     factor_out,
+    lay_out_packed,
     pack,
+    pack_groups,
     pack_lane_operand,
     without_halos,
 )
@@ -59,6 +65,7 @@ from farrier.space.tiled_sum import TiledSum
 from farrier.target import Target
 
 NAME = "attention"
+VALUES = "packed_values"
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
 _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96)  # query rows
@@ -67,6 +74,7 @@ _UNROLL = (4, 2, 1)
 _PARTIALS = 2  # vectors of partial results along a row
 
 _PACK_CYCLES = 0.3  # to turn one element of the keys
+_GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
 _SOFTMAX_CYCLES = 13.0  # a vector of scores: its maximum, exponential and sum
 _ROW_CYCLES = 40.0  # to join the partial results of one row, twice
 _PASSES = 5  # over the scores of a block: written, for the maximum, the exponential, its sum, read
@@ -76,12 +84,11 @@ _EXPOSED = 0.15  # of the traffic beyond the first-level cache, what arithmetic 
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a product, a softmax along its rows, and a product with those; elementwise
     stages may follow both products. None for any other program."""
-    machine = Machine.of(target, threads)
-    kernel = _kernel(without_halos(program), machine)
+    kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 
-def _kernel(program: Program, machine: Machine) -> _Kernel | None:
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready, or None where it is something else."""
     products = [s for s in program.stages if contraction_of(s) is not None]
     rows = [s for s in program.stages if isinstance(s.body, Reduce) and s not in products]
@@ -103,11 +110,104 @@ def _kernel(program: Program, machine: Machine) -> _Kernel | None:
         return None
     if not between:
         program = accumulate(program, 0)
-    program = accumulate(factor_out(program, context))
-    packs = not is_direct(scores)
+    program = _with_rounded_weights(program, context)
+    program = accumulate(factor_out(program, _second(program)))
+    grouped = find_grouping(scores, target)
+    packs = grouped is not None or not is_direct(scores)
     if packs:
         program = pack_lane_operand(program, _product(program.stages[0], ()))
-    return _Kernel(program, machine, packs)
+    found = _second(program)
+    operands = found.point_load.buffer.dtype, found.lane_load.buffer.dtype
+    dot = dot_of(*operands, found.stage.buffer.dtype, target)
+    if dot is None:
+        return _Kernel(program, machine, packs, grouped, None)
+    program = _in_whole_groups(pack_lane_operand(program, found, VALUES), dot.group)
+    return _Kernel(program, machine, packs, grouped, find_grouping(_second(program), target))
+
+
+def _second(program: Program) -> Contraction:
+    """The product with the weights."""
+    *_, last = (found for found in map(contraction_of, program.stages) if found is not None)
+    return last
+
+
+def _with_rounded_weights(program: Program, context: Contraction) -> Program:
+    """The program with the exponentials in the dtype that they are multiplied in, where that is
+    another than f32: their sum is one of what is multiplied.
+
+    before:  weight[m, k] = exp(score[m, k] - high[m])
+             total[m] = sum(weight[m, k])
+             share[m, k] = weight[m, k] * scale[m]
+             narrow[m, k] = cast(bf16, share[m, k])
+             context[m, n] = sum(cast(f32, narrow[m, k]) * cast(f32, v[k, n]))
+    after:   weight[m, k] = cast(bf16, exp(score[m, k] - high[m]))
+             total[m] = sum(cast(f32, weight[m, k]))
+             share[m, k] = cast(f32, weight[m, k]) * scale[m]
+             context[m, n] = sum(share[m, k] * cast(f32, v[k, n]))
+    """
+    by_name = {stage.buffer.name: stage for stage in program.stages}
+    narrow = by_name[context.point_load.buffer.name]
+    if not isinstance(narrow.body, Cast) or not isinstance(narrow.body.operand, Load):
+        return program
+    share, dtype = by_name[narrow.body.operand.buffer.name], narrow.buffer.dtype
+    rank = len(share.axes)
+    weights = [load.buffer for load in loads(share.body) if len(load.indices) == rank]
+    old = weights[0]
+    made = dataclasses.replace(old, dtype=dtype)
+
+    def narrowed(node: object) -> object:
+        if isinstance(node, Load) and node.buffer == old:
+            return Cast(old.dtype, Load(made, node.indices))
+        read = node.operand if isinstance(node, Cast) else None
+        if isinstance(read, Load) and read.buffer == narrow.buffer:
+            return Load(share.buffer, read.indices)
+        return node
+
+    stages = []
+    for stage in program.stages:
+        body = rewrite(stage.body, narrowed)
+        if stage.buffer == old:
+            stages.append(Stage(made, stage.axes, Cast(dtype, body)))
+        elif stage is not narrow:
+            stages.append(dataclasses.replace(stage, body=body))
+    return dataclasses.replace(program, stages=tuple(stages))
+
+
+def _in_whole_groups(program: Program, group: int) -> Program:
+    """The program with zeros after the last weights and values, so that dot products of `group`
+    take all of them; as it was where they do.
+
+    before:  packed[k, n] = v[k, n]                             for 3 k
+             context[m, n] = sum(weight[m, k] * packed[k, n])
+    after:   packed[k, n] = v[k, n] if k < 3 else 0             for 4 k, and so the weights
+             context[m, n] = sum(weight[m, k] * packed[k, n])
+    """
+    found = _second(program)
+    assert isinstance(found.stage.body, Reduce)
+    (axis,) = found.stage.body.axes
+    extent, reduced = axis.extent, axis.name
+    whole = -(-extent // group) * group
+    if whole == extent:
+        return program
+    wider: dict[str, Stage] = {}
+    for load in (found.point_load, found.lane_load):
+        stage, at = program.stage(load.buffer.name), load.indices.index(Var(reduced))
+        axes = [*stage.axes]
+        axes[at] = dataclasses.replace(axes[at], extent=whole)
+        buffer = dataclasses.replace(load.buffer, shape=tuple(axis.extent for axis in axes))
+        is_given, zero = e.less(Var(axes[at].name), extent), Const(0.0, buffer.dtype)
+        assert not isinstance(stage.body, Reduce)
+        wider[buffer.name] = Stage(buffer, tuple(axes), Select(is_given, stage.body, zero))
+    change = Substitution(buffers={name: stage.buffer for name, stage in wider.items()})
+    stages = []
+    for stage in program.stages:
+        stage = wider.get(stage.buffer.name, stage)
+        body = change.expr(stage.body)
+        if stage.buffer == found.stage.buffer:
+            assert isinstance(body, Reduce)
+            body = dataclasses.replace(body, axes=(dataclasses.replace(axis, extent=whole),))
+        stages.append(dataclasses.replace(stage, body=body))
+    return dataclasses.replace(program, stages=tuple(stages))
 
 
 def _operation(stage: Stage) -> ReduceOp:
@@ -135,12 +235,14 @@ def _sources(program: Program, stage: Stage) -> list[Stage]:
 
 @dataclasses.dataclass(frozen=True)
 class _Kernel:
-    """Stages: packed keys where they are packed, a product, its epilogue, the rows', a product and
-    its epilogue."""
+    """Stages: packed keys where they are packed, a product, its epilogue, the rows', packed values
+    where they are packed, a product and its epilogue."""
 
     program: Program
     machine: Machine
     packs: bool  # the keys are a stage of their own, computed for each part of a head
+    score_grouping: Grouping | None  # how dot products take the sums of the scores
+    grouping: Grouping | None  # and those of the context: then the values are a stage of their own
 
     @functools.cached_property
     def function(self) -> Function:
@@ -173,7 +275,8 @@ class _Kernel:
 
     @property
     def row_stages(self) -> tuple[Stage, ...]:
-        return self.program.stages[self._high : self._products[1]]
+        between = self.program.stages[self._high : self._products[1]]
+        return tuple(stage for stage in between if stage.buffer.name != VALUES)
 
     @property
     def heads(self) -> int:
@@ -208,7 +311,12 @@ class _Kernel:
     @property
     def _longest(self) -> int:
         """Query rows whose scores and weights fit the second-level cache beside the keys."""
-        return int(self.machine.l2_bytes * 0.6 / (8 * self.keys))
+        return int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))
+
+    @property
+    def _row_bytes(self) -> int:
+        """What one key's score and weight take."""
+        return self.scores.stage.buffer.dtype.nbytes + self.context.point_load.buffer.dtype.nbytes
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Both tiles fit the registers, and divide the block; every part has a block."""
@@ -234,11 +342,9 @@ class _Kernel:
         a block, which has left the caches since the last layer."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
-        first = microkernel.estimate(
-            self._problem(self.scores), _tiles(decided, "score_", self.scores), machine
-        )
-        second = microkernel.estimate(
-            self._problem(self.context), _tiles(decided, "", self.context), machine
+        first, second = (
+            microkernel.estimate(self._problem(found), _tiles(decided, self._sum(found)), machine)
+            for found in (self.scores, self.context)
         )
         blocks = self.heads * np.ceil(self.rows / decided["block"])
         units = self.heads * decided["parts"]
@@ -247,9 +353,9 @@ class _Kernel:
         balance = balance * np.maximum(part_rows * decided["parts"] / self.rows, 1.0)
         elements = self.heads * self.rows * self.keys
         rows = elements / machine.lanes * _SOFTMAX_CYCLES + self.heads * self.rows * _ROW_CYCLES
-        packing = decided["parts"] * typical(self.scores.lane_load.buffer.nbytes) / 4 * _PACK_CYCLES
+        packing = decided["parts"] * self._pack_cycles()
         beyond = self._traffic(decided["block"], blocks)
-        cycles = rows + packing * self.packs + _EXPOSED * beyond
+        cycles = rows + packing + _EXPOSED * beyond
         scratch = 4.0 * decided["block"] * self.keys * machine.threads
         extra = cycles / machine.hertz / machine.threads + scratch / machine.memory_bandwidth
         seconds = (first.seconds + second.seconds + extra) * balance - machine.fork_join
@@ -261,6 +367,15 @@ class _Kernel:
             terms[name] = np.maximum(first.terms[name], second.terms[name])
         return Estimate(seconds, terms)
 
+    def _pack_cycles(self) -> float:
+        """To pack keys and values of all heads once."""
+        operands = (self.scores.lane_load.buffer, self.context.lane_load.buffer)
+        keys, values = (typical(buffer.nbytes) / 4 for buffer in operands)
+        if self.grouping is None:
+            return keys * _PACK_CYCLES * self.packs
+        turn, put = _GROUP_CYCLES
+        return keys * (_PACK_CYCLES if self.score_grouping is None else turn) + values * put
+
     def _traffic(self, block: Floats, blocks: Floats) -> Floats:
         """Cycles in which the blocks take keys, values and scores from beyond the first-level
         cache."""
@@ -269,7 +384,7 @@ class _Kernel:
             sum(typical(p.lane_load.buffer.nbytes) for p in (self.scores, self.context))
             / self.heads
         )
-        scores = 4.0 * block * self.keys
+        scores = 0.5 * self._row_bytes * block * self.keys
         passes = np.where(2 * scores > 0.6 * machine.l1_bytes, _PASSES, 0)
         rate = np.where(2 * scores + operands > 0.7 * machine.l2_bytes, 0.0, 1.0)
         rate = np.where(rate > 0, machine.l2_bandwidth, machine.l3_bandwidth)
@@ -277,11 +392,13 @@ class _Kernel:
         return traffic
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
+        group = self._sum(found).group
         return microkernel.Problem(
             batch=volume(found.stage, found.batch),
             lanes=extent_of(found.stage, found.lane),
             points=(volume(found.stage, found.points), 1),
-            steps=volume(found.stage, found.reduction),
+            steps=volume(found.stage, found.reduction) // group,
+            group=group,
             lane_bytes=typical(found.lane_load.buffer.nbytes),
             point_bytes=typical(found.point_load.buffer.nbytes),
             cold=False,
@@ -298,7 +415,7 @@ class _Kernel:
         kept = inline_once(schedule, self.context.epilogue)
         shared = self._tile_context(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(self.context.stage))
-        self._sum_tile(schedule, self.context, "row", "")
+        self._sum_tile(schedule, self.context, "row")
         for stage in reversed(self.row_stages):
             schedule.compute_at(stage.buffer.name, "block")
         for stage in self.row_stages:
@@ -306,11 +423,13 @@ class _Kernel:
         schedule.compute_at(self.scores.output.buffer.name, "block")
         self._tile_scores(schedule, decisions)
         keep_values(schedule, scores_end, "score_vector", innermost_axis(self.scores.stage))
-        self._sum_tile(schedule, self.scores, "score_row", "score_")
+        self._sum_tile(schedule, self.scores, "score_row")
         if self.packs:
-            schedule.compute_at(PACKED, shared[-1])
-            self._lay_out_keys(schedule, decisions["score_vectors"] * self.machine.lanes)
-            pack(schedule, self.program.stage(PACKED), self.machine.lanes)
+            self._pack(
+                schedule, PACKED, shared[-1], decisions["score_vectors"], self.score_grouping
+            )
+        if self.grouping is not None:
+            self._pack(schedule, VALUES, shared[-1], decisions["vectors"], self.grouping)
         self._align_rows(schedule)
         schedule.parallel(join(schedule, shared))
         return schedule
@@ -351,12 +470,29 @@ class _Kernel:
         schedule.unroll("score_vector")
         schedule.unroll("score_in_row")
 
-    def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str, prefix: str) -> None:
+    def _sum(self, found: Contraction) -> TiledSum:
+        first = found.stage is self.scores.stage
+        prefix, grouping = ("score_", self.score_grouping) if first else ("", self.grouping)
+        return TiledSum.of(found, self.machine.lanes, (found.points[0], ""), prefix, grouping)
+
+    def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str) -> None:
         """Moves a product into the registers of a tile."""
         schedule.compute_at(found.stage.buffer.name, loop)
         schedule.set_scope(found.stage.buffer.name, Scope.REGISTER)
-        tiled = TiledSum.of(found, self.machine.lanes, (found.points[0], ""), prefix)
-        tiled.order(schedule, _unroll(found))
+        tiled = self._sum(found)
+        tiled.order(schedule, _unroll(tiled))
+
+    def _pack(
+        self, schedule: Schedule, name: str, loop: str, vectors: int, grouping: Grouping | None
+    ) -> None:
+        """Packs keys or values within each iteration of `loop`, in panels of so many vectors."""
+        stage, lanes = self.program.stage(name), self.machine.lanes
+        schedule.compute_at(name, loop)
+        lay_out_packed(schedule, stage, vectors * lanes, grouping)
+        if grouping is None:
+            pack(schedule, stage, lanes)
+        else:
+            pack_groups(schedule, stage, lanes, grouping)
 
     def _put_on_lanes(self, schedule: Schedule, stage: Stage) -> None:
         """Vectors along a row; of what a row has one of, along the rows."""
@@ -371,20 +507,12 @@ class _Kernel:
         a tile's rows then do not compete for the same lines."""
         if self.program.dims:
             return  # how long a row is shows only when it runs
-        vectors = -(-self.keys // self.machine.lanes) | 1
         rank = len(self.scores.stage.axes)
         for stage in (self.scores.output, *self.row_stages):
             if len(stage.axes) == rank:  # neither a maximum nor a sum
-                schedule.pad_axis(stage.buffer.name, rank - 1, vectors * self.machine.lanes)
-
-    def _lay_out_keys(self, schedule: Schedule, panel: int) -> None:
-        """Panels of keys, each in the order in which its sums read it."""
-        *others, lane = range(len(self.program.stage(PACKED).axes))
-        dims = [PhysicalDim(axis) for axis in others]
-        batch = len(others) - len(self.scores.reduction)
-        dims.insert(batch, PhysicalDim(lane, panel))
-        layout = Layout((*dims, PhysicalDim(lane, 1, panel)))
-        schedule.transform_layout(PACKED, layout)
+                lanes = self.machine.lanes * DType.F32.nbytes // stage.buffer.dtype.nbytes
+                vectors = -(-extent_of(stage, stage.axes[-1].name) // lanes) | 1
+                schedule.pad_axis(stage.buffer.name, rank - 1, vectors * lanes)
 
 
 def _product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
@@ -393,13 +521,12 @@ def _product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
     return found
 
 
-def _unroll(found: Contraction) -> int:
-    inner = extent_of(found.stage, found.reduction[-1])
-    return next(u for u in _UNROLL if inner % u == 0)
+def _unroll(tiled: TiledSum) -> int:
+    return next(u for u in _UNROLL if tiled.inner_steps % u == 0)
 
 
-def _tiles(decided: dict[str, Floats], prefix: str, found: Contraction) -> microkernel.Tiles:
+def _tiles(decided: dict[str, Floats], tiled: TiledSum) -> microkernel.Tiles:
     one = np.ones(len(decided["block"]))
-    vectors, rows = decided[f"{prefix}vectors"], decided[f"{prefix}rows"]
+    vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
     order, prefetch = microkernel.Order.PANELS * one, 0 * one
-    return microkernel.Tiles(vectors, rows, one, _unroll(found) * one, order, prefetch)
+    return microkernel.Tiles(vectors, rows, one, _unroll(tiled) * one, order, prefetch)

@@ -52,7 +52,9 @@ from farrier.space.operands import (
     accumulate,
     by_first_use,
     hoist_padding,
+    lay_out_packed,
     pack,
+    pack_groups,
     pack_lane_operand,
     without_halos,
 )
@@ -274,7 +276,12 @@ class _Kernel:
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
-            pack(schedule, self.program.stage(PACKED), self.machine.lanes, self.grouping)
+            stage = self.program.stage(PACKED)
+            if self.grouping is None:
+                pack(schedule, stage, self.machine.lanes)
+            else:
+                pack_groups(schedule, stage, self.machine.lanes, self.grouping)
+                lay_out_packed(schedule, stage, 0, self.grouping)
         if not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
