@@ -1,0 +1,257 @@
+"""Reading images between their elements: GridSample."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from farrier.ir import expr as e
+from farrier.ir.dim import Extent, product
+from farrier.ir.expr import UnaryOp
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.nest import Nest
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    NotSupported,
+    Operator,
+    Types,
+    int_attr,
+    present,
+    required,
+)
+from farrier.ops.scalar import (
+    Scalar,
+    both,
+    cast,
+    either,
+    equal,
+    floor,
+    maximum,
+    minimum,
+    number,
+    scalar,
+    unary,
+    where,
+)
+
+_CUBIC = -0.75  # the parameter of Keys' cubic convolution
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _modes(attrs: Attrs) -> tuple[str, str, bool]:
+    """Mode, padding mode, and whether −1 and 1 are the centres of the outermost elements."""
+    mode = str(attrs.get("mode", "linear"))
+    mode, padding = _MODES.get(mode, mode), str(attrs.get("padding_mode", "zeros"))
+    if mode not in ("nearest", "linear", "cubic") or padding not in _PADDINGS:
+        raise NotSupported(f"mode {mode!r} with padding {padding!r}")
+    return mode, padding, bool(int_attr(attrs, "align_corners", 0))
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, grid = required(types, 0), required(types, 1)
+    _modes(attrs)
+    if grid.rank != x.rank or x.rank < 3 or grid.shape[-1] != x.rank - 2:
+        raise Mismatch(f"a grid {grid.shape} for an input {x.shape}")
+    if grid.shape[0] != x.shape[0]:
+        raise Mismatch(f"a grid of batch {grid.shape[0]} for an input {x.shape}")
+    return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
+
+
+def _cubic_weights(t: Scalar) -> list[Scalar]:
+    """Keys' weights of the elements at −1, 0, 1 and 2 for the place `t` in [0, 1)."""
+    a = _CUBIC
+
+    def near(d: Scalar) -> Scalar:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Scalar) -> Scalar:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    """`place` mirrored at both ends until it lies between them."""
+    below = place < low
+    beyond = where(below, low - place, place - high)
+    span = high - low
+    turns = floor(beyond / span)
+    rest = beyond - turns * span
+    is_even = equal(turns - floor(turns * 0.5) * 2, 0)
+    inside = where(equal(below, is_even), low + rest, high - rest)
+    return where(either(below, place > high), inside, place)
+
+
+def _nest(nest: Nest, node: Node) -> None:
+    """Threads divide the lines of the outputs."""
+    mode, padding, aligned = _modes(attributes_of(node))
+    x, grid, y = nest.input(0), nest.input(1), nest.output()
+    spatial, outs = x.shape[2:], y.shape[2:]
+    kind = grid.dtype if grid.dtype is DType.F64 else DType.F32
+    sums = x.dtype if x.dtype is DType.F64 else DType.F32
+    rows = product(outs[:-1])
+    with nest.parallel(*x.shape[:2], rows) as (n, c, row), nest.for_(outs[-1]) as i:
+        at = (*nest.unravel(row, outs[:-1]), i)
+        axes = []
+        for axis, extent in enumerate(spatial):
+            given = cast(grid[(n, *at, len(spatial) - 1 - axis)], kind)
+            place = nest.let(_place(given, extent, mode, padding, aligned), "place")
+            axes.append(_taps(nest, place, extent, mode, padding, aligned))
+        total = number(0, sums)
+        for taps in itertools.product(*axes):
+            element = cast(x[(n, c, *(index for index, _, _ in taps))], sums)
+            weights = [cast(weight, sums) for _, weight, _ in taps if weight is not None]
+            weighted = functools.reduce(Scalar.__mul__, weights, element)
+            masks = [mask for _, _, mask in taps if mask is not None]
+            if masks:
+                weighted = where(functools.reduce(both, masks), weighted, 0)
+            total = nest.let(total + weighted, "total")
+        y[(n, c, *at)] = cast(total, y.dtype)
+
+
+def _length(extent: Extent, dtype: DType) -> Scalar:
+    if isinstance(extent, int):
+        return number(extent, dtype)
+    return cast(scalar(e.index(extent)), dtype)
+
+
+def _bounds(extent: Extent, aligned: bool, dtype: DType) -> tuple[Scalar, Scalar]:
+    """The outermost places that are inside: centres of elements, or their outer edges."""
+    length = _length(extent, dtype)
+    return (number(0, dtype), length - 1) if aligned else (number(-0.5, dtype), length - 0.5)
+
+
+def _place(given: Scalar, extent: Extent, mode: str, padding: str, aligned: bool) -> Scalar:
+    """The place in elements of a coordinate in [−1, 1], moved inside as the padding wants."""
+    length = _length(extent, given.dtype)
+    place = (given + 1) / 2 * (length - 1) if aligned else ((given + 1) * length - 1) / 2
+    if mode == "nearest":
+        place = unary(UnaryOp.ROUND, place)
+    low, high = _bounds(extent, aligned, given.dtype)
+    if mode == "cubic":
+        return place  # its elements are moved inside one by one
+    if padding == "border":
+        clamped = minimum(maximum(place, 0), length - 1)
+        return where(either(place < low, place > high), clamped, place)
+    return _reflected(place, low, high) if padding == "reflection" else place
+
+
+def _taps(
+    nest: Nest, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
+) -> list[tuple[Scalar, Scalar | None, Scalar | None]]:
+    """The elements that a place is read from: position, weight, and whether it counts (None:
+    it does)."""
+    first = floor(place)
+    weights: Sequence[Scalar | None]
+    match mode:
+        case "nearest":
+            offsets, weights = [0], [None]
+        case "linear":
+            part = nest.let(place - first, "part")
+            offsets, weights = [0, 1], [1 - part, part]
+        case _:
+            part = nest.let(place - first, "part")
+            offsets, weights = [-1, 0, 1, 2], [nest.let(w, "w") for w in _cubic_weights(part)]
+    taps = []
+    low, high = _bounds(extent, aligned, place.dtype)
+    length = _length(extent, place.dtype)
+    for offset, weight in zip(offsets, weights, strict=True):
+        position, mask = first + offset, None
+        if padding == "zeros":
+            mask = nest.let(both(position >= 0, position <= length - 1), "inside")
+        elif padding == "reflection":
+            position = _reflected(position, low, high)
+        index = cast(minimum(maximum(position, 0), length - 1), DType.I64)
+        bounded = minimum(maximum(index, 0), extent - 1)  # whatever a NaN became
+        taps.append((nest.let(bounded, "index"), weight, mask))
+    return taps
+
+
+def _np_reflected(place: Array, low: float, high: float) -> Array:
+    below = place < low
+    beyond = np.where(below, low - place, place - high)
+    span = np.asarray(high - low, place.dtype)
+    turns = np.floor(beyond / span)
+    rest = beyond - turns * span
+    inside = np.where(below == (turns % 2 == 0), low + rest, high - rest)
+    return np.where(below | (place > high), inside, place)
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, grid = present(arrays, 0), present(arrays, 1)
+    mode, padding, aligned = _modes(attrs)
+    kind = np.float64 if np.float64 in (x.dtype, grid.dtype) else np.float32
+    spatial = x.shape[2:]
+    axes = []
+    for axis, extent in enumerate(spatial):
+        given = grid[..., len(spatial) - 1 - axis].astype(kind)
+        with np.errstate(all="ignore"):
+            axes.append(_np_taps(given, extent, mode, padding, aligned))
+    total = np.zeros((*x.shape[:2], *grid.shape[1:-1]), kind)
+    batch = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
+    for taps in itertools.product(*axes):
+        moved = np.moveaxis(x, 1, -1)  # channels last: they are taken whole
+        element = np.moveaxis(moved[(batch, *(index for index, _ in taps))], -1, 1)
+        total += element * functools.reduce(np.multiply, (w for _, w in taps))[:, None]
+    return (total.astype(x.dtype),)
+
+
+def _np_taps(
+    given: Array, extent: int, mode: str, padding: str, aligned: bool
+) -> list[tuple[Array, Array]]:
+    """The positions that one axis is read at, and their weights, 0 for what does not count."""
+    place = (given + 1) / 2 * (extent - 1) if aligned else ((given + 1) * extent - 1) / 2
+    place = np.rint(place) if mode == "nearest" else place
+    low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+    if mode == "cubic":
+        pass  # its elements are moved inside one by one
+    elif padding == "border":
+        outside = (place < low) | (place > high)
+        place = np.where(outside, np.clip(place, 0, extent - 1), place)
+    elif padding == "reflection":
+        place = _np_reflected(place, low, high)
+    first = np.floor(place)
+    part = place - first
+    offsets, weights = _np_weights(mode, part)
+    taps = []
+    for offset, weight in zip(offsets, weights, strict=True):
+        position = first + offset
+        if padding == "zeros":
+            weight = np.where((position >= 0) & (position <= extent - 1), weight, 0)
+        elif padding == "reflection":
+            position = _np_reflected(position, low, high)
+        bounded = np.nan_to_num(np.clip(position, 0, extent - 1)).astype(np.int64)
+        taps.append((bounded, weight))
+    return taps
+
+
+def _np_weights(mode: str, part: Array) -> tuple[list[int], list[Array]]:
+    if mode == "nearest":
+        return [0], [np.ones_like(part)]
+    if mode == "linear":
+        return [0, 1], [1 - part, part]
+    a = _CUBIC
+
+    def near(d: Array) -> Array:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Array) -> Array:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return [-1, 0, 1, 2], [far(part + 1), near(part), near(1 - part), far(2 - part)]
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("GridSample", Kind.NEST, _infer, _reference, None, nest=_nest),
+)
