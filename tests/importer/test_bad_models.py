@@ -100,11 +100,11 @@ def test_unknown_operators_are_listed_all_at_once(model):
 
 def test_unsupported_form_of_a_known_operator(model):
     data = model(
-        [node("Resize", ["x", "", "s"], ["y"], mode="cubic", name="up")],
+        [node("Resize", ["x", "", "s"], ["y"], nearest_mode="up", name="up")],
         {"x": [1, 1, 4, 4]},
         constants={"s": np.array([1, 1, 2, 2], np.float32)},
     )
-    with pytest.raises(UnsupportedOperatorError, match="'up' \\(Resize\\): mode 'cubic'"):
+    with pytest.raises(UnsupportedOperatorError, match="'up' \\(Resize\\): nearest_mode 'up'"):
         import_model(data)
 
 

@@ -301,7 +301,7 @@ class _Import:
             raise UnresolvedShapeError(
                 f"{where}: {self._named(str(error))}",
                 hint="Farrier compiles shapes that follow from the inputs' shapes alone",
-                deciding=self._deciding(node),
+                deciding=self._deciding(node, error),
             ) from error
         except Undecided as error:
             raise UnresolvedShapeError(
@@ -321,10 +321,12 @@ class _Import:
         names = {dim.symbol: dim.name for dim in self._dims}
         return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
 
-    def _deciding(self, node: RawNode) -> tuple[str, ...]:
-        """The model's inputs that the node's static operands are computed from."""
-        static = lookup(node.op).static if node.op in names() else range(len(node.inputs))
-        wanted = {self._values[node.input(i)].name for i in static if node.input(i)}
+    def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
+        """The model's inputs that the operands which decide a shape are computed from."""
+        deciding: Iterable[str] = () if error.operands is None else error.operands
+        if error.operands is None and node.op in names():
+            deciding = filter(None, map(node.input, lookup(node.op).static))
+        wanted = {self._values[name].name for name in deciding}
         body: Body | None = self._values.body
         while body is not None:
             for earlier in reversed(body.nodes):

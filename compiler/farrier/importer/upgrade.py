@@ -13,11 +13,15 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import (
     before_seven,
+    columns,
     control,
+    ngrams,
+    optimizers,
     quantized,
     recurrence,
     resize,
     sequences,
+    spectral,
     training,
 )
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
@@ -291,6 +295,15 @@ _UPGRADES: dict[str, Upgrade] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
+    "DFT": spectral.dft,
+    "STFT": spectral.stft,
+    "MelWeightMatrix": spectral.mel_weight_matrix,
+    "Col2Im": columns.col2im,
+    "DeformConv": columns.deform_conv,
+    "TfIdfVectorizer": ngrams.tf_idf_vectorizer,
+    "ai.onnx.preview.training:Adagrad": optimizers.adagrad,
+    "ai.onnx.preview.training:Adam": optimizers.adam,
+    "ai.onnx.preview.training:Momentum": optimizers.momentum,
     "Scatter": _scatter,
     "TopK": _top_k,
     **quantized.RULES,

@@ -59,7 +59,12 @@ class Mismatch(ValueError):
 
 
 class NotStatic(ValueError):
-    """A shape depends on a value that is known only at run time."""
+    """A shape depends on a value that is known only at run time: on one of `operands`, by name, or
+    (None) of the operator's static ones."""
+
+    def __init__(self, message: str, operands: tuple[str, ...] | None = None) -> None:
+        super().__init__(message)
+        self.operands = operands
 
 
 class NotSupported(ValueError):

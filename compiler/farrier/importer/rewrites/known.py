@@ -15,7 +15,7 @@ def constant(scope: Scope, name: str, what: str) -> npt.NDArray[Any]:
     """The value of an operand; NotStatic where it is known only at run time."""
     data = scope.data(name)
     if data is None or has_dims(data):
-        raise NotStatic(f"its {what} depends on data known only at run time")
+        raise NotStatic(f"its {what} depends on data known only at run time", (name,))
     return data
 
 
@@ -24,5 +24,5 @@ def extents(scope: Scope, name: str) -> tuple[int, ...]:
     shape = scope.shape(name)
     fixed = tuple(extent for extent in shape if isinstance(extent, int))
     if len(fixed) < len(shape):
-        raise NotStatic(f"its operand {shape} has open dims")
+        raise NotStatic(f"its operand {shape} has open dims", ())
     return fixed

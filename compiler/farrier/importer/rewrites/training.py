@@ -15,7 +15,9 @@ def dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     training = scope.data(node.input(2)) if node.input(2) else np.False_
     ratio = scope.data(node.input(1)) if node.input(1) else np.float32(0.5)
     if training is None or (np.any(training) and ratio is None):
-        raise NotStatic("its ratio or mode depends on data known only at run time")
+        raise NotStatic(
+            "its ratio or mode depends on data known only at run time", tuple(node.inputs[1:])
+        )
     if np.any(training) and np.any(ratio):
         raise NotSupported("training mode: only inference is compiled")
     (x, *_), (y, *mask) = node.inputs, node.outputs

@@ -1,0 +1,136 @@
+"""Fourier transforms as products with matrices of cosines and sines, and the mel scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.known import constant, extents
+from farrier.importer.scope import Scope, ints
+from farrier.importer.tensors import dtype_of
+from farrier.ops import Mismatch, NotSupported
+from farrier.ops.operator import normal_axis
+
+Array = npt.NDArray[np.float64]
+
+
+def dft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 20, the axis was an attribute, and counted from 1."""
+    x, shape = node.inputs[0], extents(scope, node.inputs[0])
+    rank = len(shape)
+    if opset < 20:
+        axis = int(node.attrs.get("axis", 1))
+    else:
+        axis = int(constant(scope, node.inputs[2], "axis").item()) if node.input(2) else -2
+    axis = normal_axis(axis, rank)
+    if axis == rank - 1 or shape[-1] not in (1, 2):
+        raise Mismatch(f"axis {axis} of {shape}, whose last axis holds real and imaginary parts")
+    inverse, onesided = (bool(node.attrs.get(name, 0)) for name in ("inverse", "onesided"))
+    length = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
+    if node.input(1):
+        length = int(constant(scope, node.inputs[1], "dft_length").item())
+    matrix = _matrix(shape[axis], shape[-1], length, inverse, onesided)
+    order = [a for a in range(rank) if a not in (axis, rank - 1)]
+    turned = scope.add("Transpose", x, perm=(*order, axis, rank - 1))
+    lead = [shape[a] for a in order]
+    flat = scope.add("Reshape", turned, scope.constant(ints([*lead, shape[axis] * shape[-1]])))
+    weights = scope.constant(matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(x).numpy))
+    product = scope.add("MatMul", flat, weights)
+    back = scope.constant(ints([*lead, *matrix.shape[2:]]))
+    spread = scope.add("Reshape", product, back)
+    perm = tuple(int(a) for a in np.argsort([*order, axis, rank - 1]))
+    return [RawNode("Transpose", [spread], node.outputs, {"perm": perm}, node.origin)]
+
+
+def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
+    """What `count` numbers of `parts` (real, imaginary) contribute to each result:
+    [count, parts, results, parts of a result]."""
+    used = min(count, length)
+    if inverse and onesided:
+        return _real_inverse(count, parts, length)
+    results = length // 2 + 1 if onesided else length
+    angle = 2 * np.pi * (np.outer(np.arange(used), np.arange(results)) % length) / length
+    turn = np.exp(1j * angle if inverse else -1j * angle) / (length if inverse else 1)
+    matrix = np.zeros((count, parts, results, 2))
+    matrix[:used, 0, :, 0], matrix[:used, 0, :, 1] = turn.real, turn.imag
+    if parts == 2:
+        matrix[:used, 1, :, 0], matrix[:used, 1, :, 1] = -turn.imag, turn.real
+    return matrix
+
+
+def _real_inverse(count: int, parts: int, length: int) -> Array:
+    """The real signal of half a spectrum: all but the first and the middle number count twice."""
+    used = min(count, length // 2 + 1)
+    k = np.arange(used)
+    angle = 2 * np.pi * (np.outer(k, np.arange(length)) % length) / length
+    twice = np.where((k == 0) | (2 * k == length), 1.0, 2.0)[:, None] / length
+    matrix = np.zeros((count, parts, length, 1))
+    matrix[:used, 0, :, 0] = twice * np.cos(angle)
+    if parts == 2:
+        matrix[:used, 1, :, 0] = -twice * np.sin(angle)
+    return matrix
+
+
+def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Frames of the signal, each multiplied by the window, then their transforms."""
+    signal, shape = node.inputs[0], extents(scope, node.inputs[0])
+    if len(shape) == 2:
+        signal = scope.add("Unsqueeze", signal, scope.constant(ints([-1])))
+        shape = (*shape, 1)
+    if len(shape) != 3 or shape[-1] not in (1, 2):
+        raise Mismatch(f"a signal {shape}, and not [batch, length, 1 or 2]")
+    step = int(constant(scope, node.inputs[1], "frame_step").item())
+    length = extents(scope, node.inputs[2])[0] if node.input(2) else shape[1]
+    if node.input(3):
+        length = int(constant(scope, node.inputs[3], "frame_length").item())
+    frames = (shape[1] - length) // step + 1
+    if step < 1 or frames < 1:
+        raise Mismatch(f"frames of {length}, one every {step}, of a signal of {shape[1]}")
+    onesided = bool(node.attrs.get("onesided", 1))
+    if onesided and shape[-1] == 2:
+        raise NotSupported("half of a complex signal's spectrum")
+    at = scope.constant(ints(np.arange(frames)[:, None] * step + np.arange(length)))
+    taken = scope.add("Gather", signal, at, axis=1)
+    if node.input(2):
+        window = scope.add("Unsqueeze", node.inputs[2], scope.constant(ints([-1])))
+        taken = scope.add("Mul", taken, window)
+    matrix = _matrix(length, shape[-1], length, False, onesided)
+    flat = scope.constant(ints([shape[0], frames, length * shape[-1]]))
+    rows = scope.add("Reshape", taken, flat)
+    weights = matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(signal).numpy)
+    product = scope.add("MatMul", rows, scope.constant(weights))
+    back = scope.constant(ints([shape[0], frames, *matrix.shape[2:]]))
+    return [RawNode("Reshape", [product, back], node.outputs, {}, node.origin)]
+
+
+def mel_weight_matrix(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The matrix is known where its five parameters are."""
+    names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+    values = [
+        constant(scope, name, what).item() for name, what in zip(node.inputs, names, strict=True)
+    ]
+    what = f"the result of node {node.origin!r}"
+    dtype = dtype_of(node.attrs.get("output_datatype", 1), what)
+    weights = _mel_weights(int(values[0]), int(values[1]), *map(float, values[2:]))
+    matrix = scope.constant(weights.astype(dtype.numpy))
+    return [RawNode("Identity", [matrix], node.outputs, {}, node.origin)]
+
+
+def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) -> Array:
+    """Triangles [length/2 + 1, bands] whose corners are evenly spaced on the mel scale, the last
+    one a step below `high`."""
+    first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
+    mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)
+    corners = 700 * (10 ** (mel / 2595) - 1)
+    at = ((length + 1) * corners // rate).astype(np.int64)
+    matrix = np.zeros((length // 2 + 1, bands))
+    for band in range(bands):
+        left, middle, right = at[band : band + 3]
+        if left == middle:
+            matrix[middle, band] = 1
+        for k in range(left, middle + 1) if left != middle else ():
+            matrix[k, band] = (k - left) / (middle - left)
+        for k in range(middle, right) if right != middle else ():
+            matrix[k, band] = (right - k) / (right - middle)
+    return matrix
