@@ -225,6 +225,10 @@ def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
                 yield from monomial
 
 
+def as_extent(atom: Atom) -> Dim:
+    return _atom(atom)
+
+
 def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
     """The extent with some atoms replaced, also those within others."""
     return _rebuild(extent, lambda atom: _replaced(atom, values))

@@ -29,7 +29,7 @@ def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) 
     for value in region.inputs:
         scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
         kind = value.type
-        buffers[value.name] = Buffer(value.name, kind.dtype, kind.static_shape, kind.layout, scope)
+        buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
     builder = Builder(
         region.constant_data(), [value.name for value in region.outputs], tuple(buffers)
     )
@@ -48,4 +48,5 @@ def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) 
         tuple(buffers[value.name] for value in region.inputs),
         tuple(builder.stages),
         tuple(buffers[value.name] for value in region.outputs),
+        region.dims,
     )

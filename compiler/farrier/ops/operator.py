@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -168,6 +168,16 @@ def static_ints(
 def to_extents(array: Array) -> tuple[Extent, ...]:
     """The elements of an integer constant, flattened; those of one that holds dims are dims."""
     return tuple(v if isinstance(v, Dim) else int(v) for v in array.reshape(-1).tolist())
+
+
+def extents_array(extents: Iterable[Extent]) -> Array:
+    """A constant of sizes: i64, or of objects where there are dims among them."""
+    values = list(extents)
+    if not any(isinstance(value, Dim) for value in values):
+        return np.array(values, np.int64)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def differ(left: Extent, right: Extent) -> bool:

@@ -11,29 +11,42 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from farrier.ir.control import is_control
-from farrier.ir.graph import Graph, Node
+from farrier.ir.dim import evaluate
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.sizes import array_with_extents, bind
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array
 from farrier.ops.registry import lookup
 
 
 def run_node(
-    node: Node, arrays: Sequence[Array | None], *, wide: bool = False
+    node: Node,
+    arrays: Sequence[Array | None],
+    *,
+    wide: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> tuple[Array, ...]:
     """The outputs of one node; a node with regions (`Fused`, `If`, `Loop`) runs them. `wide` is as
-    for `run_graph`, in the regions of control flow."""
+    for `run_graph`, in the regions of control flow, and `sizes` as well."""
     if is_control(node):
-        return run_control(node, arrays, functools.partial(run_graph, wide=wide))
+        return run_control(node, arrays, functools.partial(run_graph, wide=wide, sizes=sizes))
     if node.regions:
         (region,) = node.regions
         given = [array for array in arrays if array is not None]
         names = (value.name for value in region.inputs)
-        return tuple(run_graph(region, dict(zip(names, given, strict=True))).values())
+        return tuple(run_graph(region, dict(zip(names, given, strict=True)), sizes=sizes).values())
     return lookup(node.op).reference(arrays, dict(node.attrs))
 
 
-def run_graph(graph: Graph, inputs: Mapping[str, Array], *, wide: bool = False) -> dict[str, Array]:
-    """The graph's outputs by value name, in order. `inputs` are by value name.
+def run_graph(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    *,
+    wide: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """The graph's outputs by value name, in order. `inputs` are by value name, of shapes in the
+    ranges of the graph's; `sizes` are the values of symbols, by name, that the shapes do not tell.
 
     `wide` computes every f32 tensor in float64, for a reference whose own rounding does not count.
     """
@@ -46,10 +59,22 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], *, wide: bool = False) 
             if value is not None:
                 readers[value.name] = readers.get(value.name, 0) + 1
     kept = {value.name for value in graph.outputs}
+    known = dict(sizes or {})
+    for value in graph.inputs:
+        bind(value.type.shape, arrays[value.name].shape, known)
+
+    def read(value: Value) -> Array:
+        array = arrays[value.name]
+        if array.dtype != object:
+            return array
+        return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
+
     for node in graph.nodes:
-        results = run_node(node, [arrays[v.name] if v else None for v in node.inputs], wide=wide)
+        given = [None if value is None else read(value) for value in node.inputs]
+        results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):
             arrays[value.name] = _widen(result) if wide else result
+            bind(value.type.shape, result.shape, known)
         for value in node.inputs:  # free what nobody reads any more
             if value is not None:
                 readers[value.name] -= 1

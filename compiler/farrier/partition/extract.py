@@ -12,6 +12,7 @@ from farrier.ir.dim import number
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.partition.canonical import canonical_region
+from farrier.partition.dims import own_dims
 from farrier.partition.naming import task_name
 from farrier.partition.program import (
     Branch,
@@ -84,7 +85,7 @@ class _Flattening:
             inputs = tuple(_named(value, prefix) for value in node.inputs if value is not None)
             outputs = tuple(_named(value, prefix) for value in node.outputs)
             if node.op == "Fused":
-                if any(value.type.size for value in outputs):
+                if any(value.type.size != 0 for value in outputs):
                     steps.append(self._call(node, inputs, outputs, runs))
             elif node.op == "If":
                 steps.append(self._branch(If.of(node), prefix, runs))
@@ -100,6 +101,7 @@ class _Flattening:
         self, node: Node, given: Sequence[Value], outputs: tuple[Value, ...], runs: int
     ) -> Call:
         region, order = canonical_region(node.regions[0])
+        region, dims = own_dims(region)
         inputs = tuple(given[position] for position in order)
         known = frozenset(
             inside.name
@@ -109,7 +111,7 @@ class _Flattening:
         text = f"{print_ir(region)}constants: {' '.join(sorted(known))}\n"
         key = hashlib.sha256(text.encode()).hexdigest()
         self.tasks.setdefault(key, Task(key, task_name(region), region, known))
-        return Call(key, inputs, outputs, node.origin, runs)
+        return Call(key, inputs, outputs, node.origin, runs, dims)
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from farrier.ir.graph import Graph, Node
+from farrier.ir.types import Shape
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
 
@@ -66,17 +67,17 @@ def _convolution(node: Node) -> str:
 
 def _output(node: Node) -> str:
     """The output's extents, without a batch of one."""
-    shape = node.outputs[0].type.static_shape
+    shape = node.outputs[0].type.shape
     return _joined(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
 
 
-def _shape(node: Node, position: int) -> tuple[int, ...]:
+def _shape(node: Node, position: int) -> Shape:
     value = node.inputs[position]
     assert value is not None
-    return value.type.static_shape
+    return value.type.shape
 
 
-def _joined(numbers: tuple[int, ...], short: bool = False) -> str:
+def _joined(numbers: Shape, short: bool = False) -> str:
     """`3x3`; where all are equal and `short`, only one of them."""
     if short and len(set(numbers)) == 1:
         return str(numbers[0])

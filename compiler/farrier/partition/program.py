@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from farrier.ir.dim import Extent
 from farrier.ir.graph import Constant, Value
 
 
@@ -24,13 +25,15 @@ from farrier.ir.graph import Constant, Value
 class Call:
     """One call of a task: `inputs` and `outputs` are in the order of the task's region; `origin`
     names the ONNX nodes that it computes. One run of the model makes it `runs` times: the product
-    of the trip counts around it, as far as they are known; both branches of a condition count."""
+    of the trip counts around it, as far as they are known; both branches of a condition count.
+    `dims` are the values of the region's dims, in terms of the model's."""
 
     task: str  # the task's key
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     origin: str
     runs: int = 1
+    dims: tuple[Extent, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class _Assignment:
         y = node.outputs[0]
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
-        shape, channels = value.type.static_shape, y.type.static_shape[1]
+        shape, channels = value.type.shape, y.type.shape[1]
         is_bias = node.op in CONVOLUTIONS and position == 2
         if node.op in CONVOLUTIONS and not is_bias:
             return value  # the kernel's schedule packs the weights

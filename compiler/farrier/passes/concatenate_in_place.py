@@ -64,7 +64,7 @@ def _lie_behind_another(node: Node) -> bool:
     """Whether the result's memory is that of its parts in order, each at an aligned address."""
     y = node.outputs[0]
     axis, layout = node.attr("axis") % y.type.rank, y.type.layout
-    if len(node.inputs) < 2 or not _is_outermost(y, axis):
+    if len(node.inputs) < 2 or not y.type.is_static or not _is_outermost(y, axis):
         return False
     inner = (
         1 if layout is None else math.prod(d.mod for d in layout.dims if d.axis == axis and d.mod)
@@ -73,16 +73,16 @@ def _lie_behind_another(node: Node) -> bool:
     for part in node.inputs:
         if part is None or part.type.layout != layout or start % inner or reach % _ALIGNMENT:
             return False
-        start += part.type.static_shape[axis]
+        start += number(part.type.shape[axis])
         reach += number(part.type.nbytes)
     return reach == y.type.nbytes
 
 
 def _is_outermost(y: Value, axis: int) -> bool:
     """Whether only dimensions of extent one lie outside the outer part of `axis`."""
-    layout, shape = y.type.layout, y.type.static_shape
+    layout, shape = y.type.layout, y.type.shape
     if layout is None:
-        return math.prod(shape[:axis]) == 1
+        return all(extent == 1 for extent in shape[:axis])
     extents = layout.physical_shape(shape)
     for dim, extent in zip(layout.dims, extents, strict=True):
         if dim.axis == axis:

@@ -108,8 +108,8 @@ def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
 
 def _per_channel(data: Array | None, x: Value) -> Array | None:
     """A constant that broadcasts along all axes of `x` but the second, as one number a channel."""
-    channels = x.type.static_shape[1]
-    if data is None or data.ndim > x.type.rank:
+    channels = x.type.shape[1]
+    if data is None or data.ndim > x.type.rank or not isinstance(channels, int):
         return None
     shape = (1,) * (x.type.rank - data.ndim) + data.shape
     if any(extent != 1 for axis, extent in enumerate(shape) if axis != 1):

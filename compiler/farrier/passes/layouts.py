@@ -41,7 +41,7 @@ def is_image(value: Value) -> bool:
     A single point lies the same way in blocks as without them.
     """
     type = value.type
-    return type.rank == 4 and type.dtype in FLOATS and type.static_shape[2:] != (1, 1)
+    return type.rank == 4 and type.dtype in FLOATS and type.shape[2:] != (1, 1)
 
 
 def form_of(
@@ -66,7 +66,7 @@ def form_of(
         return Form.BLOCKED
     if node.op.startswith("Global"):
         return Form.BLOCKED_INPUT
-    if node.op == "DepthToSpace" and 2 * node.outputs[0].type.static_shape[1] < lanes:
+    if node.op == "DepthToSpace" and 2 * node.outputs[0].type.shape[1] < lanes:
         return Form.BLOCKED_INPUT
     if node.op.startswith("Reduce"):
         axes = ints(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -82,7 +82,7 @@ def _is_wide_pool(node: Node, x: Value, lanes: int) -> bool:
     """Whether vectors of channels pool so much faster than rows that blocks are worth making."""
     window = math.prod(node.attr("kernel_shape", (1,)))
     wide = is_image(x) and is_image(node.outputs[0]) and len(node.outputs) == 1
-    return node.op == "MaxPool" and wide and window > 1 and x.type.static_shape[1] >= lanes
+    return node.op == "MaxPool" and wide and window > 1 and x.type.shape[1] >= lanes
 
 
 def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
@@ -91,7 +91,7 @@ def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
     y, group = node.outputs[0], int(node.attr("group", 1))
     if not (x.type.rank == 4 and y.type.rank == 4 and y.type.dtype is DType.F32):
         return Form.PLAIN
-    channels, outputs = x.type.static_shape[1], y.type.static_shape[1]
+    channels, outputs = x.type.shape[1], y.type.shape[1]
     if not is_image(y):
         return Form.BLOCKED_INPUT if blocked and group == 1 else Form.PLAIN
     if group > 1:
@@ -125,7 +125,7 @@ def _concat(node: Node, is_blocked: IsBlocked, lanes: int) -> bool:
         return False
     if node.attr("axis") % 4 != 1:
         return True
-    return all(value.type.static_shape[1] % lanes == 0 for value in parts[:-1])
+    return all(value.type.shape[1] % lanes == 0 for value in parts[:-1])
 
 
 def _moves_whole_blocks(
@@ -137,10 +137,10 @@ def _moves_whole_blocks(
     """Whether an operator that only moves elements leaves each within its place in a block."""
     if any(not is_image(y) for y in node.outputs):
         return False
-    channels = [y.type.static_shape[1] for y in node.outputs]
+    channels = [y.type.shape[1] for y in node.outputs]
     match node.op:
         case "Resize":
-            return channels == [x.type.static_shape[1]]
+            return channels == [x.type.shape[1]]
         case "Pad":
             widths = ints(node.inputs[1])
             given_axes = len(node.inputs) > 3 and node.inputs[3] is not None

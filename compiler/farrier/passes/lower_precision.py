@@ -112,27 +112,27 @@ class _Lowering:
             return self._is_lowered_convolution(node, x, w)
         if self._is_row(node):
             return True
-        lanes = 1 if w.type.rank < 2 else node.outputs[0].type.static_shape[-1]
+        lanes = 1 if w.type.rank < 2 else node.outputs[0].type.shape[-1]
         if x.type.rank < 2 or lanes < _FEWEST_LANES or node.attr("transA", 0):
             return False
-        return id(node) in self._contexts or x.type.static_shape[-1] % _PAIR == 0
+        return id(node) in self._contexts or x.type.shape[-1] % _PAIR == 0
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
         """Its padding must be zeros that lie in memory."""
         if x.type.rank != 4 or node.attr("group", 1) != 1 or w.name not in self._constants:
             return False
-        if w.type.static_shape[0] < _FEWEST_LANES:
+        if w.type.shape[0] < _FEWEST_LANES:
             return False
         if any(node.attr("pads", (0,))) and not halo_read(node):
             return False
         if self._is_planar(x):
             dense = all(step == 1 for step in node.attr("dilations", (1,)))
-            return dense and w.type.static_shape[-1] > 1
-        return x.type.static_shape[1] % _PAIR == 0
+            return dense and w.type.shape[-1] > 1
+        return x.type.shape[1] % _PAIR == 0
 
     def _is_planar(self, x: Value) -> bool:
         """Whether an image has too few channels to lie in blocks of them."""
-        return x.type.static_shape[1] < _FEWEST_LANES
+        return x.type.shape[1] < _FEWEST_LANES
 
     def _is_row(self, node: Node) -> bool:
         """Whether a node is the product of one row with constant weights."""
@@ -141,7 +141,7 @@ class _Lowering:
         assert w is not None
         if node.op not in ("MatMul", "Gemm") or w.name not in self._constants or w.type.rank != 2:
             return False
-        return math.prod(x.type.static_shape[:-1]) == 1 and not node.attr("transA", 0)
+        return math.prod(x.type.shape[:-1]) == 1 and not node.attr("transA", 0)
 
     def _is_narrow(self, value: Value) -> bool:
         """Whether a value is stored as bf16: some reader wants it so, and none suffers."""
@@ -235,7 +235,7 @@ class _Lowering:
         data = self._rewriter.data(w)
         assert data is not None
         wider = np.pad(data, ((0, 0), (0, 0), (0, 0), (0, 1)))
-        window = window_of(attrs, x.type.static_shape[2:], (height, width))
+        window = window_of(attrs, x.type.shape[2:], (height, width))
         window = dataclasses.replace(
             window, kernel=(height, width + 1), after=(window.after[0], window.after[1] + 1)
         )

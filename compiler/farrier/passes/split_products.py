@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farrier.ir.dim import number
+from farrier.ir.dim import number, product
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
@@ -126,12 +125,12 @@ class _Search:
         if not _has_constant_columns(product, self._data):
             return None
         value = product.outputs[0]
-        columns = value.type.static_shape[-1]
+        columns = number(value.type.shape[-1])
         axis, cut = value.type.rank - 1, False
         steps: list[_Step] = []
         while value.name not in self._returned:
             readers = self._readers.get(value.name, [])
-            unit = columns // value.type.static_shape[axis]
+            unit = columns // number(value.type.shape[axis])
             parts = [part for r in readers for part in self._taken(r, value, axis, unit)]
             if parts:
                 good = len({id(p.reader) for p in parts}) == len(readers) and _are_apart(parts)
@@ -150,7 +149,7 @@ class _Search:
         """The axis behind `node`, and whether it is cut; None where the columns get lost."""
         if len(node.outputs) != 1:
             return None
-        source, shape = value.type.static_shape, node.outputs[0].type.static_shape
+        source, shape = value.type.shape, node.outputs[0].type.shape
         if node.op == "Add":
             bias = next((self._data.get(v.name) for v in node.inputs if v and v != value), None)
             along = axis == len(shape) - 1 and not cut and source == shape
@@ -162,23 +161,24 @@ class _Search:
             return None
         if value.type.dtype is not node.outputs[0].type.dtype:
             return None
-        before, extent = math.prod(source[:axis]), source[axis]
+        before, extent = product(source[:axis]), source[axis]
         for at, size in enumerate(shape):
-            if size > 1 and math.prod(shape[:at]) == before:
+            if size != 1 and product(shape[:at]) == before:
                 if size == extent:
                     return at, cut
-                return (at, True) if not cut and extent % size == 0 else None
+                divides = isinstance(size, int) and extent % size == 0
+                return (at, True) if not cut and divides else None
         return None
 
     def _taken(self, node: Node, value: Value, axis: int, unit: int) -> list[_Taken]:
         """The parts that a node takes along an axis, in groups of `unit` columns."""
         if node.inputs[0] != value:
             return []
-        rank, extent = value.type.rank, value.type.static_shape[axis]
+        rank, extent = value.type.rank, number(value.type.shape[axis])
         if node.op == "Split" and node.attr("axis", 0) % rank == axis:
             parts, first = [], 0
             for output in node.outputs:
-                size = output.type.static_shape[axis]
+                size = number(output.type.shape[axis])
                 parts.append(_Taken(node, output, size, first * unit, size * unit))
                 first += size
             return parts
@@ -253,7 +253,7 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
         return rewriter.constant(np.ascontiguousarray(data[(*whole, columns)]), constant.name)
 
     def result(value: Value, axis: int, extent: int) -> Value:
-        shape = value.type.static_shape
+        shape = value.type.shape
         shape = (*shape[:axis], extent, *shape[axis + 1 :])
         return Value(rewriter.fresh(f"{name}_part"), TensorType(value.type.dtype, shape))
 

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from farrier.ir.graph import Node, Value
+from farrier.ops.pointwise import broadcast_shapes
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
@@ -82,7 +83,7 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     if first is None or not rewriter.single_use(node.inputs[0]):
         return None
     x = inner.inputs[0]
-    if x is None or np.broadcast_shapes(first.shape, second.shape, x.type.static_shape) != (
+    if x is None or broadcast_shapes(first.shape, second.shape, x.type.shape) != (
         node.outputs[0].type.shape
     ):
         return None

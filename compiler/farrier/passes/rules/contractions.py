@@ -107,11 +107,11 @@ def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement |
     weights = rewriter.data(w)
     if x is None or w is None or weights is None:
         return None
-    points = (*x.type.static_shape[2:], *weights.shape[2:], *y.type.static_shape[2:])
+    points = (*x.type.shape[2:], *weights.shape[2:], *y.type.shape[2:])
     before = tuple(node.attr("pads", ()))[: x.type.rank - 2]
     if any(extent != 1 for extent in points) or any(before):  # padded, the point is a zero
         return None
-    batch, channels = x.type.static_shape[:2]
+    batch, channels = x.type.shape[:2]
     dtype = y.type.dtype
     rows = Value(rewriter.fresh(f"{y.name}_rows"), TensorType(dtype, (batch, channels)))
     type = TensorType(dtype, y.type.shape[:2])

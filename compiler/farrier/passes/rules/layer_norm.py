@@ -40,7 +40,10 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
     d = node.inputs[0]
     if square.inputs != (d, d) or _mean_operand(rewriter.producer(mean), rewriter) != x:
         return None
-    ones = np.ones(x.type.static_shape[-1:], x.type.dtype.numpy)
+    width = x.type.shape[-1]
+    if not isinstance(width, int):
+        return None
+    ones = np.ones(width, x.type.dtype.numpy)
     scale = rewriter.constant(ones, f"{node.outputs[0].name}_scale")
     attrs = attributes(axis=-1, epsilon=float(epsilon.reshape(-1)[0]))
     origin = join_origins((centred, root, node))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
+from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Node, Value, attributes
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
@@ -33,13 +33,13 @@ def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Re
         return None
     if x.type.rank != 4 or weights.shape[1] >= _FEW or weights.shape[2] != weights.shape[3]:
         return None
-    (batch, channels, *points), size = x.type.static_shape, weights.shape[2]
+    (batch, _, *points), size = x.type.shape, weights.shape[2]
     apart = tuple(node.attr("strides", (1, 1))) == (size, size) and size > 1
     dense = tuple(node.attr("dilations", (1, 1))) == (1, 1)
-    whole = y.type.static_shape[2:] == tuple(size * extent for extent in points)
+    whole = y.type.shape[2:] == tuple(size * extent for extent in points)
     if not (apart and dense and whole) or any(node.attr("pads", (0,) * 4)):
         return None
-    taps = np.ascontiguousarray(weights.reshape(channels, -1).T)[:, :, None, None]
+    taps = np.ascontiguousarray(weights.reshape(len(weights), -1).T)[:, :, None, None]
     operands = [x, rewriter.constant(taps, w.name)]
     if bias is not None and rest[0] is not None:
         operands.append(rewriter.constant(np.repeat(bias, size * size), rest[0].name))
@@ -64,29 +64,29 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
     bias = rewriter.data(rest[0]) if rest and rest[0] is not None else None
     if weights.shape[2:] != (1, 1) or (rest and rest[0] is not None and bias is None):
         return None
-    if x.type.static_shape[2:] != y.type.static_shape[2:]:
+    if x.type.shape[2:] != y.type.shape[2:]:
         return None
-    batch, points = y.type.static_shape[0], math.prod(y.type.static_shape[2:])
+    batch, points = y.type.shape[0], product(y.type.shape[2:])
     outputs, inputs = weights.shape[0] // group, weights.shape[1]
     if min(outputs, inputs) < 2 or (outputs % _WHOLE == 0 and inputs % _WHOLE == 0):
         return None
 
-    def value(hint: str, *shape: int) -> Value:
+    def value(hint: str, *shape: Extent) -> Value:
         return Value(rewriter.fresh(f"{y.name}_{hint}"), TensorType(y.type.dtype, shape))
 
     columns = value("columns", batch, group, inputs, points)
-    product = value("product", batch, group, outputs, points)
+    result = value("product", batch, group, outputs, points)
     matrix = rewriter.constant(weights.reshape(1, group, outputs, inputs), w.name)
     nodes = [
         reshape(x, columns, rewriter, node.origin),
-        Node("MatMul", (matrix, columns), (product,), origin=node.origin),
+        Node("MatMul", (matrix, columns), (result,), origin=node.origin),
     ]
     if bias is not None and rest[0] is not None:
         shifted = value("shifted", batch, group, outputs, points)
         offsets = rewriter.constant(bias.reshape(1, group, outputs, 1), rest[0].name)
-        nodes.append(Node("Add", (product, offsets), (shifted,), origin=node.origin))
-        product = shifted
-    return (*nodes, reshape(product, y, rewriter, node.origin))
+        nodes.append(Node("Add", (result, offsets), (shifted,), origin=node.origin))
+        result = shifted
+    return (*nodes, reshape(result, y, rewriter, node.origin))
 
 
 def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
@@ -96,14 +96,14 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
         return None
     y = node.outputs[0]
     products = [_product(value, y, rewriter) for value in node.inputs]
-    shape = next((value.type.static_shape for value in products if value is not None), None)
+    shape = next((value.type.shape for value in products if value is not None), None)
     if shape is None:
         return None
     nodes: list[Node] = []
     inputs: list[Value | None] = []
-    for value, product in zip(node.inputs, products, strict=True):
-        if product is not None or value is None or math.prod(value.type.static_shape) == 1:
-            inputs.append(product or value)
+    for value, source in zip(node.inputs, products, strict=True):
+        if source is not None or value is None or value.type.size == 1:
+            inputs.append(source or value)
             continue
         if value.type.shape != y.type.shape or rewriter.data(value) is not None:
             return None

@@ -7,8 +7,8 @@ the product and its epilogue stay together.
 from __future__ import annotations
 
 import dataclasses
-import math
 
+from farrier.ir.dim import product
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
@@ -91,6 +91,6 @@ def _as_rows(value: Value, rewriter: Rewriter, origin: str) -> tuple[tuple[Node,
 
 
 def _row_value(value: Value, rewriter: Rewriter) -> Value:
-    shape = value.type.static_shape
-    type = TensorType(value.type.dtype, (math.prod(shape[:-1]), shape[-1]))
+    shape = value.type.shape
+    type = TensorType(value.type.dtype, (product(shape[:-1]), shape[-1]))
     return Value(rewriter.fresh(f"{value.name}_rows"), type)

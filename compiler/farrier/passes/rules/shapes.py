@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from farrier.ir.graph import Node, Value, attributes
 from farrier.ops import Kind, lookup
+from farrier.ops.operator import extents_array
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
@@ -48,10 +47,10 @@ def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     inner = rewriter.producer(x)
     if inner is not None and inner.op == "Reshape" and inner.inputs[0] is not None:
         source, origin = inner.inputs[0], join_origins((inner, node))
-    shape = y.type.static_shape
+    shape = y.type.shape
     if node.op == "Reshape" and source is x:
         given = rewriter.data(node.inputs[1])
-        literal = min(shape, default=1) > 0 or node.attr("allowzero", 0)
+        literal = 0 not in shape or node.attr("allowzero", 0)
         if literal and given is not None and tuple(given.tolist()) == shape:
             return None
     return (reshape(source, y, rewriter, origin),)
@@ -59,7 +58,7 @@ def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
     """The node that views `x` in the shape of `y`."""
-    shape = rewriter.constant(np.array(y.type.static_shape, np.int64), f"{y.name}_shape")
+    shape = rewriter.constant(extents_array(y.type.shape), f"{y.name}_shape")
     attrs = attributes(allowzero=1) if 0 in y.type.shape else ()
     return Node("Reshape", (x, shape), (y,), attrs, origin=origin)
 
@@ -93,18 +92,18 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
     inner = rewriter.producer(x)
     if node.op != "Reshape" or x is None or inner is None or inner.op != "Transpose":
         return None
-    z, kept = inner.inputs[0], [extent for extent in y.type.static_shape if extent != 1]
+    z, kept = inner.inputs[0], [extent for extent in y.type.shape if extent != 1]
     if z is None or not rewriter.single_use(x) or y.type.layout or z.type.layout:
         return None
-    if [extent for extent in x.type.static_shape if extent != 1] != kept:
+    if [extent for extent in x.type.shape if extent != 1] != kept:
         return None
-    wide = [axis for axis, extent in enumerate(z.type.static_shape) if extent != 1]
+    wide = [axis for axis, extent in enumerate(z.type.shape) if extent != 1]
     moved = [axis for axis in permutation(inner) if axis in wide]
     units = y.type.rank - len(kept)
-    shape = (1,) * units + tuple(z.type.static_shape[axis] for axis in wide)
+    shape = (1,) * units + tuple(z.type.shape[axis] for axis in wide)
     source = Value(rewriter.fresh(f"{z.name}_axes"), dataclasses.replace(z.type, shape=shape))
     unit, place = iter(range(units)), iter(units + wide.index(axis) for axis in moved)
-    perm = tuple(next(unit if extent == 1 else place) for extent in y.type.static_shape)
+    perm = tuple(next(unit if extent == 1 else place) for extent in y.type.shape)
     return (
         reshape(z, source, rewriter, node.origin),
         dataclasses.replace(

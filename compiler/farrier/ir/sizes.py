@@ -1,0 +1,86 @@
+"""Graphs with other extents: dims renamed, or numbers put for symbols."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from farrier.ir.dim import Dim, Extent, Symbol, evaluate
+from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.types import DType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph for given values of its symbols, by name; KeyError for one that lacks."""
+    return with_extents(graph, lambda extent: evaluate(extent, sizes))
+
+
+def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
+    """Notes the values of symbols that an actual shape tells: of those that stand in an extent of
+    the form `k*symbol + c`."""
+    for extent, number in zip(shape, actual, strict=True):
+        match extent:
+            case Dim(terms=(((Symbol() as symbol,), factor), *constant)) if len(constant) < 2:
+                offset = constant[0][1] if constant and constant[0][0] == () else 0
+                if len(constant) == bool(offset):
+                    sizes.setdefault(symbol.name, (number - offset) // factor)
+
+
+def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
+    """The graph with every extent of a type and every size in a constant changed."""
+
+    def value(old: Value) -> Value:
+        return value_with_extents(old, change)
+
+    nodes = (
+        Node(
+            node.op,
+            tuple(None if v is None else value(v) for v in node.inputs),
+            tuple(map(value, node.outputs)),
+            node.attrs,
+            tuple(with_extents(region, change) for region in node.regions),
+            node.origin,
+        )
+        for node in graph.nodes
+    )
+    return Graph(
+        graph.name,
+        tuple(map(value, graph.inputs)),
+        tuple(constant_with_extents(constant, change) for constant in graph.constants),
+        tuple(nodes),
+        tuple(map(value, graph.outputs)),
+    )
+
+
+def value_with_extents(value: Value, change: Callable[[Extent], Extent]) -> Value:
+    if value.type.is_static:
+        return value
+    shape = tuple(map(change, value.type.shape))
+    return Value(value.name, dataclasses.replace(value.type, shape=shape))
+
+
+def constant_with_extents(constant: Constant, change: Callable[[Extent], Extent]) -> Constant:
+    """A constant's sizes changed; of numpy's own dtype where no dim is left among them."""
+    if constant.data.dtype != object:
+        return constant
+    return Constant(
+        constant.value, array_with_extents(constant.data, constant.value.type.dtype, change)
+    )
+
+
+def array_with_extents(
+    data: npt.NDArray[Any], dtype: DType, change: Callable[[Extent], Extent]
+) -> npt.NDArray[Any]:
+    import numpy as np
+
+    flat = [change(item) if isinstance(item, Dim) else item for item in data.reshape(-1).tolist()]
+    array: npt.NDArray[Any] = np.empty(data.shape, object)
+    array.reshape(-1)[:] = flat
+    if not any(isinstance(item, Dim) for item in flat):
+        array = array.astype(dtype.numpy)
+    array.flags.writeable = False
+    return array

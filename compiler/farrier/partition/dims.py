@@ -1,0 +1,109 @@
+"""The dims of one kernel, under names of its own.
+
+Kernels whose shapes differ only in which symbols they come from are one task. What the inputs'
+shapes are made of becomes d0, d1, …; the operators say what follows for the other shapes.
+
+before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
+after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from farrier.ir.dim import (
+    Atom,
+    Dim,
+    Extent,
+    Symbol,
+    Undecided,
+    as_extent,
+    atoms,
+    bounds,
+    dim,
+    substitute,
+    symbols,
+    typical,
+)
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.sizes import constant_with_extents, value_with_extents, with_extents
+from farrier.ops import Mismatch, NotStatic, lookup
+
+
+def own_dims(region: Graph) -> tuple[Graph, tuple[Extent, ...]]:
+    """The region with dims of its own, and what each of `Graph.dims` stands for, in their order."""
+    if not region.dims:
+        return region, ()
+    names = _Names()
+    changed = _inferred(region, names)
+    if changed is None:  # the inputs' shapes do not settle the others: their symbols do
+        names = _Names()
+        names.define(region.dims)
+        changed = with_extents(region, names.change)
+    return changed, tuple(names.meaning[symbol.name] for symbol in changed.dims)
+
+
+class _Names:
+    """New symbols for atoms, and what they stand for."""
+
+    def __init__(self) -> None:
+        self._new: dict[Atom, Extent] = {}
+        self.meaning: dict[str, Extent] = {}
+
+    def define(self, found: Iterable[Atom]) -> None:
+        """Names each atom that has no name and is not made of symbols that get one."""
+        given = list(dict.fromkeys(found))
+        plain = {atom for atom in (*given, *self._new) if isinstance(atom, Symbol)}
+        for atom in given:
+            whole = as_extent(atom)
+            made = isinstance(atom, Symbol) or not plain.issuperset(symbols((whole,)))
+            if made and atom not in self._new:
+                name = f"d{len(self.meaning)}"
+                self._new[atom] = dim(name, *bounds(whole), typical(whole))
+                self.meaning[name] = whole
+
+    def change(self, extent: Extent) -> Extent:
+        return substitute(extent, self._new)
+
+    def back(self, extent: Extent) -> Extent:
+        """What an extent over the new symbols stands for."""
+        return substitute(extent, {s: self.meaning[s.name] for s in symbols((extent,))})
+
+
+def _inferred(region: Graph, names: _Names) -> Graph | None:
+    """The region with new names in its inputs' shapes and constants, and what the operators infer
+    from these; None where that is not what it has."""
+    names.define(atom for value in region.inputs for atom in atoms(value.type.shape))
+    for constant in region.constants:
+        if constant.data.dtype == object:
+            sizes = (s for s in constant.data.reshape(-1).tolist() if isinstance(s, Dim))
+            left = (s for s in symbols(map(names.change, sizes)) if s.name not in names.meaning)
+            names.define(list(left))
+    constants = tuple(constant_with_extents(c, names.change) for c in region.constants)
+    data = {constant.value.name: constant.data for constant in constants}
+    values = {value.name: value_with_extents(value, names.change) for value in region.inputs}
+    values |= {constant.value.name: constant.value for constant in constants}
+    nodes: list[Node] = []
+    for node in region.nodes:
+        inputs = tuple(None if value is None else values[value.name] for value in node.inputs)
+        known = {i: data[v.name] for i, v in enumerate(inputs) if v is not None and v.name in data}
+        types = [None if value is None else value.type for value in inputs]
+        try:
+            kinds = lookup(node.op).infer(types, known, dict(node.attrs))
+        except (Mismatch, NotStatic, Undecided):
+            return None
+        outputs = []
+        for value, kind in zip(node.outputs, kinds, strict=True):
+            if tuple(map(names.back, kind.shape)) != value.type.shape:
+                return None
+            outputs.append(Value(value.name, dataclasses.replace(value.type, shape=kind.shape)))
+            values[value.name] = outputs[-1]
+        nodes.append(dataclasses.replace(node, inputs=inputs, outputs=tuple(outputs)))
+    return Graph(
+        region.name,
+        tuple(values[value.name] for value in region.inputs),
+        constants,
+        tuple(nodes),
+        tuple(values[value.name] for value in region.outputs),
+    )
