@@ -406,11 +406,10 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right) if op is DimOp.MAX else min(left, right)
-    try:
-        larger, smaller = (left, right) if left >= right else (right, left)
-    except Undecided:
-        return _atom(Combined(op, *sorted((left, right), key=str)))
-    return larger if op is DimOp.MAX else smaller
+    for larger, smaller in ((left, right), (right, left)):
+        if _least(_sum(larger, smaller, -1)) >= 0:
+            return larger if op is DimOp.MAX else smaller
+    return _atom(Combined(op, *sorted((left, right), key=str)))
 
 
 # Bounds and order --------------------------------------------------------------------------------

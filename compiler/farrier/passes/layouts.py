@@ -36,12 +36,15 @@ class Form(enum.Enum):
 
 
 def is_image(value: Value) -> bool:
-    """Whether `value` is an f32 or bf16 tensor [n, c, h, w] of more than one point.
+    """Whether `value` is an f32 or bf16 tensor [n, c, h, w] of more than one point, and of a known
+    number of channels.
 
     A single point lies the same way in blocks as without them.
     """
     type = value.type
-    return type.rank == 4 and type.dtype in FLOATS and type.shape[2:] != (1, 1)
+    if type.rank != 4 or type.dtype not in FLOATS:
+        return False
+    return type.shape[2:] != (1, 1) and isinstance(type.shape[1], int)
 
 
 def form_of(

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from farrier.ir.dim import is_less
 from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
@@ -113,7 +114,7 @@ class _Lowering:
         if self._is_row(node):
             return True
         lanes = 1 if w.type.rank < 2 else node.outputs[0].type.shape[-1]
-        if x.type.rank < 2 or lanes < _FEWEST_LANES or node.attr("transA", 0):
+        if x.type.rank < 2 or is_less(lanes, _FEWEST_LANES) or node.attr("transA", 0):
             return False
         return id(node) in self._contexts or x.type.shape[-1] % _PAIR == 0
 
@@ -121,7 +122,7 @@ class _Lowering:
         """Its padding must be zeros that lie in memory."""
         if x.type.rank != 4 or node.attr("group", 1) != 1 or w.name not in self._constants:
             return False
-        if w.type.shape[0] < _FEWEST_LANES:
+        if w.type.static_shape[0] < _FEWEST_LANES:
             return False
         if any(node.attr("pads", (0,))) and not halo_read(node):
             return False
@@ -132,7 +133,7 @@ class _Lowering:
 
     def _is_planar(self, x: Value) -> bool:
         """Whether an image has too few channels to lie in blocks of them."""
-        return x.type.shape[1] < _FEWEST_LANES
+        return is_less(x.type.shape[1], _FEWEST_LANES)
 
     def _is_row(self, node: Node) -> bool:
         """Whether a node is the product of one row with constant weights."""
