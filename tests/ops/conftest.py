@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+import farrier
 from farrier.importer import import_model
 from farrier.ir.evaluate import evaluate
 from farrier.ir.graph import Graph
@@ -146,3 +147,24 @@ def check_operator() -> Callable[..., list[Array]]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture
+def check_model() -> Callable[..., None]:
+    """Holds a compiled model of one node, which becomes several kernels, against ONNX Runtime."""
+
+    def check(op: str, inputs: Sequence[Array], *, outputs: int = 1, **attrs: Any) -> None:
+        data = one_node_model(op, inputs, {}, outputs, 17, attrs)
+        feeds = {f"x{i}": array for i, array in enumerate(inputs)}
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        expected = onnxruntime.InferenceSession(data, options).run(None, feeds)
+        graph = import_model(data).graph
+        named = {v.name: a for v, a in zip(graph.inputs, feeds.values(), strict=True)}
+        references = run_graph(graph, named).values()
+        found = farrier.compile(data, threads=2, verify=False).run(feeds).values()
+        for theirs, reference, ours in zip(expected, references, found, strict=True):
+            assert_close(reference, np.asarray(theirs), 2e-6, f"{op} {attrs}: reference")
+            assert_close(ours, np.asarray(theirs), 2e-6, f"{op} {attrs}: compiled")
+
+    return check

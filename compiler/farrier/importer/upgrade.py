@@ -45,7 +45,7 @@ def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 # Attributes that say nothing about inference.
-_IRRELEVANT = ("stash_type", "storage_order", "seed", "consumed_inputs")
+_IRRELEVANT = ("stash_type", "seed", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
@@ -241,6 +241,16 @@ def _scatter(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
+def _max_pool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Where the maxima lie is an operator of its own, which alone asks for the storage order."""
+    attrs, (values, *indices) = dict(node.attrs), node.outputs
+    node.attrs.pop("storage_order", None)
+    nodes = [RawNode(node.op, node.inputs, [values], node.attrs, node.origin)]
+    if indices and scope.is_read(indices[0]):
+        nodes.append(RawNode("MaxPoolIndices", node.inputs, indices, attrs, node.origin))
+    return nodes
+
+
 def _top_k(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
@@ -304,6 +314,7 @@ _UPGRADES: dict[str, Upgrade] = {
     "ai.onnx.preview.training:Adagrad": optimizers.adagrad,
     "ai.onnx.preview.training:Adam": optimizers.adam,
     "ai.onnx.preview.training:Momentum": optimizers.momentum,
+    "MaxPool": _max_pool,
     "Scatter": _scatter,
     "TopK": _top_k,
     **quantized.RULES,

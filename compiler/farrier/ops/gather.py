@@ -28,7 +28,7 @@ from farrier.ops.operator import (
     required,
     static_extents,
 )
-from farrier.ops.scalar import Scalar, cast, equal, scalar, where
+from farrier.ops.scalar import Scalar, cast, equal, maximum, minimum, scalar, where
 
 
 def _gather_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -163,7 +163,50 @@ def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     return (builder.output(node, body, hint="one_hot"),)
 
 
+def _sequence_axes(attrs: Attrs, rank: int) -> tuple[int, int]:
+    """The axes of sequences and of their steps."""
+    batch, time = (int_attr(attrs, name, d) for name, d in (("batch_axis", 1), ("time_axis", 0)))
+    if {batch, time} != {0, 1} or rank < 2:
+        raise Mismatch(f"sequences along axis {batch} and steps along {time} of rank {rank}")
+    return batch, time
+
+
+def _reverse_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, lengths = required(types, 0), checked_indices(types)
+    batch, _ = _sequence_axes(attrs, x.rank)
+    if lengths.shape != (x.shape[batch],):
+        raise Mismatch(f"lengths {lengths.shape} of {x.shape[batch]} sequences")
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _reverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, lengths = present(arrays, 0), present(arrays, 1)
+    batch, time = _sequence_axes(attrs, x.ndim)
+    out = x.swapaxes(0, batch).copy()  # [sequence, step, ...]
+    for sequence, length in enumerate(np.clip(lengths, 0, x.shape[time])):
+        out[sequence, :length] = out[sequence, :length][::-1].copy()
+    return (np.ascontiguousarray(out.swapaxes(0, batch)),)
+
+
+def _reverse_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    """The steps of each sequence from the last to the first; what is behind its end stays."""
+    x, lengths = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    batch, time = _sequence_axes(attributes_of(node), x.rank)
+
+    def body(*at: Expr) -> Scalar:
+        given = cast(lengths(at[batch]), DType.I64)
+        length = minimum(maximum(given, 0), x.shape[time])
+        step = scalar(at[time])
+        source = where(step < length, length - 1 - step, step).expr
+        return x(*(source if axis == time else index for axis, index in enumerate(at)))
+
+    return (builder.output(node, body, hint="reverse_sequence"),)
+
+
 OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "ReverseSequence", Kind.INJECTIVE, _reverse_infer, _reverse_reference, _reverse_compute
+    ),
     Operator("Gather", Kind.INJECTIVE, _gather_infer, _gather_reference, _gather_compute),
     Operator(
         "GatherElements", Kind.INJECTIVE, _elements_infer, _elements_reference, _elements_compute

@@ -48,8 +48,7 @@ def _spatial(types: Types) -> Shape:
 
 
 def _explicit(types: Types, attrs: Attrs) -> Attrs:
-    rest = {k: v for k, v in attrs.items() if k != "storage_order"}
-    return window_of(attrs, _spatial(types), None).explicit(rest)
+    return window_of(attrs, _spatial(types), None).explicit(attrs)
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:

@@ -11,6 +11,7 @@ from farrier.ops import (
     conv,
     conv_transpose,
     conversion,
+    det,
     einsum,
     elementwise,
     gather,
@@ -34,6 +35,7 @@ from farrier.ops import (
     softmax,
     statics,
     top_k,
+    unpool,
     view,
     winograd,
 )
@@ -48,6 +50,7 @@ _FAMILIES = (
     conv,
     conv_transpose,
     conversion,
+    det,
     einsum,
     elementwise,
     gather,
@@ -71,6 +74,7 @@ _FAMILIES = (
     softmax,
     statics,
     top_k,
+    unpool,
     view,
     winograd,
 )

@@ -1,5 +1,5 @@
-"""Stores where data says: ScatterElements, ScatterND. Of several updates of one element the last
-wins, or all are joined in order."""
+"""Stores where data says: ScatterElements, ScatterND, TensorScatter. Of several updates of one
+element the last wins, or all are joined in order."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import numpy as np
 
 from farrier.ir.dim import ceildiv, is_less, product, typical
 from farrier.ir.dim import number as number_of
-from farrier.ir.expr import BinaryOp
+from farrier.ir.expr import BinaryOp, Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
-from farrier.ops.builder import attributes_of
+from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.nest import Nest, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
     Attrs,
+    Buffers,
     Constants,
     Kind,
     Mismatch,
     Operator,
     Types,
     axis_attr,
+    optional,
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number
+from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number, remainder, scalar, where
 
 _JOINS = {
     "add": (BinaryOp.ADD, np.add),
@@ -201,7 +203,64 @@ def _nd_nest(nest: Nest, node: Node) -> None:
                 at.value += 1
 
 
+def _cache_axis(types: Types, attrs: Attrs) -> int:
+    cache, update = required(types, 0), required(types, 1)
+    axis = axis_attr(attrs, cache.rank, -2)
+    outside = [a for a in range(cache.rank) if a != axis]
+    fits = cache.rank == update.rank and all(cache.shape[a] == update.shape[a] for a in outside)
+    if not fits or axis == 0 or is_less(cache.shape[axis], update.shape[axis]):
+        raise Mismatch(f"an update {update.shape} of a cache {cache.shape} along axis {axis}")
+    if str(attrs.get("mode", "linear")) not in ("linear", "circular"):
+        raise Mismatch(f"mode is {attrs['mode']!r}")
+    return axis
+
+
+def _cache_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    _cache_axis(types, attrs)
+    cache = required(types, 0)
+    starts = types[2] if len(types) > 2 else None
+    if starts is not None and starts.shape != cache.shape[:1]:
+        raise Mismatch(f"write indices {starts.shape} for {cache.shape[0]} sequences")
+    return (TensorType(cache.dtype, cache.shape),)
+
+
+def _cache_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    cache, update, starts = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    axis, out = axis_attr(attrs, cache.ndim, -2), cache.copy()
+    length, room = update.shape[axis], cache.shape[axis]
+    for sequence in range(cache.shape[0]):
+        first = 0 if starts is None else int(starts[sequence])
+        steps = first + np.arange(length)
+        if attrs.get("mode", "linear") == "circular":
+            steps %= room
+        inside = (steps >= 0) & (steps < room)
+        target = np.moveaxis(out[sequence], axis - 1, 0)
+        target[steps[inside]] = np.moveaxis(update[sequence], axis - 1, 0)[inside]
+    return (out,)
+
+
+def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
+    """Each element is the update's where its step, counted from the first that is written, is one
+    of the update's, and the cache's elsewhere."""
+    cache, update = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
+    starts = builder.optional(node, inputs, 2)
+    axis = axis_attr(attributes_of(node), cache.rank, -2)
+    is_circular = node.attr("mode", "linear") == "circular"
+
+    def body(*at: Expr) -> Scalar:
+        first = number(0, DType.I64) if starts is None else cast(starts(at[0]), DType.I64)
+        step = scalar(at[axis]) - first
+        if is_circular:
+            step = remainder(step, cache.shape[axis])
+        is_new = both(step >= 0, step < update.shape[axis])
+        source = (step.expr if a == axis else index for a, index in enumerate(at))
+        return where(is_new, update(*source), cache(*at))
+
+    return (builder.output(node, body, hint="tensor_scatter"),)
+
+
 OPERATORS: tuple[Operator, ...] = (
+    Operator("TensorScatter", Kind.INJECTIVE, _cache_infer, _cache_reference, _cache_compute),
     Operator(
         "ScatterElements",
         Kind.NEST,

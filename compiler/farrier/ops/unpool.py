@@ -1,0 +1,197 @@
+"""Where the maxima of a MaxPool lie, and the way back: MaxPoolIndices, MaxUnpool.
+
+A maximum's index counts the elements of the whole input [n, c, spatial...], row-major; with
+`storage_order` 1 the spatial axes of a plane are counted first axis fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from farrier.ir.dim import Extent, product
+from farrier.ir.dim import number as number_of
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.nest import Nest
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    as_ints,
+    int_attr,
+    optional,
+    present,
+    required,
+    static_ints,
+)
+from farrier.ops.scalar import Scalar, both, either, number
+from farrier.ops.window import Window, window_of
+
+
+def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Extent, ...]]:
+    """The window, and the spatial extents of the output."""
+    if len(shape) < 3:
+        raise Mismatch(f"input {shape} has no spatial axis")
+    window = window_of(attrs, shape[2:], None)
+    return window, tuple(window.outputs(shape[2:], bool(attrs.get("ceil_mode", 0))))
+
+
+def _strides(spatial: tuple[Extent, ...], attrs: Attrs) -> list[Extent]:
+    """What one step along each spatial axis adds to an index."""
+    rank = len(spatial)
+    if int_attr(attrs, "storage_order", 0):
+        return [product(spatial[:axis]) for axis in range(rank)]
+    return [product(spatial[axis + 1 :]) for axis in range(rank)]
+
+
+def _indices_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    _, extents = _geometry(x.shape, attrs)
+    return (TensorType(DType.I64, (*x.shape[:2], *extents)),)
+
+
+def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    window, extents = _geometry(x.shape, attrs)
+    spatial, strides = x.shape[2:], list(map(number_of, _strides(x.shape[2:], attrs)))
+    shape = (*x.shape[:2], *map(number_of, extents))
+    out, best = np.zeros(shape, np.int64), np.full(shape, np.nan)
+    for tap in np.ndindex(*window.kernel):
+        at: list[Any] = []
+        valid: Any = True
+        flat: Any = 0
+        for axis, line in enumerate(np.indices(shape[2:], sparse=True)):
+            first = tap[axis] * window.dilations[axis] - number_of(window.before[axis])
+            position = line * window.strides[axis] + first
+            valid = valid & (position >= 0) & (position < spatial[axis])
+            at.append(np.clip(position, 0, spatial[axis] - 1))
+            flat = flat + position * strides[axis]
+        value = x[(slice(None), slice(None), *at)]
+        wins = valid & (np.isnan(best) | (value > best))
+        best, out = np.where(wins, value, best), np.where(wins, flat, out)
+    planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1 for _ in spatial))
+    return (out + planes * math.prod(spatial),)
+
+
+def _indices_nest(nest: Nest, node: Node) -> None:
+    """One window after another, in parallel over planes and lines."""
+    attrs, shape = attributes_of(node), nest.shape(0)
+    window, extents = _geometry(shape, attrs)
+    spatial, strides, planes = shape[2:], _strides(shape[2:], attrs), product(shape[:2])
+    x, out = nest.input(0, (planes, *spatial)), nest.output(0, (planes, *extents))
+    with nest.parallel(planes, extents[0]) as (plane, line), nest.points(extents[1:]) as rest:
+        at = (line, *rest)
+        best = nest.variable(number(0, x.dtype), "best")
+        place = nest.variable(number(-1, DType.I64), "place")
+        with nest.points(window.kernel) as taps:
+            position = [
+                nest.let(o * window.strides[a] + k * window.dilations[a] - window.before[a])
+                for a, (o, k) in enumerate(zip(at, taps, strict=True))
+            ]
+            with nest.if_(_inside(position, spatial)):
+                value = nest.let(x[(plane, *position)])
+                with nest.if_(either(place.value < 0, value > best.value)):
+                    best.value = value
+                    place.value = _dot(position, strides)
+        out[(plane, *at)] = place.value + plane * product(spatial)
+
+
+def _inside(position: list[Scalar], extents: tuple[Extent, ...]) -> Scalar:
+    found = number(True, DType.BOOL)
+    for at, extent in zip(position, extents, strict=True):
+        found = both(found, both(at >= 0, at < extent))
+    return found
+
+
+def _dot(position: list[Scalar], strides: list[Extent]) -> Scalar:
+    total = number(0, DType.I64)
+    for at, stride in zip(position, strides, strict=True):
+        total = total + at * stride
+    return total
+
+
+def _unpooled(types: Types, attrs: Attrs) -> tuple[Extent, ...]:
+    """The shape of the pool's input, as the window has it."""
+    x, rank = required(types, 0), required(types, 0).rank - 2
+    kernel = as_ints(attrs["kernel_shape"])
+    strides = as_ints(attrs.get("strides", (1,) * rank))
+    pads = as_ints(attrs.get("pads", (0,) * (2 * rank)))
+    if rank < 1 or len(kernel) != rank or len(strides) != rank or len(pads) != 2 * rank:
+        raise Mismatch(f"a window {kernel} with strides {strides} over an input {x.shape}")
+    spatial = (
+        (x.shape[2 + a] - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a]
+        for a in range(rank)
+    )
+    return (*x.shape[:2], *spatial)
+
+
+def _unpool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, indices = required(types, 0), required(types, 1)
+    if indices.shape != x.shape or indices.dtype is not DType.I64:
+        raise Mismatch(f"indices {indices.shape} of {indices.dtype} for an input {x.shape}")
+    shape = _unpooled(types, attrs)
+    wanted = static_ints(types, constants, 2, "output shape")
+    if wanted is not None and (len(wanted) != x.rank or wanted[:2] != x.shape[:2]):
+        raise Mismatch(f"output shape {wanted} for an input {x.shape}")
+    return (TensorType(x.dtype, wanted or shape),)
+
+
+def _unpool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, indices, given = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    shape = tuple(map(number_of, _unpooled([TensorType(DType.F32, x.shape)], attrs)))
+    wanted = shape if given is None else tuple(int(v) for v in given)
+    size, planes = math.prod(shape[2:]), math.prod(shape[:2])
+    plane = np.repeat(np.arange(planes), math.prod(x.shape[2:]))
+    at = indices.reshape(-1) - plane * size
+    is_here = (at >= 0) & (at < size)
+    whole = np.zeros((planes, size), x.dtype)
+    whole[plane[is_here], at[is_here]] = x.reshape(-1)[is_here]
+    out = np.zeros(wanted, x.dtype)
+    shared = tuple(slice(0, min(sizes)) for sizes in zip(shape, wanted, strict=True))
+    out[shared] = whole.reshape(shape)[shared]
+    return (out,)
+
+
+def _unpool_nest(nest: Nest, node: Node) -> None:
+    """Zeros, and each plane's elements where its indices say; an index of another plane is none."""
+    attrs, out_shape = attributes_of(node), node.outputs[0].type.shape
+    types = [value.type if value is not None else None for value in node.inputs]
+    shape, spatial, planes = _unpooled(types, attrs), out_shape[2:], product(out_shape[:2])
+    count = product(nest.shape(0)[2:])
+    x, indices = nest.input(0, (planes, count)), nest.input(1, (planes, count))
+    out = nest.output(0, (planes, product(spatial)))
+    with nest.parallel(planes) as (plane,):
+        with nest.vector(product(spatial)) as lane:
+            out[plane, lane] = 0
+        with nest.for_(count) as i:
+            at = nest.let(indices[plane, i] - plane * product(shape[2:]))
+            with nest.if_(both(at >= 0, at < product(shape[2:]))):
+                position = list(nest.unravel(at, shape[2:]))
+                with nest.if_(_inside(position, spatial)):
+                    strides = [product(spatial[axis + 1 :]) for axis in range(len(spatial))]
+                    out[plane, nest.let(_dot(position, strides))] = x[plane, i]
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "MaxPoolIndices", Kind.NEST, _indices_infer, _indices_reference, None, nest=_indices_nest
+    ),
+    Operator(
+        "MaxUnpool",
+        Kind.NEST,
+        _unpool_infer,
+        _unpool_reference,
+        None,
+        frozenset({2}),
+        nest=_unpool_nest,
+    ),
+)
