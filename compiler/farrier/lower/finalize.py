@@ -12,4 +12,5 @@ from farrier.lower.specialize import specialize
 def finalize(function: Function) -> Function:
     """The function with canonical indices, its tails apart from its hot loops, and halos written
     where outputs are."""
-    return dataclasses.replace(function, body=specialize(merge_halos(function.body)))
+    body = specialize(merge_halos(function.body), bool(function.dims))
+    return dataclasses.replace(function, body=body)

@@ -54,13 +54,15 @@ _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
 
 
-def specialize(body: Stmt) -> Stmt:
-    """The nest with simplified indices, no loop of one iteration, and guards outside hot loops."""
-    return _Specializer(body).stmt(body, Simplifier({}))
+def specialize(body: Stmt, symbolic: bool = False) -> Stmt:
+    """The nest with simplified indices, no loop of one iteration, and guards outside hot loops;
+    `symbolic` says that it has dims."""
+    return _Specializer(body, symbolic).stmt(body, Simplifier({}))
 
 
 class _Specializer:
-    def __init__(self, body: Stmt) -> None:
+    def __init__(self, body: Stmt, symbolic: bool) -> None:
+        self._symbolic = symbolic
         self._taken = {s.var for s in _statements(body) if isinstance(s, For)}
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
@@ -111,7 +113,7 @@ class _Specializer:
             return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
         ranges: dict[str, Extent] = {**context.ranges, loop.var: loop.extent}
         inside = Simplifier(ranges, context.facts, context.sums)
-        if loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED):
+        if self._symbolic and loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED):
             lanes = {loop.var} if loop.kind is LoopKind.VECTORIZED else set()
             whole = whole_tile(loop.body, inside, self._around, frozenset(lanes))
             if whole is not None:
