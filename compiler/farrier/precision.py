@@ -1,10 +1,13 @@
-"""The element type that contractions multiply in, and the errors that come with it."""
+"""The element type that contractions multiply in, and the errors that come with rounding."""
 
 from __future__ import annotations
 
 import enum
 
 from farrier.errors import UsageError
+from farrier.ir.graph import Graph
+from farrier.ir.narrow import FORMATS
+from farrier.ir.types import DType
 from farrier.target import Target
 
 _FEATURE = "avx512_bf16"
@@ -41,3 +44,24 @@ def check_precision(precision: Precision, target: Target) -> None:
             "does not have",
             hint="--precision f32, or --target host on a machine that has them",
         )
+
+
+def rounding(graph: Graph) -> float:
+    """How far a result may be off, as a share of its range, because what lies between two numbers
+    of a type is rounded to either: two steps of the coarsest type that anything is rounded to, a
+    narrow float or the result of QuantizeLinear. 0 where all is f32, f64 and exact integers."""
+    shares = [0.0]
+    for node in graph.nodes:
+        shares += map(rounding, node.regions)
+        for value in node.outputs:
+            dtype = value.type.dtype
+            if dtype.is_narrow_float or node.op == "QuantizeLinear":
+                shares.append(2.0 ** (1 - _significant_bits(dtype)))
+    return max(shares)
+
+
+def _significant_bits(dtype: DType) -> int:
+    if dtype.is_integer:
+        return dtype.bits
+    others = {DType.BF16: 8, DType.F8E8M0: 1}
+    return others[dtype] if dtype in others else FORMATS[dtype].mantissa_bits + 1

@@ -19,7 +19,7 @@ from farrier.ir.special import convert
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner
 from farrier.ops.run import run_graph
-from farrier.precision import Precision
+from farrier.precision import Precision, rounding
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -37,6 +37,7 @@ Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | N
 
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
+_LAYERS = 4.0  # that rounding by itself adds up to, of many
 _FAULTS = 3  # attempts at a device that drifts or is lost
 
 
@@ -72,7 +73,8 @@ class Verifier:
         blobs: Blobs,
         precision: Precision = Precision.F32,
     ) -> None:
-        self._tolerance = precision.tolerance
+        # Of a value that is rounded, others are computed.
+        self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._imported = imported
         self._outputs = outputs
         self._blobs = blobs

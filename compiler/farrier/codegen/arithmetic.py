@@ -136,7 +136,7 @@ def to_memory(b: Builder, x: Value) -> str:
         known = b.in_memory.get((x.text, dtype))
         if known is not None:
             return known
-        if dtype is DType.F16:
+        if dtype is DType.F16 and b.converts_f16:
             return b.pure(f"fptrunc {x.type} {x.text} to {vector('half', lanes)}")
         return _bfloat_bits(b, x) if dtype is DType.BF16 else narrow_floats.encode(b, x)
     if dtype.bits < 8 and dtype.is_signed:
@@ -171,7 +171,7 @@ def from_memory(b: Builder, text: str, dtype: DType, lanes: int) -> Value:
     if not dtype.is_narrow_float:
         return Value(extended(b, text, dtype, lanes), dtype, lanes)
     kind = vector("float", lanes)
-    if dtype is DType.F16:
+    if dtype is DType.F16 and b.converts_f16:
         value = b.pure(f"fpext {vector('half', lanes)} {text} to {kind}")
     elif dtype is DType.BF16:
         wide = b.pure(f"zext {vector('i16', lanes)} {text} to {vector('i32', lanes)}")

@@ -38,16 +38,22 @@ class Builder:
     """Appends instructions; equal pure instructions of a basic block are one.
 
     `scale_width` is the bits of the vectors that one instruction of the target multiplies by powers
-    of two; 0 where there is none. `rounds_bf16` says whether one instruction rounds f32 to bf16.
+    of two; 0 where there is none. `rounds_bf16` says whether one instruction rounds f32 to bf16,
+    `converts_f16` whether there are instructions between f32 and f16.
     `in_memory` remembers what narrow floats are in memory, by their text and dtype.
     """
 
     def __init__(
-        self, declarations: set[str], scale_width: int = 0, rounds_bf16: bool = False
+        self,
+        declarations: set[str],
+        scale_width: int = 0,
+        rounds_bf16: bool = False,
+        converts_f16: bool = False,
     ) -> None:
         self.declarations = declarations
         self.scale_width = scale_width
         self.rounds_bf16 = rounds_bf16
+        self.converts_f16 = converts_f16
         self.in_memory: dict[tuple[str, DType], str] = {}
         self.scopes = [Scope()]
         self.lines: Lines = []

@@ -80,6 +80,7 @@ class _Emitter:
             module.declarations,
             512 if module.target.vector_bits == 512 else 0,
             "avx512_bf16" in module.target.features,
+            "f16c" in module.target.required_features,
         )
         self.bindings = Bindings()
         self.expressions = Expressions(

@@ -78,7 +78,7 @@ class _Code:
 
     def __init__(self, b: Builder, dtype: DType, lanes: int) -> None:
         self.b = b
-        self.dtype = dtype
+        self.dtype = DType.F32 if dtype.is_narrow_float else dtype  # of the register
         self.lanes = lanes
         self.double = dtype is DType.F64
         self.kind = type_of(dtype, lanes)

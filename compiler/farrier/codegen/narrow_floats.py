@@ -1,4 +1,4 @@
-"""Floats of a byte or less in memory, f32 in registers, by arithmetic on the bits of all lanes."""
+"""Narrow floats in memory, f32 in registers, by arithmetic on the bits of all lanes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from farrier.ir.narrow import FORMATS, FloatFormat
 from farrier.ir.types import DType
 
 _MANTISSA, _BIAS = 23, 127  # of f32
-_NAN, _MAGNITUDE = 0x7FC00000, 0x7FFFFFFF
+_NAN, _INFINITY, _MAGNITUDE = 0x7FC00000, 0x7F800000, 0x7FFFFFFF
 
 
 def decode(b: Builder, text: str, dtype: DType, lanes: int) -> str:
     """The f32 that each code stands for."""
     bits = _Bits(b, lanes)
-    code = b.pure(f"zext {vector('i8', lanes)} {text} to {bits.kind}")
+    memory = vector(f"i{8 * dtype.nbytes}", lanes)
+    if dtype is DType.F16:
+        text = b.pure(f"bitcast {vector('half', lanes)} {text} to {memory}")
+    code = b.pure(f"zext {memory} {text} to {bits.kind}")
     if dtype is DType.F8E8M0:
         return bits.as_float(_exponent_to_bits(bits, code))
-    if dtype is DType.F8E5M2:  # the upper byte of an f16
-        kinds = vector("i16", lanes), vector("half", lanes), vector("float", lanes)
-        upper = bits.op("shl", code, 8)
-        half = b.pure(f"trunc {bits.kind} {upper} to {kinds[0]}")
-        half = b.pure(f"bitcast {kinds[0]} {half} to {kinds[1]}")
-        return b.pure(f"fpext {kinds[1]} {half} to {kinds[2]}")
     form = FORMATS[dtype]
     size = bits.op("and", code, form.sign - 1)
     shifted = bits.op("shl", size, _MANTISSA - form.mantissa_bits)
@@ -33,7 +30,10 @@ def decode(b: Builder, text: str, dtype: DType, lanes: int) -> str:
     small = b.pure(f"fmul {bits.floats} {count}, {literal(form.step, DType.F32, lanes).text}")
     is_small = bits.compare("ult", size, 1 << form.mantissa_bits)
     result = bits.select(is_small, bits.of_float(small), normal)
-    if form.nan is not None:
+    if form.infinity is not None:
+        beyond = bits.op("or", shifted, _INFINITY)
+        result = bits.select(bits.compare("uge", size, form.infinity), beyond, result)
+    elif form.nan is not None:
         compared = size if form.has_negative_zero else code
         result = bits.select(bits.compare("eq", compared, form.nan), _NAN, result)
     sign = bits.op("sub", code, size)
@@ -50,7 +50,11 @@ def encode(b: Builder, x: Value) -> str:
         code = _bits_to_exponent(bits, whole)
     else:
         code = _encode(bits, whole, FORMATS[x.dtype])
-    return b.pure(f"trunc {bits.kind} {code} to {vector('i8', x.lanes)}")
+    memory = vector(f"i{8 * x.dtype.nbytes}", x.lanes)
+    text = b.pure(f"trunc {bits.kind} {code} to {memory}")
+    if x.dtype is DType.F16:
+        text = b.pure(f"bitcast {memory} {text} to {vector('half', x.lanes)}")
+    return text
 
 
 def _encode(bits: _Bits, whole: str, form: FloatFormat) -> str:
@@ -68,7 +72,7 @@ def _encode(bits: _Bits, whole: str, form: FloatFormat) -> str:
     small = bits.op("sub", bits.of_float(total), _bits_of(added))
     code = bits.select(bits.compare("ult", size, _bits_of(form.least_normal)), small, normal)
     code = bits.select(bits.compare("sgt", code, form.largest), form.overflow, code)
-    is_nan = bits.compare("ugt", size, _bits_of(float("inf")))
+    is_nan = bits.compare("ugt", size, _INFINITY)
     if form.nan is not None:
         code = bits.select(is_nan, form.nan, code)
     sign = bits.op("lshr", bits.op("xor", whole, size), 32 - form.sign.bit_length())
@@ -91,7 +95,7 @@ def _bits_to_exponent(bits: _Bits, whole: str) -> str:
     code = bits.op("lshr", bits.op("add", whole, 1 << _MANTISSA - 1), _MANTISSA)
     least = bits.compare("ult", whole, _bits_of(1.5 * 2.0**-127))
     code = bits.select(least, 0, code)
-    in_range = bits.compare("ult", bits.op("sub", whole, 1), _bits_of(float("inf")) - 1)
+    in_range = bits.compare("ult", bits.op("sub", whole, 1), _INFINITY - 1)
     return bits.select(in_range, code, 255)
 
 

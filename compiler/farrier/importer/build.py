@@ -433,4 +433,4 @@ def _folded(
     if not free and (not small or operator.kind is Kind.CONTRACTION):
         return None
     with np.errstate(all="ignore"):
-        return operator.reference(data, attrs)
+        return operator.evaluate(data, attrs, kinds)

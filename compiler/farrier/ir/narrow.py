@@ -1,6 +1,6 @@
-"""Element types that numpy computes nothing in: how their codes map to numbers.
+"""Narrow floats: how their codes map to numbers.
 
-A float of a byte or less is a sign, an exponent and a mantissa, as in IEEE 754, but the formats
+A float of 16 bits or less is a sign, an exponent and a mantissa, as in IEEE 754, but the formats
 differ in what the largest exponent stands for: P. Micikevicius et al., "FP8 Formats for Deep
 Learning" (arXiv:2209.05433), E. Noune et al., "8-bit Numerical Formats for Deep Neural Networks"
 (arXiv:2206.02915: the FNUZ types), and the OCP Microscaling Formats 1.0 (E8M0, E2M1, E2M3, E3M2).
@@ -57,8 +57,9 @@ class FloatFormat:
         return (1 + mantissa * 2.0**-self.mantissa_bits) * 2.0 ** (exponent - self.bias)
 
 
-# F8E8M0, an exponent without sign or mantissa, is none of these.
+# F8E8M0, an exponent without sign or mantissa, is none of these; BF16 is the upper half of an f32.
 FORMATS = {
+    DType.F16: FloatFormat(5, 10, 15, largest=0x7BFF, infinity=0x7C00, nan=0x7E00),
     DType.F8E4M3FN: FloatFormat(4, 3, 7, largest=0x7E, nan=0x7F),
     DType.F8E4M3FNUZ: FloatFormat(4, 3, 8, largest=0x7F, nan=0x80, has_negative_zero=False),
     DType.F8E5M2: FloatFormat(5, 2, 15, largest=0x7B, infinity=0x7C, nan=0x7E),

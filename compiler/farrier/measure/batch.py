@@ -19,6 +19,7 @@ from farrier.measure.packing import as_argument, packing_function
 from farrier.measure.runner import Blobs
 from farrier.measure.task_data import TaskData, make_task_data
 from farrier.partition.extract import Task
+from farrier.precision import rounding
 from farrier.space import Decisions, Space
 from farrier.target import Target
 from farrier_device.measurement import (
@@ -30,9 +31,6 @@ from farrier_device.measurement import (
     Status,
     TimingPolicy,
 )
-
-# An output whose f32 lies between two bf16 may be rounded to either: they are 2^-8 apart.
-_BF16_TOLERANCE = 2**-7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +62,7 @@ class BatchBuilder:
         self._task = task
         self._target = target
         self._blobs = blobs
-        narrow = any(value.type.dtype is DType.BF16 for value in task.region.outputs)
-        tolerance = max(policy.tolerance, _BF16_TOLERANCE * narrow)
+        tolerance = max(policy.tolerance, rounding(task.region))
         self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None
 

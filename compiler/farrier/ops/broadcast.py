@@ -16,7 +16,6 @@ from farrier.ops.scalar import (
     cast,
     either,
     equal,
-    floor,
     maximum,
     minimum,
     number,
@@ -64,9 +63,11 @@ def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
 def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
     if x.dtype.is_float:
-        quotient = x / y
-        whole = truncate(quotient) if attrs.get("fmod", 0) else floor(quotient)
-        return where(equal(whole, 0), x, x - y * whole)  # an infinite divisor is not multiplied
+        whole = truncate(x / y)
+        rest = where(equal(whole, 0), x, x - y * whole)  # an infinite divisor is not multiplied
+        if attrs.get("fmod", 0):
+            return rest
+        return where(both(unequal(rest, 0), unequal(rest < 0, y < 0)), rest + y, rest)
     divisor, zero, minus_one = _safe_divisor(x, y)
     result = remainder(x, divisor)
     if attrs.get("fmod", 0) and x.dtype.is_signed:

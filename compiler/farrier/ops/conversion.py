@@ -17,7 +17,7 @@ _LEAST_POWER, _GREATEST_POWER = 2.0**-127, 2.0**127
 
 def saturates(dtype: DType) -> bool:
     """Whether the attribute `saturate` says anything about conversions to `dtype`."""
-    return dtype is DType.F8E8M0 or (dtype in FORMATS and FORMATS[dtype].nan is not None)
+    return dtype.is_float and dtype.bits == 8
 
 
 def converted(x: Scalar, dtype: DType, saturate: bool = False, rounding: str = "") -> Scalar:

@@ -18,6 +18,7 @@ import numpy as np
 from farrier.ir.dim import Dim, Extent, number
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node
+from farrier.ir.special import convert
 from farrier.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -95,6 +96,26 @@ class Operator:
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
     nest: NestRule | None = None
+
+    def evaluate(self, arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array]:
+        """`reference`, the results being of `kinds`. Operators that compute take narrow floats, for
+        which numpy and ml_dtypes lack functions, as f32, and round what they give once; conversions
+        (which have an attribute `to`) and what moves elements take them as they are."""
+        computes = self.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
+        if not computes or "to" in attrs:
+            return list(self.reference(arrays, attrs))
+        given = [array if array is None else _as_f32(array) for array in arrays]
+        results = self.reference(given, attrs)
+        return [
+            convert(result, kind.dtype) if kind.dtype.is_narrow_float else result
+            for result, kind in zip(results, kinds, strict=False)
+        ]
+
+
+def _as_f32(array: Array) -> Array:
+    if array.dtype == object or not DType.from_numpy(array.dtype).is_narrow_float:
+        return array
+    return array.astype(np.float32)
 
 
 def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:

@@ -35,7 +35,8 @@ def run_node(
         given = [array for array in arrays if array is not None]
         names = (value.name for value in region.inputs)
         return tuple(run_graph(region, dict(zip(names, given, strict=True)), sizes=sizes).values())
-    return lookup(node.op).reference(arrays, dict(node.attrs))
+    kinds = [value.type for value in node.outputs]
+    return tuple(lookup(node.op).evaluate(arrays, dict(node.attrs), kinds))
 
 
 def run_graph(

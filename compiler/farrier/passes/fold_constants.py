@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.graph import Graph, Node
-from farrier.ops import Kind, lookup
+from farrier.ops import Kind, lookup, run_node
 from farrier.passes.rewriting import Rewriter
 
 # A model of a few bytes can ask for gigabytes (ConstantOfShape, Tile, Expand): what grows beyond
@@ -55,6 +55,6 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
 
 def _fold(node: Node, rewriter: Rewriter) -> None:
     arrays = [rewriter.data(value) for value in node.inputs]
-    results = lookup(node.op).reference(arrays, dict(node.attrs))
+    results = run_node(node, arrays)
     for value, result in zip(node.outputs, results, strict=True):
         rewriter.define(value, result.astype(value.type.dtype.numpy, copy=False))

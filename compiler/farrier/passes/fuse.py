@@ -14,7 +14,7 @@ import keyword
 
 from farrier.ir.control import Loop
 from farrier.ir.graph import Constant, Graph, Node, Value
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.passes.attention import attention_regions
@@ -143,7 +143,7 @@ class _Grouping:
                 source = producers.get(value.name) if value is not None else None
                 if source is None or value is None or value.type.shape != shape:
                     continue
-                if value.type.dtype is DType.BF16 and node.op == "Cast":
+                if value.type.dtype.is_narrow_float and node.op == "Cast":
                     continue  # what it reads is smaller than its result: it goes with its reader
                 home = homes[id(source)]
                 if home is not None and self._stays_inside(value) and self._can_lead(home):

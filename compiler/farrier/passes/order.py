@@ -20,6 +20,7 @@ from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
 from farrier.passes.split_products import split_products
 from farrier.passes.transpose_in_place import transpose_in_place
+from farrier.passes.widen_floats import widen_floats
 
 Pass: TypeAlias = Callable[[Graph, Settings], Graph]
 
@@ -32,6 +33,7 @@ ORDER: tuple[str, ...] = (
     "fold-batch-norm",
     "recast-convolutions",
     "eliminate-dead-code",
+    "widen-floats",
     "lower-precision",
     "choose-algorithms",
     "fold-constants",
@@ -61,4 +63,5 @@ PASSES: Mapping[str, Pass] = {
     "simplify": _for_any_settings(simplify),
     "split-products": _for_any_settings(split_products),
     "transpose-in-place": _for_any_settings(transpose_in_place),
+    "widen-floats": _for_any_settings(widen_floats),
 }
