@@ -2,10 +2,11 @@
 
     shape = NAME=dim,dim,...
     dim   = number | name [':' range] | '?' [':' range]
-    range = low '..' [high]
+    range = low '..' [high] [':' step]
     hot   = name=number,name=number,...
 
-A name is one size wherever it stands, in other inputs too; each `?` is a size of its own.
+A name is one size wherever it stands, in other inputs too; each `?` is a size of its own. With a
+step only its multiples are in the range.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.errors import UsageError
+from farrier.ir.dim import Extent, dim
 
 GivenShape: TypeAlias = tuple[int | str, ...]  # a number, or the text of an open dim
 Hot: TypeAlias = Mapping[str, int]  # sizes of open dims, by name
@@ -24,18 +26,42 @@ MAX_EXTENT = (1 << 40) - 1
 DEFAULT_HIGH = 1 << 16  # where no end of a range is given
 
 _DIM = re.compile(
-    r"(?P<number>\d{1,20})|(?P<name>\?|[A-Za-z_][\w./-]*)(?::(?P<low>\d{1,20})\.\.(?P<high>\d{0,20}))?",
+    r"(?P<number>\d{1,20})|(?P<name>\?|[A-Za-z_][\w./-]*)(?::(?P<low>\d{1,20})\.\.(?P<high>\d{0,20})(?::(?P<step>\d{1,20}))?)?",
     re.ASCII,
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenDim:
-    """A dim that is known when the model runs; `name` is "" for `?`, `range` None where none is
-    given."""
+    """A dim that is known when the model runs; `name` is "" for `?`, `range` (least, greatest,
+    step) None where none is given."""
 
     name: str
-    range: tuple[int, int] | None = None
+    range: tuple[int, int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedDim:
+    """An open dim of a model: its name, which is shown and never becomes code, and its symbol in
+    the IR. The size is `step` times the symbol's value, which is in `low` to `high` and tuned for
+    where it is `typical`."""
+
+    name: str
+    symbol: str
+    low: int
+    high: int
+    typical: int
+    step: int = 1
+
+    @property
+    def extent(self) -> Extent:
+        """The symbol, as shapes contain it."""
+        return dim(self.symbol, self.low, self.high, self.typical)
+
+    def text(self) -> str:
+        """`height in 32..640, in steps of 32`."""
+        steps = f", in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} in {self.low * self.step}..{self.high * self.step}{steps}"
 
 
 def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
@@ -46,19 +72,20 @@ def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
             f"cannot read the dimension {given!r}{where}",
             hint="--shape NAME=1,3,224,224, or with dims open: --shape NAME=batch:1..8,3,height,?",
         )
+    step = int(found["step"] or 1)
     if found["number"]:
         low = high = int(found["number"])
     else:
         low = int(found["low"] or 1)
         high = int(found["high"] or max(low, DEFAULT_HIGH))
-    if not low <= high <= MAX_EXTENT:
+    if not (low <= high <= MAX_EXTENT and step > 0 and -(-low // step) <= high // step):
         raise UsageError(
             f"the dimension {given!r}{where} is empty or ends beyond {MAX_EXTENT}",
             hint="--shape NAME=batch:1..8,3,224,224",
         )
     if found["number"]:
         return low
-    return OpenDim(found["name"].replace("?", ""), (low, high) if found["low"] else None)
+    return OpenDim(found["name"].replace("?", ""), (low, high, step) if found["low"] else None)
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:

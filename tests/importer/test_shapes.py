@@ -53,6 +53,17 @@ def test_open_dims_are_symbols_and_keep_their_names(model):
     ]  # fmt: skip
 
 
+def test_steps(model):
+    """What comes in multiples is divisible: 16 * (h // 16) is h again."""
+    data = model([node("MaxPool", ["x"], ["y"], kernel_shape=[32, 32], strides=[32, 32])],
+                 {"x": [1, 3, "h", "w"]})  # fmt: skip
+    imported = import_model(data, {"x": (1, 3, "h:30..640:32", "w:32..33:32")}, ({"h": 320},))
+    assert str(imported.graph.inputs[0].type.shape) == "(1, 3, 32*s0, 32)"
+    assert str(imported.graph.outputs[0].type.shape) == "(1, 3, s0, 1)"
+    (dim,) = imported.dims
+    assert (dim.text(), dim.typical) == ("h in 32..640, in steps of 32", 10)
+
+
 def test_a_name_is_one_size_in_every_input(model):
     data = model(ADD, {"x": ["a", 3], "z": ["b", 3]})
     imported = import_model(data, {"x": ("n:1..8", 3), "z": ("n", 3)})
@@ -70,6 +81,7 @@ def test_a_name_is_one_size_in_every_input(model):
         ({"x": ("n:1..4", 3), "z": ("n:1..5", 1)}, (), "'n' has two ranges, 1..4 and 1..5"),
         ({"x": ("n:1..4", 3)}, ({"m": 3},), "no dimension named 'm' is open"),
         ({"x": ("n:1..4", 3)}, ({"n": 5},), "n is 5 in --hot, and 1..4 in --shape"),
+        ({"x": ("n:1..9:3", 3)}, ({"n": 4},), "n is 4 in --hot, and 1..9:3 in --shape"),
     ],
 )
 def test_open_dims_that_clash(model, shapes, hot, reason):

@@ -12,7 +12,8 @@ from farrier.shapes import OpenDim, parse_dim, parse_hot, parse_shapes
 shapes = st.dictionaries(
     st.text("abcx.:/=", min_size=1, max_size=6),
     st.lists(
-        st.integers(0, 9000) | st.sampled_from(["?", "n", "n:1..8", "?:2..", "a/b.c-d:0..3"]),
+        st.integers(0, 9000)
+        | st.sampled_from(["?", "n", "n:1..8", "?:2..", "a/b.c-d:0..3", "h:3..64:32"]),
         max_size=5,
     ).map(tuple),
 )
@@ -42,7 +43,7 @@ def test_shapes_read_back_as_they_are_written(wanted):
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "=1,2", "x=a b", "x=1,,2", "x=n:8..1", "x=n:1", "x=-1,3", "x=1.5"]
+    "text", ["x", "=1,2", "x=a b", "x=1,,2", "x=n:8..1", "x=n:1", "x=n:3..5:7", "x=-1,3", "x=1.5"]
 )
 def test_a_malformed_shape_is_named(text):
     with pytest.raises(UsageError) as caught:
@@ -57,9 +58,10 @@ def test_a_malformed_shape_is_named(text):
         ("7", 7),
         ("n", OpenDim("n")),
         ("?", OpenDim("")),
-        ("n:1..8", OpenDim("n", (1, 8))),
-        ("?:0..", OpenDim("", (0, 65536))),
-        ("n:70000..", OpenDim("n", (70000, 70000))),
+        ("n:1..8", OpenDim("n", (1, 8, 1))),
+        ("?:0..", OpenDim("", (0, 65536, 1))),
+        ("h:32..640:32", OpenDim("h", (32, 640, 32))),
+        ("n:70000..", OpenDim("n", (70000, 70000, 1))),
     ],
 )
 def test_dims(text, dim):

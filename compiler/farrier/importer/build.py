@@ -36,7 +36,7 @@ from farrier.importer.raw import (
 )
 from farrier.importer.schema import check_node
 from farrier.importer.scope import Region
-from farrier.importer.signature import NamedDim, Signature, declared_inputs, resolve
+from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.symbolic import as_array, fold, has_dims
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
@@ -45,7 +45,7 @@ from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.statics import shape_bounds
-from farrier.shapes import GivenShape, Hot
+from farrier.shapes import GivenShape, Hot, NamedDim
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -318,7 +318,10 @@ class _Import:
 
     def _named(self, text: str) -> str:
         """A message with the user's names for symbols."""
-        names = {dim.symbol: dim.name for dim in self._dims}
+        names = {
+            dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
+            for dim in self._dims
+        }
         return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:

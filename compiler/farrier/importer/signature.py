@@ -10,9 +10,9 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
-from farrier.ir.dim import Extent, dim
+from farrier.ir.dim import Extent
 from farrier.ir.types import DType, TensorType
-from farrier.shapes import DEFAULT_HIGH, GivenShape, Hot, OpenDim, parse_dim
+from farrier.shapes import DEFAULT_HIGH, GivenShape, Hot, NamedDim, OpenDim, parse_dim
 
 _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
 
@@ -34,20 +34,6 @@ class Declared:
         """`f32[1, 3, height, ?]`."""
         dims = "…" if self.dims is None else ", ".join(map(str, self.dims))
         return f"{self.dtype}[{dims}]"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NamedDim:
-    """What the user calls a size that is known when the model runs, and its symbol in the IR.
-
-    Names are data: they are shown, and never become code.
-    """
-
-    name: str
-    symbol: str
-    low: int
-    high: int
-    typical: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,18 +144,16 @@ def _symbols(
     inputs: Sequence[Declared], sizes: Mapping[str, Sequence[int | OpenDim]], hot: Sequence[Hot]
 ) -> Signature:
     """The types, an open dim's range being the one that is written at any of its places."""
-    ranges: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int, int]] = {}
     first_axis: dict[str, int] = {}
     for shape in sizes.values():
         for axis, size in enumerate(shape):
             if isinstance(size, OpenDim):
                 first_axis.setdefault(size.name, axis)
-                if (
-                    size.range is not None
-                    and ranges.setdefault(size.name, size.range) != size.range
-                ):
-                    one, other = ("{}..{}".format(*r) for r in (ranges[size.name], size.range))
-                    raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
+                if size.range is None or ranges.setdefault(size.name, size.range) == size.range:
+                    continue
+                one, other = (_range_text(*found) for found in (ranges[size.name], size.range))
+                raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
     chosen: dict[str, int] = {}
     for name, number in (item for one in hot for item in one.items()):
         if name not in first_axis:
@@ -177,20 +161,23 @@ def _symbols(
                 f"no dimension named {name!r} is open",
                 hint=f"open: {', '.join(first_axis) or 'none; --shape opens one'}",
             )
-        low, high = ranges.get(name, (1, DEFAULT_HIGH))
-        if not low <= number <= high:
-            raise UsageError(f"{name} is {number} in --hot, and {low}..{high} in --shape")
+        low, high, step = ranges.get(name, _ANY)
+        if not low <= number <= high or number % step:
+            raise UsageError(
+                f"{name} is {number} in --hot, and {_range_text(low, high, step)} in --shape"
+            )
         chosen.setdefault(name, number)
     named: list[NamedDim] = []
     extents: dict[str, Extent] = {}
     for name, axis in first_axis.items():
-        low, high = ranges.get(name, (1, DEFAULT_HIGH))
+        low, high, step = ranges.get(name, _ANY)
         usual = high if high < DEFAULT_HIGH else _USUAL_BATCH if axis == 0 else _USUAL
         usual = chosen.get(name, min(max(usual, low), high))
-        symbol = f"s{len(named)}"
-        extents[name] = dim(symbol, low, high, usual)
-        if low < high:
-            named.append(NamedDim(name, symbol, low, high, usual))
+        least, most = -(-low // step), high // step
+        found = NamedDim(name, f"s{len(named)}", least, most, max(usual // step, least), step)
+        extents[name] = step * found.extent
+        if found.low < found.high:
+            named.append(found)
     types = {}
     for declared in inputs:
         shape = sizes[declared.name]
@@ -199,6 +186,11 @@ def _symbols(
     return Signature(types, tuple(named))
 
 
+def _range_text(low: int, high: int, step: int) -> str:
+    return f"{low}..{high}" if step == 1 else f"{low}..{high}:{step}"
+
+
+_ANY = (1, DEFAULT_HIGH, 1)
 # Sizes to tune for, where the user names none and the range has no end.
 _USUAL_BATCH = 1
 _USUAL = 128
