@@ -58,11 +58,6 @@ class NamedDim:
         """The symbol, as shapes contain it."""
         return dim(self.symbol, self.low, self.high, self.typical)
 
-    def text(self) -> str:
-        """`height in 32..640, in steps of 32`."""
-        steps = f", in steps of {self.step}" if self.step > 1 else ""
-        return f"{self.name} in {self.low * self.step}..{self.high * self.step}{steps}"
-
 
 def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
     """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`; raises UsageError."""
