@@ -171,3 +171,22 @@ def test_half_precision_constants_are_rounded(run_function):
     x = np.linspace(-3, 3, 101).astype(np.float32)
     found = apply(run_function, lambda a: Cast(F32, Cast(DType.F16, a)), x)
     np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))
+
+
+NARROW = [
+    (UnaryOp.EXP, np.exp),
+    (UnaryOp.LOG, np.log),
+    (UnaryOp.TANH, np.tanh),
+    (UnaryOp.SIN, np.sin),
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize(("op", "exact"), NARROW)
+def test_functions_of_narrow_floats_are_those_of_f32_rounded(run_function, op, exact, dtype):
+    x = np.concatenate([np.linspace(0.01, 9, 99), SPECIAL[:5]]).astype(dtype.numpy)
+    found = apply(run_function, lambda a: Unary(op, a), x).astype(np.float64)
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(np.float64)).astype(dtype.numpy).astype(np.float64)
+    step = 2.0**-10 if dtype is DType.F16 else 2.0**-7
+    np.testing.assert_allclose(found, wanted, rtol=step, atol=1e-7)
