@@ -300,6 +300,23 @@ def test_the_search_goes_on_in_the_model_and_tells_the_records():
     assert {record.context for record in records} == {Context.MODEL}
 
 
+def test_the_search_ends_when_every_kernel_has_rested():
+    """Schedules that are all alike: after some rounds nothing is tried any more."""
+
+    class Alike(FakeComparison):
+        def forget(self):
+            pass
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    events, records = [], MemoryRecords()
+    search = Climb(graph, Alike(lambda tile, decisions: 1000), Measurer(), records, 0)
+    found = search.run(default, time.monotonic() + 600.0, events.append)
+    assert found.is_same_code(default)
+    assert 1 < len(events) < 10
+    assert all(event.changed == 0 for event in events)
+    assert len(records) == 0
+
+
 def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
     class Wrong(Measurer):
         def measure(self, task, space, batch):

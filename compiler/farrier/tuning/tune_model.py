@@ -29,13 +29,11 @@ from farrier.tuning.finals import Finals
 from farrier.tuning.variant import Variant, make_variant
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
-_FINALS_SHARE = 0.35  # and what follows them
+_ALONE_SHARE = 0.3  # of what is left then, for measuring kernels alone
 _SHORTEST_S = 5.0  # a share of the budget that building and measuring variants fits into
 _VARIANT_S = 0.8  # to measure a variant for
 _LEAST_S = 0.05
-_BUILT_VARIANT_S = 2.5  # to build it as well
 _FINALISTS = 4  # schedules of a kernel that run in the model, the default among them
-_MORE_FINALISTS = 8  # where the budget leaves time
 
 
 def tune_model(
@@ -55,7 +53,7 @@ def tune_model(
     rivals = contenders(prepared, default, best, records)
     budget = options.budget_s
     if budget is not None:
-        budget = max(0.0, budget * (1 - _FINALS_SHARE) - (time.monotonic() - begin))
+        budget = _ALONE_SHARE * max(0.0, budget - (time.monotonic() - begin))
     choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
     measurer = measurer_of({key: choice.task for key, choice in choices.items()})
     finalists = tune(
@@ -69,12 +67,11 @@ def tune_model(
         threads=default.settings.threads,
         listener=listener,
     )
-    most, seconds = _FINALISTS, _VARIANT_S
+    seconds = _VARIANT_S
     if options.budget_s is not None:
         left = options.budget_s - (time.monotonic() - begin)
-        most = max(most, min(_MORE_FINALISTS, int(left / len(rivals) / _BUILT_VARIANT_S)))
-        seconds = max(_LEAST_S, min(_VARIANT_S, left / 2 / most / len(rivals)))
-    finalists = {key: several[:most] for key, several in finalists.items()}
+        seconds = max(_LEAST_S, min(_VARIANT_S, left / 2 / _FINALISTS / len(rivals)))
+    finalists = {key: several[:_FINALISTS] for key, several in finalists.items()}
     final = Finals(prepared, rivals, finalists, records, options.seed)
     try:
         best = final.run(comparison, seconds, listener)
