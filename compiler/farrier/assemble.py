@@ -18,9 +18,20 @@ from farrier.codegen import (
     support_object,
     workspace_bytes,
 )
-from farrier.codegen.entry import ENTRY, Input, Output, Params, Pointer, Workspace, position_of
+from farrier.codegen.entry import (
+    ENTRY,
+    WORKSPACE_BYTES,
+    Input,
+    Output,
+    Params,
+    Pointer,
+    Sizes,
+    Workspace,
+    emit_workspace_bytes,
+    position_of,
+)
 from farrier.codegen.support import SYMBOLS
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, Symbol, typical
 from farrier.ir.graph import Value
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout
@@ -41,7 +52,9 @@ class LinkedModel:
     library: bytes
     params: npt.NDArray[np.uint8]
     bytes_of: Mapping[str, int]
-    workspace_bytes: int
+    workspace_bytes: int  # at the typical sizes
+    dims: tuple[Symbol, ...]  # as in `Plan`
+    sizes: tuple[int, ...]
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
     calls: tuple[CallRecord, ...]  # in the order of execution
@@ -51,17 +64,19 @@ class LinkedModel:
 class Plan:
     """Where everything of a model lies, before its code is linked."""
 
-    inputs: tuple[int, ...]  # bytes of each
+    inputs: tuple[int, ...]  # bytes of each, at the typical sizes
     outputs: tuple[int, ...]
     arena: ParamArena
     memory: MemoryPlan
     max_threads: int
     steps: tuple[entry.Step, ...]
     calls: tuple[CallRecord, ...]  # those in the steps, for the profiler
+    dims: tuple[Symbol, ...]  # what the caller says
+    sizes: tuple[int, ...]  # their typical values, then those of calls, where records point to them
 
     def entry(self, target: Target, name: str = ENTRY) -> bytes:
         """The object of the entry point, under that name."""
-        text = emit_entry(self.steps, len(self.inputs), len(self.outputs), name)
+        text = emit_entry(self.steps, len(self.inputs), len(self.outputs), name, self.dims)
         return compile_text(text, target)
 
     @property
@@ -79,18 +94,20 @@ def plan(
     """Places the memory of `program`, with room for `threads` threads and for every core of the
     target. `functions` are by task key."""
     most = max(threads, target.cores)
-    scratch = {}
+    scratch: dict[str, Extent] = {}
     for call in program.calls:
         needed = workspace_bytes(functions[call.task], most)
-        if needed:
-            scratch[call.outputs[0].name] = number(needed)
+        if needed != 0:
+            scratch[call.outputs[0].name] = needed
     memory = plan_memory(program, scratch)
     driver = _Driver(program, functions, memory)
     return Plan(
-        inputs=tuple(number(value.type.nbytes) for value in program.inputs),
-        outputs=tuple(number(value.type.nbytes) for value in program.outputs),
+        inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
+        outputs=tuple(typical(value.type.nbytes) for value in program.outputs),
         steps=driver.steps(program.steps),
         calls=tuple(driver.records),
+        dims=program.dims,
+        sizes=tuple(driver.sizes),
         arena=driver.arena,
         memory=memory,
         max_threads=most,
@@ -100,13 +117,20 @@ def plan(
 def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedModel:
     """Links a model's kernels, and packs its parameters."""
     # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = (ENTRY, *SYMBOLS, *sorted(planned.symbols))
-    library = link([planned.entry(target), *objects, support_object(target)], exports)
+    exports = [ENTRY, *SYMBOLS, *sorted(planned.symbols)]
+    made = [planned.entry(target), *objects, support_object(target)]
+    if planned.dims:
+        text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims)
+        made.append(compile_text(text, target))
+        exports.append(WORKSPACE_BYTES)
+    library = link(made, exports)
     return LinkedModel(
         library=library,
         params=planned.arena.pack(),
         bytes_of=planned.arena.bytes_of,
-        workspace_bytes=planned.memory.workspace_bytes,
+        workspace_bytes=typical(planned.memory.workspace_bytes),
+        dims=planned.dims,
+        sizes=planned.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
         calls=planned.calls,
@@ -126,6 +150,8 @@ class _Driver:
         self._functions = functions
         self._memory = memory
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
+        self.sizes = [symbol.typical for symbol in program.dims]
+        self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
     def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
         return tuple(map(self._step, steps))
@@ -143,13 +169,16 @@ class _Driver:
     def _call(self, call: Call) -> entry.KernelCall:
         function = self._functions[call.task]
         values = zip((*call.inputs, *call.outputs), function.params, strict=True)
+        args: list[entry.Address | Sizes]
         args = [self._address(value, param.layout) for value, param in values]
-        sizes = [number(param.nbytes) for param in function.params]
+        if call.dims:
+            args.append(Sizes(call.dims))
         own = self._memory.places.get(scratch_of(call.outputs[0].name))
         if own is not None:
             args.append(_segment(own))
-            sizes.append(0)
-        arguments = tuple(map(self._argument, args, sizes))
+        nbytes = [typical(param.nbytes) for param in function.params]
+        nbytes += [0] * (len(args) - len(nbytes))
+        arguments = tuple(map(self._argument, args, nbytes))
         self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
         return entry.KernelCall(function.name, tuple(args))
 
@@ -167,7 +196,7 @@ class _Driver:
         for part in (*step.read, *step.written):
             whole = self._address(part.whole)
             self._starts[part.slice.name] = whole
-            slices.append(entry.Slice(part.slice.name, whole, number(part.slice.type.nbytes)))
+            slices.append(entry.Slice(part.slice.name, whole, part.slice.type.nbytes))
         trips = self._address(step.trips) if isinstance(step.trips, Value) else step.trips
         return entry.Repeat(
             trips,
@@ -188,14 +217,20 @@ class _Driver:
             return Params(), place.offset + self.arena.add(constant, layout if is_whole else None)
         return _segment(place)
 
-    def _argument(self, address: entry.Address, nbytes: int) -> CallArgument:
-        """Where an argument lies in a loop's first iteration."""
-        segment, offset = address
+    def _argument(self, argument: entry.Address | Sizes, nbytes: int) -> CallArgument:
+        """Where an argument lies at the typical sizes, in a loop's first iteration."""
+        inputs, outputs = len(self._program.inputs), len(self._program.outputs)
+        if isinstance(argument, Sizes):
+            values = tuple(map(typical, argument.extents))
+            start = self._sizes_at.setdefault(values, len(self.sizes))
+            if start == len(self.sizes):
+                self.sizes.extend(values)
+            return CallArgument(inputs + outputs + 2, 8 * start, 0)
+        segment, offset = argument
         while isinstance(segment, Pointer):
-            segment, start = self._starts[segment.name]
-            offset += start
-        position = position_of(segment, len(self._program.inputs), len(self._program.outputs))
-        return CallArgument(position, offset, nbytes)
+            segment, start_of = self._starts[segment.name]
+            offset += start_of
+        return CallArgument(position_of(segment, inputs, outputs), typical(offset), nbytes)
 
 
 def _segment(place: Place) -> entry.Address:

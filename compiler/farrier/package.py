@@ -18,8 +18,10 @@ from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
 from farrier.ir.control import graphs_in
+from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
+from farrier.ir.types import Shape
 from farrier.ops import winograd
 from farrier.precision import Precision
 from farrier.records import RecordStore, usable
@@ -57,6 +59,7 @@ def package(
     target, threads, precision = settings.target, settings.threads, settings.precision
     inputs, outputs = specs(imported)
     params = linked.params.data
+    named = {dim.symbol: dim for dim in imported.dims}
     manifest = Manifest(
         name=name,
         inputs=inputs,
@@ -70,6 +73,8 @@ def package(
         max_threads=linked.max_threads,
         params_bytes=params.nbytes,
         workspace_bytes=linked.workspace_bytes,
+        dims=tuple(named[symbol.name] for symbol in linked.dims),
+        sizes=linked.sizes,
         hashes={
             members.LIBRARY: container.digest(linked.library),
             members.PARAMS: container.digest(params),
@@ -85,7 +90,7 @@ def package(
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
         "memory": {
-            "workspace_bytes": linked.memory.workspace_bytes,
+            "workspace_bytes": linked.workspace_bytes,
             "lower_bound_bytes": linked.memory.lower_bound,
             "params_bytes": params.nbytes,
         },
@@ -136,9 +141,16 @@ def _winograd_bytes(graph: Graph, bytes_of: Mapping[str, int]) -> int:
 
 def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
     return tuple(
-        TensorSpec(name, value.type.dtype.value, value.type.static_shape)
+        TensorSpec(name, value.type.dtype.value, *_shape(value.type.shape))
         for name, value in zip(names, values, strict=True)
     )
+
+
+def _shape(shape: Shape) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
+    """A shape as the manifest has it, and where it is not fixed, the typical one."""
+    texts = tuple(extent if isinstance(extent, int) else str(extent) for extent in shape)
+    is_fixed = all(isinstance(extent, int) for extent in shape)
+    return texts, () if is_fixed else tuple(map(typical, shape))
 
 
 def _tools() -> dict[str, str]:

@@ -17,7 +17,7 @@ from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
 from farrier.ir.special import convert
 from farrier.ir.types import DType
-from farrier.measure import Blobs, Runner
+from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.ops.run import run_graph
 from farrier.precision import Precision, rounding
 from farrier_device.measurement import (
@@ -125,7 +125,8 @@ class Verifier:
     ) -> MeasureResult:
         params = self._argument(Role.INPUT, linked.params)
         scratch = Argument(Role.SCRATCH, linked.workspace_bytes)
-        candidate = Candidate(ENTRY, (*self._inputs, *expected, params, scratch))
+        sizes = sizes_argument(linked.sizes, self._blobs)
+        candidate = Candidate(ENTRY, (*self._inputs, *expected, params, scratch, *sizes))
         policy = TimingPolicy(
             threads=threads,
             warmup=3,
@@ -155,16 +156,16 @@ class Verifier:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
-    """One array an input: floats from a normal distribution; integers are 0 or 1, because they are
-    token ids, masks and lengths, and any table has two rows."""
+    """One array an input, of the typical shape: floats from a normal distribution; integers are 0
+    or 1, because they are token ids, masks and lengths, and any table has two rows."""
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
         dtype = DType(spec.dtype)
         if dtype.is_float:
-            arrays[spec.name] = convert(generator.standard_normal(spec.shape), dtype)
+            arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
         else:
-            arrays[spec.name] = convert(generator.integers(0, 2, spec.shape), dtype)
+            arrays[spec.name] = convert(generator.integers(0, 2, spec.typical_shape), dtype)
     return arrays
 
 

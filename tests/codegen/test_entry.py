@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 
 import numpy as np
 import pytest
 
 from farrier.codegen import compile_functions, compile_text, emit_entry, link, support_object
-from farrier.codegen.entry import Input, KernelCall, Output, Params, Workspace
+from farrier.codegen.entry import (
+    WORKSPACE_BYTES,
+    Input,
+    KernelCall,
+    Output,
+    Params,
+    Pointer,
+    Repeat,
+    Sizes,
+    Slice,
+    Workspace,
+    emit_workspace_bytes,
+)
 from farrier.codegen.support import SYMBOLS
 from farrier.errors import CompilerError
+from farrier.ir.dim import dim, evaluate, maximum, minimum, symbols
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType
@@ -62,6 +76,76 @@ def test_the_first_failure_of_a_kernel_is_returned(target):
     objects = [compile_text(t, target) for t in (kernels, emit_entry(calls, 0, 0))]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         assert library.entry("farrier_entry")(pointers([0]), 0) == 5
+
+
+def test_a_kernel_gets_the_sizes_that_it_runs_for(target):
+    """Its output begins where they say, and a loop runs as often."""
+    kernel = """
+    define i32 @note(ptr %args, ptr %pool) {
+      %out = load ptr, ptr %args
+      %sizes.at = getelementptr ptr, ptr %args, i64 1
+      %sizes = load ptr, ptr %sizes.at
+      %second = getelementptr i64, ptr %sizes, i64 1
+      %a = load i64, ptr %sizes
+      %b = load i64, ptr %second
+      %sum = add i64 %a, %b
+      store i64 %sum, ptr %out
+      ret i32 0
+    }
+    """
+    n, m = dim("n", 1, 100), dim("m", 1, 9)
+    sizes = Sizes(((n + 1) // 2, 10 * m))
+    loop = Repeat(
+        trips=m,
+        condition=None,
+        again=None,
+        iteration=(Workspace(), 0),
+        carried=(),
+        slices=(Slice("part", (Output(0), 8 * n), 16),),
+        body=(KernelCall("note", ((Pointer("part"), 0), sizes)),),
+    )
+    steps = [KernelCall("note", ((Output(0), 8 * n - 8), sizes)), loop]
+    dims = tuple(symbols((n, m)))
+    texts = (kernel, emit_entry(steps, 0, 1, dims=dims), emit_workspace_bytes(n * m, dims))
+    objects = [compile_text(text, target) for text in texts]
+    with Library.from_bytes(link([*objects, support_object(target)])) as library:
+        room = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
+        for sizes_given in ((1, 1), (7, 3), (8, 9)):
+            out, given = np.zeros(64, np.int64), np.array(sizes_given)
+            workspace = np.zeros(1, np.int64)
+            args = pointers([out.ctypes.data, 0, workspace.ctypes.data, given.ctypes.data])
+            assert library.entry("farrier_entry")(args, 0) == 0
+            first, trips = sizes_given
+            wanted = np.zeros(64, np.int64)
+            places = [first - 1, *(first + 2 * i for i in range(trips))]
+            wanted[places] = (first + 1) // 2 + 10 * trips
+            np.testing.assert_array_equal(out, wanted)
+            assert room(given.ctypes.data) == first * trips
+
+
+N, M = dim("n", 1, 1000), dim("m", 0, 50)
+EXTENTS = (
+    N,
+    3 * N * M - 7,
+    (N + 6) // 7,
+    (M - 20) // 3,
+    (M - 20) % 6,
+    minimum(N, 10 * M),
+    maximum(M - 9, 5 - N) * 2,
+    (N * M + 3) // (M + 1),
+)
+
+
+@pytest.mark.parametrize("extent", EXTENTS, ids=str)
+def test_extents_are_computed_as_they_are_evaluated(target, extent):
+    dims = tuple(symbols((N, M)))
+    made = compile_text(emit_workspace_bytes(extent, dims), target)
+    with Library.from_bytes(link([made, support_object(target)])) as library:
+        computed = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
+        for n in (1, 2, 13, 999, 1000):
+            for m in (0, 1, 19, 20, 23, 50):
+                values = np.array([n, m])
+                assert computed(values.ctypes.data) == evaluate(extent, {"n": n, "m": m})
 
 
 def test_kernels_share_modules(target):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import dim, evaluate
 from farrier.ir.parser import parse_ir
 from farrier.partition import extract_tasks
 from farrier.passes.plan_memory import (
@@ -17,6 +18,7 @@ from farrier.passes.plan_memory import (
     Segment,
     _attempts,
     alive_at_once,
+    pack,
     pack_blocks,
     plan_memory,
     scratch_of,
@@ -47,6 +49,62 @@ def test_blocks_alive_together_lie_apart(blocks):
 @given(block_lists())
 def test_the_plan_does_not_depend_on_the_order_of_blocks(blocks):
     assert pack_blocks(blocks) == pack_blocks(blocks[::-1])
+
+
+_N = dim("n", 1, 40, 10)
+_M = dim("m", 0, 9, 3)
+
+
+@st.composite
+def symbolic_blocks(draw):
+    """Blocks of `a + b*n + c*m*n` bytes, some of them of a known size."""
+    factors = st.tuples(st.integers(0, 300), st.sampled_from([0, 1, 7]), st.sampled_from([0, 0, 3]))
+    spans = draw(st.lists(st.tuples(factors, _STEPS), max_size=12))
+    return [
+        Block(f"b{i}", a + b * _N + c * _M * _N, *steps)
+        for i, ((a, b, c), steps) in enumerate(spans)
+    ]
+
+
+@given(symbolic_blocks(), st.integers(1, 40), st.integers(0, 9))
+def test_blocks_lie_apart_whatever_the_sizes(blocks, n, m):
+    offsets, total = pack(blocks)
+    sizes = {"n": n, "m": m}
+    end = evaluate(total, sizes)
+    at = {name: evaluate(offset, sizes) for name, offset in offsets.items()}
+    for i, a in enumerate(blocks):
+        reach = at[a.name] + evaluate(a.nbytes, sizes)
+        assert at[a.name] % 64 == 0
+        assert reach <= end
+        for b in blocks[:i]:
+            if a.first <= b.last and b.first <= a.last:
+                assert reach <= at[b.name] or at[b.name] + evaluate(b.nbytes, sizes) <= at[a.name]
+
+
+def test_blocks_in_turn_share_a_slot():
+    blocks = [Block(f"b{i}", 64 * _N, i, i + 1) for i in range(9)]
+    assert pack(blocks)[1] == 128 * _N
+
+
+def test_what_data_decides_has_room_for_the_most():
+    """`k` is known when the kernel has run; the caller gives `n` alone."""
+    k = dim("k", 0, 2 * _N, 5)
+    text = """@graph(n=dim(1, 40, 10), k=dim(0, 2*n, 5))
+def g(x: f32[n, 16]):
+    def first(x: f32[n, 16]):
+        a: f32[k, 16] = Relu(x)
+        return a
+    a: f32[k, 16] = Fused[first](x)
+    def second(a: f32[k, 16]):
+        y: f32[k, 16] = Exp(a)
+        return y
+    y: f32[k, 16] = Fused[second](a)
+    return y
+"""
+    graph = parse_ir(text)
+    assert graph.nodes[0].outputs[0].type.shape == (k, 16)
+    plan = plan_memory(extract_tasks(graph)[1])
+    assert plan.workspace_bytes == 128 * _N
 
 
 def test_a_chain_needs_two_buffers():

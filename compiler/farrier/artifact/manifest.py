@@ -7,7 +7,10 @@ import json
 from typing import Any
 
 from farrier.errors import ArtifactError
+from farrier.ir.dim import Extent
+from farrier.ir.parser import parse_extent
 from farrier.ir.types import DType
+from farrier.shapes import NamedDim
 
 FORMAT = 1
 
@@ -18,7 +21,12 @@ class TensorSpec:
 
     name: str
     dtype: str  # a name of `farrier.ir.types.DType`
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
+    typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
+
+    @property
+    def typical_shape(self) -> tuple[int, ...]:
+        return self.typical or tuple(extent for extent in self.shape if isinstance(extent, int))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class Manifest:
     tools: dict[str, str]
     kernels: tuple[KernelReport, ...]
     precision: str = "f32"  # what contractions multiply in
+    dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
+    sizes: tuple[int, ...] = ()  # typical values: of dims, then those that single calls take
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -78,6 +88,8 @@ class Manifest:
                 outputs=_specs(raw.pop("outputs")),
                 kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
                 features=tuple(raw.pop("features")),
+                dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
+                sizes=tuple(raw.pop("sizes", ())),
                 **raw,
             )
             manifest._check()
@@ -91,8 +103,11 @@ class Manifest:
         specs = (*self.inputs, *self.outputs)
         texts = (self.name, self.entry, self.triple, self.cpu, self.precision, *self.features)
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
+        texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
-        sizes += [extent for spec in specs for extent in spec.shape]
+        sizes += [extent for spec in specs for extent in spec.typical_shape]
+        sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]
+        sizes += self.sizes
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a name is no text")
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
@@ -101,7 +116,21 @@ class Manifest:
             raise ValueError("the hashes are no table")
         for spec in specs:
             DType(spec.dtype)
+            self.extents(spec)
+
+    def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
+        """The shape of an input or output, over the symbols of `dims`."""
+        known = {dim.symbol: dim.extent for dim in self.dims}
+        return tuple(
+            parse_extent(extent, known) if isinstance(extent, str) else extent
+            for extent in spec.shape
+        )
 
 
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in raw)
+    return tuple(
+        TensorSpec(
+            spec["name"], spec["dtype"], tuple(spec["shape"]), tuple(spec.get("typical", ()))
+        )
+        for spec in raw
+    )

@@ -123,13 +123,6 @@ class Builder:
             scope.head.append(f"  {name} = {instruction}")
         return name
 
-    def call_at(self, depth: int, name: str, result: str, *arguments: tuple[str, str]) -> str:
-        """As `call`, in the head of the scope at `depth`."""
-        types = ", ".join(type_name for type_name, _ in arguments)
-        self.declarations.add(f"declare {result} @{name}({types})")
-        values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
-        return self.hoisted(depth, f"call {result} @{name}({values})")
-
     def call(self, name: str, result: str, *arguments: tuple[str, str], flags: str = "") -> str:
         """A pure call of an intrinsic by arguments (type, value), declared as it is used."""
         types = ", ".join(type_name for type_name, _ in arguments)

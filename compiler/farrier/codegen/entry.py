@@ -1,7 +1,7 @@
 """The driver of a whole model: one entry point that calls the kernels in order, under conditions
 and in loops. It calls nothing else.
 
-i32 @farrier_entry(ptr %args, ptr %pool)        args = inputs…, outputs…, params, workspace
+i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, dims?
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, assert_never
 
+from farrier.codegen.extents import emit_extent
+from farrier.ir.dim import Dim, Extent, Symbol
+
 ENTRY = "farrier_entry"
+WORKSPACE_BYTES = "farrier_workspace_bytes"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,15 +50,22 @@ class Pointer:
 
 
 Segment: TypeAlias = Input | Output | Params | Workspace | Pointer
-Address: TypeAlias = tuple[Segment, int]  # and the offset in bytes
+Address: TypeAlias = tuple[Segment, Extent]  # and the offset in bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """Values of a kernel's dims: an argument that points to as many i64."""
+
+    extents: tuple[Extent, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel with the addresses of its arguments."""
+    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for."""
 
     function: str
-    args: tuple[Address, ...]
+    args: tuple[Address | Sizes, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,16 +94,16 @@ class Slice:
 
     name: str
     whole: Address
-    stride: int
+    stride: Extent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
     """The body again and again: while the iteration, an i64 from 0 on that is written where the
-    body reads it, is below `trips` (a number, or where an i64 lies), and as long as the bool at
+    body reads it, is below `trips` (an extent, or where an i64 lies), and as long as the bool at
     `condition` holds at first, and that at `again` after an iteration. None: no such bound."""
 
-    trips: int | Address | None
+    trips: Extent | Address | None
     condition: Address | None
     again: Address | None
     iteration: Address
@@ -104,12 +115,19 @@ class Repeat:
 Step: TypeAlias = KernelCall | Branch | Repeat
 
 
-def emit_entry(steps: Sequence[Step], inputs: int, outputs: int, name: str = ENTRY) -> str:
+def emit_entry(
+    steps: Sequence[Step],
+    inputs: int,
+    outputs: int,
+    name: str = ENTRY,
+    dims: Sequence[Symbol] = (),
+) -> str:
     """A module with the entry point, the kernels it calls being declared.
 
-    It returns the first non-zero code of a kernel, and 0 when all have run.
+    It returns the first non-zero code of a kernel, and 0 when all have run. Where there are `dims`,
+    the entry's last argument points to their values, i64.
     """
-    driver = _Driver(inputs, outputs)
+    driver = _Driver(inputs, outputs, dims)
     driver.steps(steps)
     declared = sorted({call.function for call in kernel_calls(steps)})
     return "\n".join(
@@ -121,6 +139,30 @@ def emit_entry(steps: Sequence[Step], inputs: int, outputs: int, name: str = ENT
             "  ret i32 0",
             "}",
             *(f"declare i32 @{function}(ptr, ptr)" for function in declared),
+            "",
+        ]
+    )
+
+
+def emit_workspace_bytes(extent: Extent, dims: Sequence[Symbol]) -> str:
+    """A module with `i64 @farrier_workspace_bytes(ptr dims)`: what the entry needs for these."""
+    lines: list[str] = []
+
+    def emit(instruction: str) -> str:
+        lines.append(f"  %v{len(lines)} = {instruction}")
+        return f"%v{len(lines) - 1}"
+
+    def value_of(symbol: Symbol) -> str:
+        at = emit(f"getelementptr i64, ptr %dims, i64 {dims.index(symbol)}")
+        return emit(f"load i64, ptr {at}, align 8")
+
+    total = emit_extent(extent, value_of, emit)
+    return "\n".join(
+        [
+            f"define i64 @{WORKSPACE_BYTES}(ptr %dims) nounwind {{",
+            *lines,
+            f"  ret i64 {total}",
+            "}",
             "",
         ]
     )
@@ -157,7 +199,7 @@ def position_of(segment: Input | Output | Params | Workspace, inputs: int, outpu
 class _Driver:
     """Text of the entry's body. `head` runs once, when the entry begins."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, dims: Sequence[Symbol]) -> None:
         self.head: list[str] = []
         self.code: list[str] = []
         self._inputs = inputs
@@ -166,6 +208,12 @@ class _Driver:
         self._pointers: dict[str, str] = {}
         self._block = "entry"
         self._count = itertools.count()
+        self._known: dict[str, str] = {}  # results of instructions in the head
+        self._dims: dict[str, str] = {}
+        for number, symbol in enumerate(dims):
+            base = self._base(inputs + outputs + 2)
+            at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
+            self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -181,8 +229,12 @@ class _Driver:
         """Fills the argument array, calls, and leaves on a failure."""
         number = next(self._count)
         self.head.append(f"  %args{number} = alloca [{max(len(call.args), 1)} x ptr], align 8")
-        for position, address in enumerate(call.args):
-            value, slot = self._address(address), f"%slot{number}.{position}"
+        for position, argument in enumerate(call.args):
+            slot = f"%slot{number}.{position}"
+            if isinstance(argument, Sizes):
+                value = self._sizes(argument)
+            else:
+                value = self._address(argument)
             self._put(f"{slot} = getelementptr ptr, ptr %args{number}, i64 {position}")
             self._put(f"store ptr {value}, ptr {slot}, align 8")
         self._put(f"%code{number} = call i32 @{call.function}(ptr %args{number}, ptr %pool)")
@@ -207,8 +259,8 @@ class _Driver:
         match loop.trips:
             case None:
                 trips = None
-            case int():
-                trips = str(loop.trips)
+            case int() | Dim():
+                trips = self._extent(loop.trips)
             case address:
                 trips = self._new(f"load i64, ptr {self._address(address)}, align 8")
         starts = "true" if loop.condition is None else self._bool(loop.condition)
@@ -230,7 +282,7 @@ class _Driver:
         self._open(f"body{number}")
         self._put(f"store i64 {i}, ptr {self._address(loop.iteration)}, align 8")
         for part, whole in zip(loop.slices, wholes, strict=True):
-            offset = self._new(f"mul i64 {i}, {part.stride}")
+            offset = self._new(f"mul i64 {i}, {self._extent(part.stride)}")
             self._pointers[part.name] = self._new(f"getelementptr i8, ptr {whole}, i64 {offset}")
         self.steps(loop.body)
         again = "true" if loop.again is None else self._bool(loop.again)
@@ -259,7 +311,24 @@ class _Driver:
             base = self._pointers[segment.name]
         else:
             base = self._base(position_of(segment, self._inputs, self._outputs))
-        return self._new(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
+        if offset == 0:
+            return base
+        return self._new(f"getelementptr i8, ptr {base}, i64 {self._extent(offset)}")
+
+    def _extent(self, extent: Extent) -> str:
+        return emit_extent(extent, lambda symbol: self._dims[symbol.name], self._hoisted)
+
+    def _sizes(self, sizes: Sizes) -> str:
+        """A pointer to sizes in memory, filled where the entry begins."""
+        values = [self._extent(extent) for extent in sizes.extents]
+        key = ", ".join(values)
+        if key not in self._known:
+            array = self._hoisted(f"alloca [{len(values)} x i64], align 8 ; {key}")
+            for number, value in enumerate(values):
+                at = self._hoisted(f"getelementptr i64, ptr {array}, i64 {number}")
+                self.head.append(f"  store i64 {value}, ptr {at}, align 8")
+            self._known[key] = array
+        return self._known[key]
 
     def _base(self, position: int) -> str:
         """An argument of the entry, loaded where it begins."""
@@ -268,6 +337,13 @@ class _Driver:
             self.head.append(f"  %at{position} = getelementptr ptr, ptr %args, i64 {position}")
             self.head.append(f"  %base{position} = load ptr, ptr %at{position}, align 8")
         return f"%base{position}"
+
+    def _hoisted(self, operation: str) -> str:
+        """The result of an instruction, made once where the entry begins."""
+        if operation not in self._known:
+            self._known[operation] = f"%v{next(self._count)}"
+            self.head.append(f"  {self._known[operation]} = {operation}")
+        return self._known[operation]
 
     def _new(self, operation: str) -> str:
         name = f"%v{next(self._count)}"

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from farrier.codegen.builder import HERE, Builder
+from farrier.codegen.extents import emit_extent
 from farrier.codegen.text import Value, literal, vector
 from farrier.ir.affine import Linear, Simplifier, combine
-from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, is_less
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
@@ -195,47 +196,11 @@ class Indices:
 
     def size(self, extent: Extent) -> str:
         """An extent as an operand: a literal, or computed where the function begins."""
-        if isinstance(extent, int):
-            return str(extent)
-        total: str | None = None
-        for monomial, factor in extent.terms:
-            part: str | None = None
-            for atom in monomial:
-                value = self._dim_atom(atom)
-                part = value if part is None else self.b.hoisted(0, f"mul i64 {part}, {value}")
-            if part is None:
-                part = str(factor)
-            elif factor != 1:
-                part = self.b.hoisted(0, f"mul i64 {part}, {factor}")
-            total = part if total is None else self.b.hoisted(0, f"add i64 {total}, {part}")
-        assert total is not None
-        return total
-
-    def _dim_atom(self, atom: Atom) -> str:
-        if isinstance(atom, Symbol):
-            return self.bindings.dynamic[atom.name][1]
-        left, right = self.size(atom.left), self.size(atom.right)
-        match atom.op:
-            case DimOp.MIN | DimOp.MAX:
-                return self.b.call_at(
-                    0, f"llvm.s{atom.op}.i64", "i64", ("i64", left), ("i64", right)
-                )
-            case DimOp.FLOORDIV:
-                return self._floordiv(atom.left, left, right)
-            case DimOp.MOD:
-                quotient = self._floordiv(atom.left, left, right)
-                whole = self.b.hoisted(0, f"mul i64 {quotient}, {right}")
-                return self.b.hoisted(0, f"sub i64 {left}, {whole}")
-
-    def _floordiv(self, extent: Extent, left: str, right: str) -> str:
-        """`left // right` for a positive divisor."""
-        if bounds(extent)[0] >= 0:
-            return self.b.hoisted(0, f"udiv i64 {left}, {right}")
-        # Of a negative number: -1 - (-1 - x) // d.
-        sign = self.b.hoisted(0, f"ashr i64 {left}, 63")
-        size = self.b.hoisted(0, f"xor i64 {left}, {sign}")
-        quotient = self.b.hoisted(0, f"udiv i64 {size}, {right}")
-        return self.b.hoisted(0, f"xor i64 {quotient}, {sign}")
+        return emit_extent(
+            extent,
+            lambda symbol: self.bindings.dynamic[symbol.name][1],
+            lambda instruction: self.b.hoisted(0, instruction),
+        )
 
     def _atom(self, atom: Expr) -> tuple[int, Value | None]:
         """The value of what is not linear, with the depth of the scope that holds it; None where it

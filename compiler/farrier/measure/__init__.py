@@ -4,6 +4,7 @@ from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.local import LocalDevice, local_runner
 from farrier.measure.measurer import TaskMeasurer
 from farrier.measure.runner import Blobs, Runner
+from farrier.measure.sizes import sizes_argument
 
 __all__ = [
     "Batch",
@@ -13,4 +14,5 @@ __all__ = [
     "Runner",
     "TaskMeasurer",
     "local_runner",
+    "sizes_argument",
 ]

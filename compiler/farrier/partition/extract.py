@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.control import If, Loop
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
 from farrier.partition.canonical import canonical_region
@@ -120,12 +120,12 @@ class _Flattening:
         return constant if constant is not None and constant.value.type == value.type else None
 
     def _adjoin(self, node: Node, parts: Sequence[Value], whole: Value) -> None:
-        offset = 0
+        offset: Extent = 0
         for part in parts:
             if part.name in self.homes:
                 raise CompilerError(f"a part of Adjoin lies elsewhere\n{print_ir(node)}")
             self.homes[part.name] = Home(whole.name, offset)
-            offset += number(part.type.nbytes)
+            offset += part.type.nbytes
         if offset != whole.type.nbytes:
             raise CompilerError(f"the parts of Adjoin do not fill it\n{print_ir(node)}")
 
@@ -183,7 +183,7 @@ class _Flattening:
         """The value in whose memory a region's result lies, which shall lie elsewhere now."""
         home = outermost(Home(f"{prefix}{value.name}"), self.homes)
         owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
-        if home.offset or home.name not in owned:
+        if home.offset != 0 or home.name not in owned:
             raise CompilerError(
                 f"the region's result {value.name} has no memory of its own: it is {home.name}'s"
             )

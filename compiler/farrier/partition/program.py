@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Constant, Value
 
 
@@ -63,10 +63,10 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """The body once an iteration, as `ir.control.Loop` says. `trips` is a number where it is known;
-    None where there is no bound."""
+    """The body once an iteration, as `ir.control.Loop` says. `trips` is an extent where it follows
+    from sizes; None where there is no bound."""
 
-    trips: Value | int | None
+    trips: Value | Extent | None
     condition: Value | None
     again: Value | None
     iteration: Value
@@ -84,7 +84,7 @@ class Home:
     """The value in whose memory another lies, and how many bytes behind its start."""
 
     name: str
-    offset: int = 0
+    offset: Extent = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +94,12 @@ class Program:
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
     homes: Mapping[str, Home]  # by value name; of values that have memory of their own, none
+
+    @property
+    def dims(self) -> tuple[Symbol, ...]:
+        """The sizes that a caller gives, in the order in which they do."""
+        shapes = (value.type.shape for value in self.inputs)
+        return tuple(dict.fromkeys(symbols(extent for shape in shapes for extent in shape)))
 
     @property
     def calls(self) -> list[Call]:

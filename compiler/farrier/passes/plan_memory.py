@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, ceildiv, maximum, number, typical, upper
 from farrier.ir.graph import Value
 from farrier.partition.program import Branch, Call, Program, Repeat, Step
 
@@ -35,17 +35,17 @@ class Place:
 
     segment: Segment
     index: int = 0
-    offset: int = 0
+    offset: Extent = 0
     pointer: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """`places` are by value name, those of `scratch_of` and `buffers_of` included. No plan needs
-    less than `lower_bound` bytes: that is what is alive at once."""
+    less than `lower_bound` bytes: that is what is alive at once, at the typical sizes."""
 
     places: Mapping[str, Place]
-    workspace_bytes: int
+    workspace_bytes: Extent
     lower_bound: int
 
 
@@ -54,12 +54,12 @@ class Block:
     """Bytes that must stay from step `first` to step `last`, both included."""
 
     name: str
-    nbytes: int
+    nbytes: Extent
     first: int
     last: int
 
 
-def plan_memory(program: Program, scratch: Mapping[str, int] | None = None) -> MemoryPlan:
+def plan_memory(program: Program, scratch: Mapping[str, Extent] | None = None) -> MemoryPlan:
     """The plan for a program of kernels. `scratch` gives the bytes of workspace that a call needs
     for itself while it runs, by the name of its first output.
 
@@ -74,7 +74,7 @@ def plan_memory(program: Program, scratch: Mapping[str, int] | None = None) -> M
     if unowned:
         raise CompilerError(f"output {program.outputs[unowned[0]].name} is what a loop carries")
     blocks = timeline.blocks()
-    offsets, total = pack_blocks(blocks)
+    offsets, total = pack(blocks)
     places = dict(fixed)
     places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
     places |= {name: Place(Segment.POINTER, pointer=name) for name in timeline.pointers}
@@ -101,7 +101,7 @@ def _fixed_places(program: Program) -> dict[str, Place]:
         places[constant.value.name] = Place(Segment.PARAMS, i)
     for i, value in enumerate(program.outputs):
         home = program.home(value)
-        if home.name in places or home.offset:
+        if home.name in places or home.offset != 0:
             raise CompilerError(
                 f"output {value.name} has no memory of its own: it is {home.name}'s"
             )
@@ -113,7 +113,7 @@ class _Timeline:
     """Walks a program in the order of its text, and notes what is alive when."""
 
     def __init__(
-        self, program: Program, fixed: Mapping[str, Place], scratch: Mapping[str, int]
+        self, program: Program, fixed: Mapping[str, Place], scratch: Mapping[str, Extent]
     ) -> None:
         self._program = program
         self._fixed = fixed
@@ -121,7 +121,8 @@ class _Timeline:
         self._step = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, Extent] = {}
+        self._given = frozenset(symbol.name for symbol in program.dims)
         # The values in whose memory a pointer may point.
         self.pointers: dict[str, tuple[str, ...]] = {}
 
@@ -159,7 +160,7 @@ class _Timeline:
             self.pointers[carried.current.name] = (*self._roots(carried.initial), *buffers)
             self.pointers[carried.next.name] = buffers
             for name in buffers:
-                self._hold(name, number(carried.current.type.nbytes))
+                self._hold(name, carried.current.type.nbytes)
         for part in (*step.read, *step.written):
             self.pointers[part.slice.name] = self._roots(part.whole)
         entering = [step.trips, step.condition, step.iteration]
@@ -177,14 +178,17 @@ class _Timeline:
 
     def _touch(self, value: Value) -> None:
         """Keeps what `value` lies in alive until this step."""
-        reach = self._program.home(value).offset + number(value.type.nbytes)
+        reach = self._program.home(value).offset + value.type.nbytes
         for name in self._roots(value):
             self._hold(name, reach)
 
-    def _hold(self, name: str, nbytes: int) -> None:
+    def _hold(self, name: str, nbytes: Extent) -> None:
         self._first.setdefault(name, self._step)
         self._last[name] = self._step
-        self._sizes[name] = max(self._sizes.get(name, 0), nbytes)
+        known = self._sizes.get(name, 0)
+        if nbytes != known:  # what data decides takes what it may need at most
+            most = upper(nbytes, lambda symbol: symbol.name in self._given)
+            self._sizes[name] = maximum(known, most)
 
     def _roots(self, value: Value) -> tuple[str, ...]:
         """The blocks in which a value may lie."""
@@ -192,22 +196,60 @@ class _Timeline:
         return self.pointers.get(name, (name,))
 
 
+def pack(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
+    """Offsets that keep blocks alive at one step apart whatever the sizes, and the bytes they take
+    in all."""
+    if all(isinstance(block.nbytes, int) for block in blocks):
+        offsets, total = pack_blocks(blocks)
+        return dict(offsets), total
+    return _pack_slots(blocks)
+
+
+def _pack_slots(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
+    """Slots one behind another, each as large as the largest of the blocks that take turns in it.
+
+    Blocks are met by size, the largest first where sizes are typical; each goes into the slot that
+    it makes grow least, or into one of its own where that takes no more.
+    """
+    slots: list[tuple[Extent, list[Block]]] = []
+    for block in sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name)):
+        size = _aligned(block.nbytes)
+        best, growth = len(slots), typical(size)
+        for position, (extent, others) in enumerate(slots):
+            if any(o.first <= block.last and block.first <= o.last for o in others):
+                continue
+            added = typical(maximum(extent, size)) - typical(extent)
+            if added < growth:
+                best, growth = position, added
+        if best == len(slots):
+            slots.append((0, []))
+        extent, others = slots[best]
+        slots[best] = (maximum(extent, size), [*others, block])
+    offsets: dict[str, Extent] = {}
+    total: Extent = 0
+    for extent, others in slots:
+        offsets |= {block.name: total for block in others}
+        total += extent
+    return offsets, total
+
+
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets that keep blocks alive at one step apart, and the bytes they take in all.
+    """Offsets of blocks of known sizes that keep those alive at one step apart, and the bytes they
+    take in all.
 
     Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
     Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
     alive at once, the blocks that end highest go first in the next attempt, and the best attempt
     counts (Joslin and Clements, "Squeaky Wheel Optimization", 1999).
     """
-    order = sorted(blocks, key=lambda b: (-b.nbytes, b.first, b.name))
+    order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)
     best, total = _placed_in(order)
     offsets, reach = best, total
     for _ in range(_attempts(len(blocks))):
         if total == least:
             break
-        top = {b.name for b in order if offsets[b.name] + _aligned(b.nbytes) == reach}
+        top = {b.name for b in order if offsets[b.name] + number(_aligned(b.nbytes)) == reach}
         order.sort(key=lambda b: b.name not in top)
         offsets, reach = _placed_in(order)
         if reach < total:
@@ -226,7 +268,7 @@ def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
     placed: list[tuple[int, int, Block]] = []  # offset, end, block; by offset
     total = 0
     for block in order:
-        size = _aligned(block.nbytes)
+        size = number(_aligned(block.nbytes))
         overlapping = (
             (start, end)
             for start, end, other in placed
@@ -252,10 +294,10 @@ def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def alive_at_once(blocks: Sequence[Block]) -> int:
-    """The most bytes that any step needs."""
+    """The most bytes that any step needs, at the typical sizes."""
     change: dict[int, int] = {}
     for block in blocks:
-        size = _aligned(block.nbytes)
+        size = typical(_aligned(block.nbytes))
         change[block.first] = change.get(block.first, 0) + size
         change[block.last + 1] = change.get(block.last + 1, 0) - size
     alive = most = 0
@@ -265,5 +307,5 @@ def alive_at_once(blocks: Sequence[Block]) -> int:
     return most
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def _aligned(nbytes: Extent) -> Extent:
+    return ceildiv(nbytes, ALIGNMENT) * ALIGNMENT

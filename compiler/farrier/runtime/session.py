@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import numpy.typing as npt
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, CompilerError, InputMismatchError, UsageError
+from farrier.ir.dim import Extent, evaluate, symbols
 from farrier.ir.types import DType
+from farrier.shapes import NamedDim
 from farrier.target import missing_features
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer
@@ -55,18 +58,26 @@ class Session:
             raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
         self._finalizer = weakref.finalize(self, _unload, self.pool, self.library)
-        self._inputs = [_Slot(spec) for spec in manifest.inputs]
-        self._outputs = [_Slot(spec) for spec in manifest.outputs]
+        self._inputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.inputs]
+        self._outputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.outputs]
         self._params = params
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._names = frozenset(spec.name for spec in manifest.inputs)
+        self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
+        self._current: tuple[int, ...] = ()  # the sizes that memory is laid out for
         self._args = native.pointers(
             [
                 *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
                 self._params.address,
                 self._workspace.address,
+                ctypes.addressof(self._sizes),
             ]
         )
+        if manifest.dims:
+            self._workspace_bytes = self.library.function(
+                "farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p
+            )
+            self._resize({dim.symbol: dim.typical for dim in manifest.dims})
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The outputs by name, each a new array. Raises InputMismatchError."""
@@ -79,6 +90,8 @@ class Session:
             raise self._names_mismatch(inputs)
         with self._lock:
             arrays = []  # which live until the call is over
+            if self.manifest.dims:
+                self._resize(self._sizes_of(inputs))
             for position, slot in enumerate(self._inputs):
                 array, self._args[position] = slot.placed(inputs[slot.name])
                 arrays.append(array)
@@ -96,9 +109,51 @@ class Session:
         if code:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
 
+    def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
+        """The open dims, by symbol, of inputs' shapes. Raises InputMismatchError for a size out of
+        range, and where two inputs differ."""
+        dims = {dim.symbol: dim for dim in self.manifest.dims}
+        sizes: dict[str, int] = {}
+        for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
+            shape = np.shape(inputs[spec.name])
+            for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
+                for symbol in symbols((extent,)):  # one, or none of a fixed size
+                    dim = dims[symbol.name]
+                    number, rest = divmod(size, dim.step)
+                    if rest or not dim.low <= number <= dim.high:
+                        raise InputMismatchError(
+                            f"input {spec.name} has {size} at axis {axis}, and {dim.name} is "
+                            f"{_range_of(dim)}",
+                            hint="compile the model with another range in --shape",
+                        )
+                    if sizes.setdefault(symbol.name, number) != number:
+                        raise InputMismatchError(
+                            f"input {spec.name} has {size} at axis {axis}, and another input "
+                            f"makes {dim.name} {sizes[symbol.name] * dim.step}"
+                        )
+        if len(sizes) < len(dims):  # an input of another rank: the slot says which
+            for slot in self._inputs:
+                slot.placed(inputs[slot.name])
+        return sizes
+
+    def _resize(self, sizes: Mapping[str, int]) -> None:
+        """Lays memory out for these sizes, by symbol."""
+        values = tuple(sizes[dim.symbol] for dim in self.manifest.dims)
+        if values == self._current:
+            return
+        self._sizes[: len(values)] = list(values)
+        slots = (*self._inputs, *self._outputs)
+        for position, slot in enumerate(slots):
+            self._args[position] = slot.resized(sizes)
+        needed = self._workspace_bytes(ctypes.addressof(self._sizes))
+        if needed > self._workspace.nbytes:
+            self._workspace = aligned_buffer(needed)
+            self._args[len(slots) + 1] = self._workspace.address
+        self._current = values
+
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where the entry's arguments lie: inputs, outputs, parameters, workspace."""
+        """Where the entry's arguments lie: inputs, outputs, parameters, workspace, sizes."""
         return tuple(int(address or 0) for address in self._args)
 
     @property
@@ -117,6 +172,12 @@ class Session:
         )
 
 
+def _range_of(dim: NamedDim) -> str:
+    """`1 to 8`, `32 to 640 in steps of 32`."""
+    steps = f" in steps of {dim.step}" if dim.step > 1 else ""
+    return f"{dim.low * dim.step} to {dim.high * dim.step}{steps}"
+
+
 def _cpu_a_thread(threads: int) -> tuple[int, ...]:
     """The CPUs to bind the threads to: all, where there is one for each, else none.
 
@@ -132,15 +193,28 @@ def _cpu_a_thread(threads: int) -> tuple[int, ...]:
 class _Slot:
     """The aligned memory of one input or output."""
 
-    __slots__ = ("array", "buffer", "dtype", "name", "shape")
+    __slots__ = ("array", "buffer", "dtype", "extents", "name", "shape")
 
-    def __init__(self, spec: TensorSpec) -> None:
+    def __init__(self, spec: TensorSpec, extents: Sequence[Extent]) -> None:
         self.name = spec.name
-        self.shape = spec.shape
         self.dtype = DType(spec.dtype).numpy
-        size = int(np.prod(spec.shape, dtype=np.int64))
-        self.buffer: Buffer = aligned_buffer(size * self.dtype.itemsize)
-        self.array: Array = np.frombuffer(self.buffer.view, self.dtype).reshape(spec.shape)
+        self.extents = extents
+        self.buffer: Buffer = aligned_buffer(0)
+        self._lay_out(spec.typical_shape)
+
+    def resized(self, sizes: Mapping[str, int]) -> int:
+        """The address, with room for these values of symbols."""
+        shape = tuple(evaluate(extent, sizes) for extent in self.extents)
+        if shape != self.shape:
+            self._lay_out(shape)
+        return self.buffer.address
+
+    def _lay_out(self, shape: tuple[int, ...]) -> None:
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        if nbytes > self.buffer.nbytes:
+            self.buffer = aligned_buffer(nbytes)
+        self.shape = shape
+        self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
 
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
         """`value` where the call may read it, and its address: as it is where it is aligned, else

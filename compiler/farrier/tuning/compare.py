@@ -18,8 +18,9 @@ from farrier.assemble import ENTRY, Plan, plan
 from farrier.choose import Choice
 from farrier.codegen import compile_functions, link, support_object
 from farrier.codegen.support import SYMBOLS
+from farrier.ir.dim import typical
 from farrier.ir.loop import Function
-from farrier.measure import Blobs, Runner
+from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.progress import Listener, Warned
 from farrier.records.record import pairs
 from farrier.target import Target
@@ -87,14 +88,14 @@ class Comparison:
         """Nanoseconds of every run of each variant, `seconds` long. Raises ComparisonError where no
         device could measure, or a variant fails."""
         plans = self._plans(variants)
-        candidates = [_candidate(number, planned) for number, planned in enumerate(plans)]
+        candidates = [self._candidate(number, planned) for number, planned in enumerate(plans)]
         return [samples for samples, _ in self._measure(plans, candidates, seconds)]
 
     def by_call(self, variants: Sequence[Variant], seconds: float) -> list[list[CallTimes]]:
         """The calls of each variant, each timed where it stands. Raises as `whole` does."""
         plans = self._plans(variants)
         candidates = [
-            dataclasses.replace(_candidate(number, planned), parts=_parts(planned))
+            dataclasses.replace(self._candidate(number, planned), parts=_parts(planned))
             for number, planned in enumerate(plans)
         ]
         return [
@@ -108,6 +109,14 @@ class Comparison:
         """Drops the kernels compiled so far, where the next variants need others."""
         self._functions.clear()
         self._objects.clear()
+
+    def _candidate(self, number: int, planned: Plan) -> Candidate:
+        """The whole model at its typical sizes, on memory of its own."""
+        sizes = [*planned.inputs, *planned.outputs]
+        sizes += [planned.arena.nbytes, typical(planned.memory.workspace_bytes)]
+        arguments = [Argument(Role.SCRATCH, nbytes) for nbytes in sizes]
+        arguments += sizes_argument(planned.sizes, self._blobs)
+        return Candidate(f"{ENTRY}_{number}", tuple(arguments))
 
     def _plans(self, variants: Sequence[Variant]) -> list[Plan]:
         """The variants with their memory placed, and what they need compiled."""
@@ -179,14 +188,6 @@ def compared(
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
-
-
-def _candidate(number: int, planned: Plan) -> Candidate:
-    """The whole model, on memory of its own."""
-    sizes = (*planned.inputs, *planned.outputs)
-    sizes += (planned.arena.nbytes, planned.memory.workspace_bytes)
-    arguments = tuple(Argument(Role.SCRATCH, nbytes) for nbytes in sizes)
-    return Candidate(f"{ENTRY}_{number}", arguments)
 
 
 def _parts(planned: Plan) -> tuple[Part, ...]:

@@ -1,0 +1,18 @@
+"""Sizes that a measured model takes as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from farrier.measure.runner import Blobs
+from farrier_device.measurement import Argument, Role
+
+
+def sizes_argument(sizes: Sequence[int], blobs: Blobs) -> list[Argument]:
+    """The last argument of a model's entry: its sizes as i64; none where it has no dims."""
+    if not sizes:
+        return []
+    data = np.array(sizes, np.int64).tobytes()
+    return [Argument(Role.INPUT, len(data), "i64", blob=blobs.put(data))]

@@ -1,0 +1,152 @@
+"""A session of a model whose sizes are known when it runs: one library, any size in range."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+
+import numpy as np
+import pytest
+
+from farrier.artifact.artifact import Artifact
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.codegen import compile_text, emit_entry, link, support_object
+from farrier.codegen.entry import (
+    ENTRY,
+    Input,
+    KernelCall,
+    Output,
+    Repeat,
+    Slice,
+    Workspace,
+    emit_workspace_bytes,
+)
+from farrier.codegen.entry import Pointer as At
+from farrier.errors import ArtifactError, InputMismatchError
+from farrier.ir.dim import dim, symbols
+from farrier.shapes import NamedDim
+from farrier.target import parse_target
+
+# y[i] = x[i] + k[i] on rows of two i64, by way of the workspace.
+_KERNEL = """
+define i32 @row(ptr %args, ptr %pool) {
+  %x = load ptr, ptr %args
+  %k.at = getelementptr ptr, ptr %args, i64 1
+  %k = load ptr, ptr %k.at
+  %y.at = getelementptr ptr, ptr %args, i64 2
+  %y = load ptr, ptr %y.at
+  %a = load <2 x i64>, ptr %x, align 8
+  %b = load <2 x i64>, ptr %k, align 8
+  %sum = add <2 x i64> %a, %b
+  store <2 x i64> %sum, ptr %y, align 8
+  ret i32 0
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def artifact():
+    target = parse_target("host")
+    n = dim("s0", 1, 5000, 4)
+    dims = tuple(symbols([n]))
+    steps = []
+    for x, k, y in (
+        (Input(0), Input(1), Workspace()),
+        (Workspace(), Input(1), Output(0)),
+        (Workspace(), Input(0), Output(0)),
+    ):
+        offsets = [64 if isinstance(one, Workspace) else 0 for one in (x, k, y)]
+        if y == Output(0) and k == Input(0):
+            offsets[2] = 16 * n
+        slices = [
+            Slice(f"p{i}", (one, offset), 16)
+            for i, (one, offset) in enumerate(zip((x, k, y), offsets, strict=True))
+        ]
+        call = KernelCall("row", tuple((At(part.name), 0) for part in slices))
+        steps.append(Repeat(n, None, None, (Workspace(), 0), (), tuple(slices), (call,)))
+    texts = (
+        _KERNEL,
+        emit_entry(steps, 2, 1, dims=dims),
+        emit_workspace_bytes(64 + 16 * n, dims),
+    )
+    library = link([*(compile_text(text, target) for text in texts), support_object(target)])
+    typical = ((4, 2), (8, 2))
+    manifest = Manifest(
+        name="rows",
+        inputs=tuple(TensorSpec(name, "i64", ("s0", 2), typical[0]) for name in "xk"),
+        outputs=(TensorSpec("y", "i64", ("2*s0", 2), typical[1]),),
+        entry=ENTRY,
+        triple=target.triple,
+        cpu=target.cpu,
+        features=target.features,
+        threads=1,
+        max_threads=1,
+        params_bytes=0,
+        workspace_bytes=64 + 16 * 4,
+        hashes={},
+        tools={},
+        kernels=(),
+        dims=(NamedDim("batch", "s0", 1, 5000, 4),),
+        sizes=(4,),
+    )
+    manifest = Manifest.from_json(manifest.to_json())
+    return Artifact(manifest, {"model.so": library}, memoryview(b""))
+
+
+def test_any_size_in_range(artifact):
+    """Memory grows as it must; outputs of an earlier call stay as they were."""
+    kept = []
+    for n in (4, 1, 3000, 2, 5000, 2):
+        x, k = np.random.default_rng(n).integers(0, 99, (2, n, 2))
+        kept.append((np.concatenate([x + 2 * k, 2 * x + k]), artifact.run({"x": x, "k": k})["y"]))
+        gc.collect()
+    for wanted, found in kept:
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_unaligned_and_foreign_arrays(artifact):
+    x = np.arange(2 * 2 * 301).reshape(301, 4)[:, ::2]
+    found = artifact.run({"x": x, "k": x.tolist()})["y"]
+    np.testing.assert_array_equal(found, np.concatenate([3 * x, 3 * x]))
+
+
+@pytest.mark.parametrize(
+    ("x", "k", "message"),
+    [
+        ((0, 2), (0, 2), "input x has 0 at axis 0, and batch is 1 to 5000"),
+        ((5001, 2), (5001, 2), "input x has 5001 at axis 0, and batch is 1 to 5000"),
+        ((3, 2), (4, 2), "input k has 4 at axis 0, and another input makes batch 3"),
+        ((3, 3), (3, 2), r"input x is int64\[3, 3\], the model takes int64\[3, 2\]"),
+        ((), (3, 2), r"input x is int64\[\], the model takes int64"),
+        ((3, 2, 1), (3, 2), r"input x is int64\[3, 2, 1\], the model takes int64\[3, 2\]"),
+    ],
+)
+def test_shapes_that_do_not_fit(artifact, x, k, message):
+    with pytest.raises(InputMismatchError, match=message):
+        artifact.run({"x": np.zeros(x, np.int64), "k": np.zeros(k, np.int64)})
+    ones = np.ones((3, 2), np.int64)
+    np.testing.assert_array_equal(artifact.run({"x": ones, "k": ones})["y"], np.full((6, 2), 3))
+
+
+@pytest.mark.parametrize("shape", ["s1", "s0 +", "__import__('os')", "(" * 500, "s0 / 2"])
+def test_a_shape_that_is_no_extent(artifact, shape):
+    bad = dataclasses.replace(artifact.manifest, outputs=(TensorSpec("y", "i64", (shape,), (1,)),))
+    with pytest.raises(ArtifactError, match="manifest is damaged"):
+        Manifest.from_json(bad.to_json())
+
+
+def test_a_size_comes_in_steps(artifact):
+    """The symbol counts steps of three rows; the library is told one row for each."""
+    manifest = dataclasses.replace(
+        artifact.manifest,
+        inputs=tuple(TensorSpec(name, "i64", ("3*s0", 2), (12, 2)) for name in "xk"),
+        dims=(NamedDim("rows", "s0", 1, 5000, 4, step=3),),
+    )
+    stepping = Artifact(manifest, artifact.members, memoryview(b""))
+    x = np.arange(12).reshape(6, 2)
+    found = stepping.run({"x": x, "k": x})["y"]
+    np.testing.assert_array_equal(found, np.concatenate([3 * x[:2], 3 * x[:2]]))
+    for count in (0, 7, 15003):
+        x = np.zeros((count, 2), np.int64)
+        with pytest.raises(InputMismatchError, match="rows is 3 to 15000 in steps of 3"):
+            stepping.run({"x": x, "k": x})
