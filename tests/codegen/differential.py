@@ -32,7 +32,7 @@ class Memory:
         self.packed = self.raw[self.start : self.start + nbytes].view(buffer.dtype.numpy)
         self.packed = self.packed.reshape(physical)
         if array is None:
-            self.packed.view(np.uint8)[...] = 0xFF  # NaN where it is a float
+            self.raw[self.start : self.start + nbytes] = 0xFF  # NaN where it is a float
         else:
             self.packed[...] = layout.pack(array)
 

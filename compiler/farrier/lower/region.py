@@ -31,7 +31,8 @@ def lower_region(
     for value in (*region.inputs, *region.outputs):
         kind = value.type
         scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
-        buffers[value.name] = Buffer(value.name, kind.dtype, kind.static_shape, kind.layout, scope)
+        buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
     nest = Nest(node, buffers, region.constant_data(), target, threads)
     rule(nest, node)
-    return nest.function(name)
+    # An extent that the kernel itself finds out is none that it is told.
+    return nest.function(name, tuple(d for d in region.dims if d.name != node.attr("extent", "")))

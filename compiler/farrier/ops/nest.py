@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, maximum, product
+from farrier.ir.dim import Extent, Symbol, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
@@ -130,9 +130,9 @@ class Nest:
         self._taken = {buffer.name for buffer in buffers.values()}
         self._suites: list[list[Stmt | Buffer]] = [[]]
 
-    def function(self, name: str) -> Function:
-        """What was written, as a kernel of that name."""
-        return Function(name, tuple(self._params.values()), self._close())
+    def function(self, name: str, dims: tuple[Symbol, ...]) -> Function:
+        """What was written, as a kernel of that name; `dims` are the symbols in it."""
+        return Function(name, tuple(self._params.values()), self._close(), dims)
 
     # Operands -------------------------------------------------------------------------------------
 
@@ -156,6 +156,12 @@ class Nest:
         literal = number(data.reshape(-1)[0].item(), value.type.dtype)
         shape = value.type.shape if shape is None else shape
         return Tensor(self, Buffer(value.name, value.type.dtype, ()), shape, literal)
+
+    def known(self, position: int) -> int | float | None:
+        """The value of an operand that is a literal; None where it is omitted or a buffer."""
+        value = self._node.inputs[position] if position < len(self._node.inputs) else None
+        data = self._constants.get(value.name) if value is not None else None
+        return None if data is None else data.reshape(-1)[0].item()
 
     def shape(self, position: int) -> tuple[Extent, ...]:
         """The shape of the node's input at `position`."""

@@ -8,7 +8,8 @@ from farrier.ir.dim import bounds, product
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.heap import Heap
+from farrier.ops.nest import Nest
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -24,7 +25,7 @@ from farrier.ops.operator import (
     required,
     static_ints,
 )
-from farrier.ops.scalar import Scalar, both, either, equal, guarded, maximum, number
+from farrier.ops.scalar import maximum, number
 
 _BLOCK = 64  # elements
 
@@ -67,7 +68,7 @@ def _nest(nest: Nest, node: Node) -> None:
         return
     largest = bool(int_attr(attrs, "largest", 1))
     with nest.parallel(outer, inner) as (row, column):
-        heap = _Heap(nest, k, x.dtype, largest)
+        heap = Heap(nest, k, x.dtype, largest)
         with nest.for_(k) as i:
             heap.values[i], heap.places[i] = x[row, i, column], i
         with nest.for_(k // 2) as i:
@@ -89,55 +90,6 @@ def _nest(nest: Nest, node: Node) -> None:
             values[row, last, column] = heap.values[0]
             places[row, last, column] = heap.places[0]
             heap.sift(heap.values[last], heap.places[last], number(0, DType.I64), last)
-
-
-class _Heap:
-    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2."""
-
-    def __init__(self, nest: Nest, k: int, dtype: DType, largest: bool) -> None:
-        self._nest = nest
-        self._k = k
-        self._largest = largest
-        self.values: Tensor = nest.local("best", (k,), dtype)
-        self.places: Tensor = nest.local("at", (k,), DType.I64)
-
-    def improves(self, value: Scalar, worst: Scalar) -> Scalar:
-        """Whether a later element comes before `worst`."""
-        return value > worst if self._largest else value < worst
-
-    def offer(self, value: Scalar, place: Scalar) -> None:
-        """Puts an element in the root's place where it comes before that; later ones come last."""
-        value = self._nest.let(value)
-        with self._nest.if_(self.improves(value, self.values[0])):
-            size = number(self._k, DType.I64)
-            self.sift(value, place, number(0, DType.I64), size)
-
-    def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
-        """Whether one element comes before another: of equals the first does."""
-        return either(self.improves(value, other), both(equal(value, other), place < there))
-
-    def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
-        """Puts an element at `start` of a heap of `size`, or where it belongs below."""
-        nest, values, places = self._nest, self.values, self.places
-        value, place = nest.let(value), nest.let(place)
-        hole = nest.variable(start, "hole")
-        child = nest.variable(hole.value * 2 + 1, "child")
-        is_placed = nest.variable(number(False, DType.BOOL), "is_placed")
-        with nest.while_(both(child.value < size, equal(is_placed.value, False))):
-            sibling = child.value + 1
-            worse = self.is_before(
-                values[child.value], places[child.value], values[sibling], places[sibling]
-            )
-            with nest.if_(guarded(sibling < size, worse)):
-                child.value = sibling
-            there = nest.let(child.value)
-            with nest.if_(self.is_before(value, place, values[there], places[there])):
-                values[hole.value], places[hole.value] = values[there], places[there]
-                hole.value = there
-                child.value = there * 2 + 1
-            with nest.else_():
-                is_placed.value = True
-        values[hole.value], places[hole.value] = value, place
 
 
 OPERATORS: tuple[Operator, ...] = (

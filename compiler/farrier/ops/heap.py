@@ -1,0 +1,57 @@
+"""A heap in a loop nest: what keeps the best of many elements, or gives them out in order."""
+
+from __future__ import annotations
+
+from farrier.ir.dim import Extent
+from farrier.ir.types import DType
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
+
+
+class Heap:
+    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2."""
+
+    def __init__(self, nest: Nest, k: Extent, dtype: DType, largest: bool) -> None:
+        self._nest = nest
+        self._k = k
+        self._largest = largest
+        self.values: Tensor = nest.local("best", (k,), dtype)
+        self.places: Tensor = nest.local("at", (k,), DType.I64)
+
+    def improves(self, value: Scalar, worst: Scalar) -> Scalar:
+        """Whether a later element comes before `worst`."""
+        return value > worst if self._largest else value < worst
+
+    def offer(self, value: Scalar, place: Scalar) -> None:
+        """Puts an element in the root's place where it comes before that; later ones come last."""
+        value = self._nest.let(value)
+        with self._nest.if_(self.improves(value, self.values[0])):
+            size = number(self._k, DType.I64)
+            self.sift(value, place, number(0, DType.I64), size)
+
+    def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
+        """Whether one element comes before another: of equals the first does."""
+        return either(self.improves(value, other), both(equal(value, other), place < there))
+
+    def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
+        """Puts an element at `start` of a heap of `size`, or where it belongs below."""
+        nest, values, places = self._nest, self.values, self.places
+        value, place = nest.let(value), nest.let(place)
+        hole = nest.variable(start, "hole")
+        child = nest.variable(hole.value * 2 + 1, "child")
+        is_placed = nest.variable(number(False, DType.BOOL), "is_placed")
+        with nest.while_(both(child.value < size, equal(is_placed.value, False))):
+            sibling = child.value + 1
+            worse = self.is_before(
+                values[child.value], places[child.value], values[sibling], places[sibling]
+            )
+            with nest.if_(guarded(sibling < size, worse)):
+                child.value = sibling
+            there = nest.let(child.value)
+            with nest.if_(self.is_before(value, place, values[there], places[there])):
+                values[hole.value], places[hole.value] = values[there], places[there]
+                hole.value = there
+                child.value = there * 2 + 1
+            with nest.else_():
+                is_placed.value = True
+        values[hole.value], places[hole.value] = value, place

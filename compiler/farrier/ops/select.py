@@ -1,0 +1,287 @@
+"""Elements that the data chooses: NonZero, Compress, Unique. The extents of their results are data,
+too (`data_dim.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from farrier.ir.dim import Extent, ceildiv, minimum, product
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.data_dim import COUNT, data_extent
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    axis_attr,
+    int_attr,
+    present,
+    required,
+)
+from farrier.ops.scalar import Scalar, both, cast, either, equal, number, unequal, where
+
+_CHUNK = 1024  # elements that a thread looks through at once
+
+
+def _list(
+    nest: Nest,
+    size: Extent,
+    holds: Callable[[Scalar], Scalar],
+    store: Callable[[Scalar, Scalar, Scalar], None],
+) -> Scalar:
+    """How many i in [0, size) hold; `store(i, place, count)` is written for each of them, in order.
+
+    Chunks are counted in parallel, and then listed in parallel.
+    """
+    chunks = ceildiv(size, _CHUNK)
+    counts = nest.shared("counts", (chunks,), DType.I64)
+    with nest.parallel(chunks) as (chunk,):
+        found = nest.variable(number(0, DType.I64), "found")
+        with nest.for_(_CHUNK) as i, nest.if_(chunk * _CHUNK + i < size):
+            found.value += cast(holds(chunk * _CHUNK + i), DType.I64)
+        counts[chunk] = found.value
+    total = nest.variable(number(0, DType.I64), "total")
+    with nest.for_(chunks) as chunk:
+        found_here = nest.let(counts[chunk])
+        counts[chunk] = total.value
+        total.value += found_here
+    count = nest.let(total.value, "count")
+    with nest.parallel(chunks) as (chunk,):
+        place = nest.variable(counts[chunk], "place")
+        with nest.for_(_CHUNK) as i, nest.if_(chunk * _CHUNK + i < size):
+            at = chunk * _CHUNK + i
+            with nest.if_(holds(at)):
+                store(at, place.value, count)
+                place.value += 1
+    return count
+
+
+def _non_zero_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    known = int(np.count_nonzero(constants[0])) if 0 in constants else None
+    extent = data_extent(attrs, product(x.shape), known)
+    return (TensorType(DType.I64, (x.rank, extent)), COUNT)
+
+
+def _non_zero_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    found = np.argwhere(np.atleast_1d(x))[:, : x.ndim].T
+    return (np.array(found, np.int64, order="C"), np.asarray(found.shape[1], np.int64))
+
+
+def _non_zero_nest(nest: Nest, node: Node) -> None:
+    shape = nest.shape(0)
+    size = product(shape)
+    x, out = nest.input(0, (size,)), nest.output(0, (len(shape) * size,))
+
+    def store(at: Scalar, place: Scalar, count: Scalar) -> None:
+        for axis, index in enumerate(nest.unravel(at, shape)):
+            out[count * axis + place] = index
+
+    nest.output(1)[()] = _list(nest, size, lambda at: cast(x[at], DType.BOOL), store)
+
+
+def _compressed(attrs: Attrs, shape: tuple[Extent, ...]) -> tuple[Extent, Extent, Extent]:
+    """Elements before the axis, along it and behind it; all along it where none is given."""
+    if "axis" not in attrs:
+        return 1, product(shape), 1
+    axis = axis_attr(attrs, len(shape))
+    return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+
+
+def _compress_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, condition = required(types, 0), required(types, 1)
+    _, along, _ = _compressed(attrs, x.shape)
+    if condition.rank != 1 or condition.dtype is not DType.BOOL:
+        raise Mismatch(f"the condition is {condition.shape} of {condition.dtype}")
+    known = None
+    if 1 in constants and isinstance(along, int):
+        known = int(np.count_nonzero(constants[1][:along]))
+    extent = data_extent(attrs, minimum(along, condition.shape[0]), known)
+    if "axis" not in attrs:
+        return (TensorType(x.dtype, (extent,)), COUNT)
+    axis = axis_attr(attrs, x.rank)
+    return (TensorType(x.dtype, (*x.shape[:axis], extent, *x.shape[axis + 1 :])), COUNT)
+
+
+def _compress_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, condition = present(arrays, 0), present(arrays, 1)
+    axis = axis_attr(attrs, x.ndim) if "axis" in attrs else None
+    along = x.size if axis is None else x.shape[axis]
+    chosen = condition[:along]
+    return (np.compress(chosen, x, axis), np.asarray(np.count_nonzero(chosen), np.int64))
+
+
+def _compress_nest(nest: Nest, node: Node) -> None:
+    outer, along, inner = _compressed(attributes_of(node), nest.shape(0))
+    x, condition = nest.input(0, (outer, along, inner)), nest.input(1)
+    bound = minimum(along, condition.shape[0])
+    out = nest.output(0, (outer * bound * inner,))
+    chosen = nest.shared("chosen", (bound,), DType.I64)
+
+    def store(at: Scalar, place: Scalar, count: Scalar) -> None:
+        chosen[place] = at
+
+    count = _list(nest, bound, lambda at: condition[at], store)
+    nest.output(1)[()] = count
+    with nest.parallel(outer, bound) as (line, place), nest.if_(place < count):
+        source, target = nest.let(chosen[place]), nest.let((line * count + place) * inner)
+        with nest.vector(inner) as lane:
+            out[target + lane] = x[line, source, lane]
+
+
+def _unique_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    _, along, _ = _compressed(attrs, x.shape)
+    known = None
+    if 0 in constants:
+        axis = axis_attr(attrs, x.rank) if "axis" in attrs else None
+        known = _distinct(constants[0], axis)[1].size
+    extent = data_extent(attrs, along, known)
+    shape: tuple[Extent, ...] = (extent,)
+    if "axis" in attrs:
+        axis = axis_attr(attrs, x.rank)
+        shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+    whole = TensorType(DType.I64, (extent,))
+    return (TensorType(x.dtype, shape), whole, TensorType(DType.I64, (along,)), whole, COUNT)
+
+
+def _distinct(x: Array, axis: int | None) -> tuple[Any, ...]:
+    """numpy's unique: the items, where each is first, which one each is, how often; sorted."""
+    return np.unique(x, True, True, True, axis=axis)
+
+
+def _unique_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    axis = axis_attr(attrs, x.ndim) if "axis" in attrs else None
+    items, first, inverse, counts = _distinct(x, axis)
+    inverse = inverse.reshape(-1)
+    if not int_attr(attrs, "sorted", 1):
+        order = np.argsort(first)
+        items = np.take(items, order, 0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+    results = (first, inverse, counts)
+    return (items, *(np.asarray(r, np.int64) for r in results), np.asarray(first.size, np.int64))
+
+
+def _unique_nest(nest: Nest, node: Node) -> None:
+    """Items sorted by merging, so that equal ones are neighbours and the first of them leads."""
+    attrs = attributes_of(node)
+    outer, along, inner = _compressed(attrs, nest.shape(0))
+    x = nest.input(0, (outer, along, inner))
+    out = nest.output(0, (outer * along * inner,))
+    first, inverse, counts = nest.output(1, (along,)), nest.output(2), nest.output(3, (along,))
+    items = _Items(nest, x)
+    order = items.sorted()
+    leader = nest.shared("leader", (along,), DType.I64)
+    with nest.for_(along) as i:
+        item = nest.let(order[i])
+        is_new = nest.variable(equal(i, 0), "is_new")
+        with nest.if_(i > 0):
+            is_new.value = items.is_before(order[i - 1], item)
+        leader[item] = item
+        with nest.if_(equal(is_new.value, False)):
+            leader[item] = leader[order[i - 1]]
+    found = nest.variable(number(0, DType.I64), "found")
+    with nest.for_(along) as i:
+        item = i if not int_attr(attrs, "sorted", 1) else nest.let(order[i])
+        with nest.if_(equal(leader[item], item)):
+            first[found.value], counts[found.value] = item, 0
+            inverse[item] = found.value
+            found.value += 1
+        with nest.else_():
+            inverse[item] = inverse[leader[item]]
+        counts[inverse[item]] = counts[inverse[item]] + 1
+    count = nest.let(found.value, "count")
+    nest.output(4)[()] = count
+    with nest.parallel(outer, along) as (line, place), nest.if_(place < count):
+        source, target = nest.let(first[place]), nest.let((line * count + place) * inner)
+        with nest.vector(inner) as lane:
+            out[target + lane] = x[line, source, lane]
+
+
+class _Items:
+    """The items of a tensor [outer, item, inner], compared element by element; NaN comes last."""
+
+    def __init__(self, nest: Nest, x: Tensor) -> None:
+        self._nest, self._x = nest, x
+        self._outer, self._count, self._inner = x.shape
+
+    def _less(self, a: Scalar, b: Scalar) -> Scalar:
+        if not self._x.dtype.is_float:
+            return a < b
+        return either(a < b, both(unequal(b, b), equal(a, a)))
+
+    def is_before(self, one: Scalar, other: Scalar) -> Scalar:
+        """Whether an item comes before another."""
+        nest, one, other = self._nest, self._nest.let(one), self._nest.let(other)
+        width = number(self._outer * self._inner, DType.I64)
+        found = nest.variable(number(False, DType.BOOL), "is_before")
+        at = nest.variable(number(0, DType.I64), "at")
+        with nest.while_(at.value < width):
+            line, place = nest.unravel(at.value, (self._outer, self._inner))
+            a, b = nest.let(self._x[line, one, place]), nest.let(self._x[line, other, place])
+            at.value += 1
+            with nest.if_(self._less(a, b)):
+                found.value = True
+            with nest.if_(either(self._less(a, b), self._less(b, a))):
+                at.value = width
+        return found.value
+
+    def sorted(self) -> Tensor:
+        """The items' numbers in order, equal ones as they were."""
+        nest, count = self._nest, number(self._count, DType.I64)
+        order = nest.shared("order", (self._count,), DType.I64)
+        merged = nest.shared("merged", (self._count,), DType.I64)
+        with nest.for_(self._count) as i:
+            order[i] = i
+        run = nest.variable(number(1, DType.I64), "run")
+        with nest.while_(run.value < count):
+            low = nest.variable(number(0, DType.I64), "low")
+            with nest.while_(low.value < count):
+                self._merge(order, merged, nest.let(low.value), nest.let(run.value), count)
+                low.value += run.value * 2
+            with nest.for_(self._count) as i:
+                order[i] = merged[i]
+            run.value *= 2
+        return order
+
+    def _merge(
+        self, order: Tensor, merged: Tensor, low: Scalar, run: Scalar, count: Scalar
+    ) -> None:
+        """Two sorted runs, at `low` and behind it, as one."""
+        nest = self._nest
+        middle = nest.let(where(low + run < count, low + run, count))
+        high = nest.let(where(middle + run < count, middle + run, count))
+        left, right = nest.variable(low, "left"), nest.variable(middle, "right")
+        to = nest.variable(low, "to")
+        with nest.while_(to.value < high):
+            takes_right = nest.variable(left.value >= middle, "takes_right")
+            with nest.if_(both(left.value < middle, right.value < high)):
+                takes_right.value = self.is_before(order[right.value], order[left.value])
+            with nest.if_(takes_right.value):
+                merged[to.value] = order[right.value]
+                right.value += 1
+            with nest.else_():
+                merged[to.value] = order[left.value]
+                left.value += 1
+            to.value += 1
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "Compress", Kind.NEST, _compress_infer, _compress_reference, None, nest=_compress_nest
+    ),
+    Operator("NonZero", Kind.NEST, _non_zero_infer, _non_zero_reference, None, nest=_non_zero_nest),
+    Operator("Unique", Kind.NEST, _unique_infer, _unique_reference, None, nest=_unique_nest),
+)

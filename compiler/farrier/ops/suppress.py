@@ -1,0 +1,219 @@
+"""NonMaxSuppression: of boxes that overlap, those with the best scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.dim import Extent, minimum, product
+from farrier.ir.dim import number as number_of
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.data_dim import COUNT, data_extent
+from farrier.ops.heap import Heap
+from farrier.ops.nest import Nest, Tensor
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    int_attr,
+    optional,
+    present,
+    required,
+)
+from farrier.ops.scalar import Scalar, both, cast, equal, guarded, maximum, number
+from farrier.ops.scalar import minimum as least
+
+
+def _most(constants: Constants, types: Types) -> Extent:
+    """How many boxes of one class may stay, as far as it is known."""
+    boxes = required(types, 0).shape[1]
+    if len(types) < 3 or types[2] is None:
+        return 0
+    if 2 not in constants:
+        return boxes
+    return minimum(boxes, max(int(constants[2].reshape(-1)[0]), 0))
+
+
+def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    boxes, scores = required(types, 0), required(types, 1)
+    if boxes.rank != 3 or scores.rank != 3 or boxes.shape[2] != 4:
+        raise Mismatch(f"boxes {boxes.shape} and scores {scores.shape}")
+    if scores.shape[::2] != boxes.shape[:2]:
+        raise Mismatch(f"scores {scores.shape} do not fit boxes {boxes.shape}")
+    bound = product((*scores.shape[:2], _most(constants, types)))
+    known = 0 if isinstance(bound, int) and bound == 0 else None
+    if all(p in constants for p, kind in enumerate(types) if kind is not None):
+        known = len(_reference([constants.get(p) for p in range(len(types))], attrs)[0])
+    return (TensorType(DType.I64, (data_extent(attrs, bound, known), 3)), COUNT)
+
+
+def _corners(boxes: Array, is_centered: bool) -> Array:
+    """Boxes as [low, high] of both axes: [..., 4] → [..., 2, 2]."""
+    if is_centered:
+        center, half = boxes[..., :2], boxes[..., 2:] / 2
+        return np.stack([center - half, center + half], -2)
+    pairs = boxes.reshape(*boxes.shape[:-1], 2, 2)
+    return np.stack([pairs.min(-2), pairs.max(-2)], -2)
+
+
+def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    boxes, scores = present(arrays, 0), present(arrays, 1)
+    most, overlap, least_score = (optional(arrays, p) for p in (2, 3, 4))
+    limit = 0 if most is None else int(most.reshape(-1)[0])
+    share = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
+    corners = _corners(boxes, bool(int_attr(attrs, "center_point_box", 0)))
+    chosen = []
+    for batch, kind in np.ndindex(scores.shape[:2]):
+        mine: list[int] = []
+        line = scores[batch, kind]
+        for box in np.argsort(-line, kind="stable"):
+            if least_score is not None and not line[box] > least_score.reshape(-1)[0]:
+                continue
+            kept = (_share(corners[batch, box], corners[batch, other]) <= share for other in mine)
+            if len(mine) < limit and all(kept):
+                mine.append(int(box))
+        chosen += [(batch, kind, box) for box in mine]
+    return (np.array(chosen, np.int64).reshape(-1, 3), np.asarray(len(chosen), np.int64))
+
+
+def _share(one: Array, other: Array) -> float:
+    """Intersection over union of two boxes; 0 where one of them is empty."""
+    sides = np.minimum(one[1], other[1]) - np.maximum(one[0], other[0])
+    areas = np.prod(one[1] - one[0]), np.prod(other[1] - other[0])
+    if min(*sides, *areas) <= 0:
+        return 0.0
+    common = np.prod(sides)
+    return float(common / (areas[0] + areas[1] - common))
+
+
+def _nest(nest: Nest, node: Node) -> None:
+    """Each class of each image by itself, in parallel: boxes come from a heap, best first, and stay
+    where none that stayed before overlaps; what stays is then put together."""
+    batches, classes, count = (number_of(extent) for extent in nest.shape(1))
+    scores, share = nest.input(1), _scalar(nest, 3, 0)
+    limit = nest.let(cast(_scalar(nest, 2, 0), DType.I64), "limit")
+    most = min(count, _known(node, nest, count))
+    lines = batches * classes
+    out = nest.output(0, (lines * most * 3,))
+    if not lines or not most:
+        nest.output(1)[()] = 0
+        return
+    chosen = nest.shared("chosen", (lines, most), DType.I64)
+    found = nest.shared("found", (lines,), DType.I64)
+    with nest.parallel(lines) as (line,):
+        batch, kind = nest.unravel(line, (batches, classes))
+        heap = _candidates(nest, scores, batch, kind)
+        boxes = _Boxes(nest, node, batch, most)
+        left = nest.variable(heap.length, "left")
+        stayed = nest.variable(number(0, DType.I64), "stayed")
+        room = nest.let(least(limit, most), "room")
+        with nest.while_(both(left.value > 0, stayed.value < room)):
+            box = nest.let(count - 1 - heap.places[0], "box")
+            left.value = left.value - 1
+            heap.sift(
+                heap.values[left.value], heap.places[left.value], number(0, DType.I64), left.value
+            )
+            with nest.if_(boxes.stays(box, stayed.value, share)):
+                chosen[line, stayed.value] = box
+                stayed.value = stayed.value + 1
+        found[line] = stayed.value
+    total = nest.variable(number(0, DType.I64), "total")
+    with nest.for_(batches, "batch") as batch, nest.for_(classes, "kind") as kind:
+        line = nest.let(batch * classes + kind)
+        with nest.for_(most) as i, nest.if_(i < found[line]):
+            for position, value in enumerate((batch, kind, chosen[line, i])):
+                out[total.value * 3 + position] = value
+            total.value = total.value + 1
+    nest.output(1)[()] = total.value
+
+
+def _scalar(nest: Nest, position: int, default: int) -> Scalar:
+    """An operand of one element."""
+    given = nest.optional(position, (1,))
+    return number(default, DType.F32) if given is None else given[0]
+
+
+def _known(node: Node, nest: Nest, count: int) -> int:
+    """How many boxes of one class may stay, where that is a constant."""
+    known = nest.known(2)
+    return count if known is None else max(int(known), 0)
+
+
+class _Candidates(Heap):
+    """The boxes of one class by score, the best at the root; of equals the first."""
+
+    length: Scalar
+
+
+def _candidates(nest: Nest, scores: Tensor, batch: Scalar, kind: Scalar) -> _Candidates:
+    count = number_of(scores.shape[2])
+    heap = _Candidates(nest, count, scores.dtype, largest=False)
+    threshold = nest.optional(4, (1,))
+    size = nest.variable(number(0, DType.I64), "size")
+    with nest.for_(count) as box:
+        score = nest.let(scores[batch, kind, box])
+        heap.values[size.value], heap.places[size.value] = score, count - 1 - box
+        enters = equal(score, score) if threshold is None else score > threshold[0]
+        size.value = size.value + cast(enters, DType.I64)
+    heap.length = nest.let(size.value, "length")
+    with nest.for_(count // 2) as i:
+        start = nest.let(count // 2 - 1 - i)
+        with nest.if_(start < heap.length):
+            heap.sift(heap.values[start], heap.places[start], start, heap.length)
+    return heap
+
+
+class _Boxes:
+    """The boxes that stayed, as sides."""
+
+    def __init__(self, nest: Nest, node: Node, batch: Scalar, most: int) -> None:
+        self._nest, self._batch, self._boxes = nest, batch, nest.input(0)
+        self._is_centered = bool(int_attr(attributes_of(node), "center_point_box", 0))
+        self._sides = nest.local("sides", (4, most), self._boxes.dtype)  # low and high of each axis
+
+    def stays(self, box: Scalar, stayed: Scalar, share: Scalar) -> Scalar:
+        """Whether the box overlaps none that stayed; if so, it is one of them."""
+        nest = self._nest
+        low, high = ([nest.let(side) for side in sides] for sides in self._corners(box))
+        area = nest.let((high[0] - low[0]) * (high[1] - low[1]), "area")
+        stays = nest.variable(number(True, DType.BOOL), "stays")
+        at = nest.variable(number(0, DType.I64), "at")
+        with nest.while_(both(at.value < stayed, stays.value)):
+            lows, highs = (
+                [self._sides[2 * end + a, at.value] for a in range(2)] for end in range(2)
+            )
+            sides = [
+                nest.let(least(high[a], highs[a]) - maximum(low[a], lows[a])) for a in range(2)
+            ]
+            theirs = nest.let((highs[0] - lows[0]) * (highs[1] - lows[1]))
+            common = nest.let(sides[0] * sides[1])
+            meets = both(both(sides[0] > 0, sides[1] > 0), both(area > 0, theirs > 0))
+            too_much = guarded(meets, common / (area + theirs - common) > share)
+            with nest.if_(too_much):
+                stays.value = False
+            at.value = at.value + 1
+        with nest.if_(stays.value):
+            for end, sides in enumerate((low, high)):
+                for axis, side in enumerate(sides):
+                    self._sides[2 * end + axis, stayed] = side
+        return stays.value
+
+    def _corners(self, box: Scalar) -> tuple[list[Scalar], list[Scalar]]:
+        """The lower and upper ends of a box along both axes."""
+        parts = [self._boxes[self._batch, box, i] for i in range(4)]
+        if self._is_centered:
+            lows = [parts[a] - parts[2 + a] / 2 for a in range(2)]
+            return lows, [parts[a] + parts[2 + a] / 2 for a in range(2)]
+        lows = [least(parts[a], parts[2 + a]) for a in range(2)]
+        return lows, [maximum(parts[a], parts[2 + a]) for a in range(2)]
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("NonMaxSuppression", Kind.NEST, _infer, _reference, None, nest=_nest),
+)
