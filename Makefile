@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
 
-.PHONY: demo test check bench conformance chaos explore format clean
+.PHONY: demo test check bench exports conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -30,6 +30,12 @@ check: $(READY)  ## Style, types, layering.
 
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
+
+exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled and compared.
+	test -d build/exports || $(PYTHON) -m venv build/exports
+	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
+	build/exports/bin/python -m bench.exports build/models
+	$(BIN)/python -m bench.real build/models $(ARGS)
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m conformance $(ARGS)
