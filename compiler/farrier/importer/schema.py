@@ -8,6 +8,9 @@ from farrier.errors import InvalidModelError
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import describe, qualified_name, schema_of
 
+# ONNX Runtime writes it in ONNX's own domain, which does not know it.
+_UNDECLARED = frozenset(("SimplifiedLayerNormalization",))
+
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:
     """Raises InvalidModelError where the node is no legal use of its operator in `opset`.
@@ -16,7 +19,7 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
     declares nothing: what is malformed there, their rewrites find.
     """
     schema = schema_of(qualified_name(node), opset)
-    if schema is None and node.domain == MICROSOFT:
+    if schema is None and (node.domain == MICROSOFT or node.op_type in _UNDECLARED):
         return
     where = f"node {describe(node)!r} ({node.op_type})"
     if schema is None:

@@ -15,6 +15,7 @@ from farrier.importer.rewrites import (
     before_seven,
     columns,
     control,
+    microsoft,
     ngrams,
     optimizers,
     quantized,
@@ -318,5 +319,6 @@ _UPGRADES: dict[str, Upgrade] = {
     "Scatter": _scatter,
     "TopK": _top_k,
     **quantized.RULES,
+    **microsoft.RULES,
 }
 READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here
