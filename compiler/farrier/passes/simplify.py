@@ -23,6 +23,7 @@ from farrier.passes.rules.layer_norm import (
 )
 from farrier.passes.rules.rows import merge_rows, sink_row_reshape
 from farrier.passes.rules.rule import Rule, apply_rules
+from farrier.passes.rules.scatters import scatter_rows
 from farrier.passes.rules.shapes import (
     drop_idle,
     merge_transposes,
@@ -49,6 +50,7 @@ _RULES: tuple[Rule, ...] = (
     scale_after_product,
     merge_rows,
     sink_row_reshape,
+    scatter_rows,
 )
 
 

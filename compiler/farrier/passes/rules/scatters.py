@@ -1,0 +1,50 @@
+"""Scatters of whole rows: how graph neural networks sum what comes in at each node."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.graph import Node, Value, attributes
+from farrier.ir.types import TensorType
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.rules.rule import Replacement
+from farrier.passes.rules.shapes import reshape
+
+
+def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """ScatterElements along the first axis, with the index of each row of updates repeated for all
+    elements of the row → ScatterND with one index a row."""
+    if node.op != "ScatterElements":
+        return None
+    x, indices, updates = node.inputs
+    if x is None or indices is None or x.type.rank < 2:
+        return None
+    if node.attr("axis", 0) % x.type.rank or indices.type.shape[1:] != x.type.shape[1:]:
+        return None
+    rows = _index_of_each_row(indices, rewriter)
+    if rows is None:
+        return None
+    made: tuple[Node, ...] = ()
+    if rows.type.rank > 2:
+        kind = TensorType(rows.type.dtype, rows.type.shape[:2])
+        column = Value(rewriter.fresh(f"{rows.name}_column"), kind)
+        made, rows = (reshape(rows, column, rewriter, node.origin),), column
+    attrs = attributes(reduction=node.attr("reduction", "none"))
+    scatter = Node("ScatterND", (x, rows, updates), node.outputs, attrs, origin=node.origin)
+    return (*made, scatter)
+
+
+def _index_of_each_row(indices: Value, rewriter: Rewriter) -> Value | None:
+    """What `indices` repeats along all axes but the first, [rows, 1, ...]; None where nothing."""
+    data = rewriter.data(indices)
+    if data is not None:
+        first = data.reshape(len(data), -1)[:, :1]
+        if data.size and np.array_equal(data.reshape(len(data), -1), first.repeat(data[0].size, 1)):
+            return rewriter.constant(np.ascontiguousarray(first), f"{indices.name}_rows")
+        return None
+    producer = rewriter.producer(indices)
+    source = producer.inputs[0] if producer is not None and producer.op == "Expand" else None
+    if source is None or source.type.rank != indices.type.rank:
+        return None
+    repeats = source.type.shape[0] == indices.type.shape[0] and set(source.type.shape[1:]) == {1}
+    return source if repeats else None
