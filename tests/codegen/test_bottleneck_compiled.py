@@ -18,12 +18,18 @@ from tests.codegen.differential import run_compiled
 F32, BF16 = DType.F32, DType.BF16
 
 
-def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, images=F32):
+def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, images=F32, first=None):
     """Expand, Sigmoid, filter, Relu and, where `projected` is not 0, project; images in blocks.
-    Where they are in bf16, so are the weights of the pointwise convolutions."""
+    Where they are in bf16, so are the weights of the pointwise convolutions. `first`: windows, as
+    (kernel, stride, pads), of a plain image expand it."""
     blocks = Layout.blocked(4, 1, host().lanes)
     within = Layout.blocked(4, 1, host().lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
     batch, channels, *extents = shape
+    size, step, around = first or (1, 1, (0, 0, 0, 0))
+    extents = [
+        (extent + around[axis] + around[axis + 2] - size) // step + 1
+        for axis, extent in enumerate(extents)
+    ]
     out = [
         (extent + pads[axis] + pads[axis + 2] - kernel) // stride + 1
         for axis, extent in enumerate(extents)
@@ -44,13 +50,14 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, image
             return x
         return node("Cast", x, shape=x.type.shape, dtype=dtype, layout=layout, to=dtype.value)
 
-    x = value("x", *shape, layout=within, dtype=images)
-    e, be = value("e", expanded, channels, 1, 1, dtype=images), value("be", expanded)
+    x = value("x", *shape, layout=None if first else within, dtype=images)
+    e, be = value("e", expanded, channels, size, size, dtype=images), value("be", expanded)
     f, bf = value("f", expanded, 1, kernel, kernel), value("bf", expanded)
     if projected and residual:
         r = value("r", batch, projected, *out, layout=within, dtype=images)
         r = converted(r, F32)  # first, though it is read last
-    last = node("Conv", x, e, be, shape=(batch, expanded, *extents), accumulator="f32")
+    window = {"strides": (step, step), "pads": tuple(around), "accumulator": "f32"}
+    last = node("Conv", x, e, be, shape=(batch, expanded, *extents), **window)
     last = node("Sigmoid", last, shape=last.type.shape)
     window = {"strides": (stride, stride), "pads": tuple(pads), "group": expanded}
     last = node("Conv", last, f, bf, shape=(batch, expanded, *out), **window)
@@ -113,3 +120,34 @@ def test_random_blocks(
     assert np.abs(found.astype(np.float64) - expected).max() < allowed * max(
         np.abs(expected).max(), 1
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    channels=st.sampled_from((1, 3)),
+    extents=st.tuples(st.integers(7, 29), st.integers(7, 29)),
+    expanded=st.sampled_from((16, 20, 32)),
+    first=st.tuples(st.integers(2, 4), st.integers(1, 2), st.tuples(*[st.integers(0, 2)] * 4)),
+    stride=st.integers(1, 2),
+    projected=st.sampled_from((0, 16, 24)),
+    pick=st.none() | st.integers(0, 100_000),
+)
+def test_windows_of_a_plain_image_may_come_first(
+    channels, extents, expanded, first, stride, projected, pick
+):
+    shape, pads = (1, channels, *extents), (1, 1, 1, 1)
+    graph = bottleneck(shape, expanded, 3, stride, pads, projected, False, F32, first)
+    rng = np.random.default_rng(0)
+    arrays = {
+        v.name: rng.standard_normal(v.type.static_shape).astype(np.float32) for v in graph.inputs
+    }
+    constants = [v.name for v in graph.inputs if v.name != "x"]
+    space = for_program(to_program(graph, "kernel", constants), host(), 2)
+    assert space.rule_name == "bottleneck"
+    candidates = space.candidates()
+    chosen = (
+        space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
+    )
+    (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
+    expected = reference(graph, arrays)
+    assert np.abs(found.astype(np.float64) - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)

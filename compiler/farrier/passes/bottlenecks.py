@@ -27,7 +27,8 @@ _MAX_AGAIN = 0.3  # of the expanded lines, that threads may compute for each of 
 def bottlenecks(graph: Graph, home: Home, threads: int) -> dict[int, Node]:
     """For the id of each node that a later convolution's kernel computes, that convolution.
 
-    A depthwise convolution takes in the pointwise one that makes its image, where that pays; and
+    A depthwise convolution takes in the one that makes its image, pointwise or from few channels,
+    where that pays; and
     goes itself into the pointwise one that reads its result, where that one is not taken in by
     another and each thread can have a strip of lines of its own. `home` gives the node whose
     epilogue an elementwise node is part of, and of any other node that node itself.
@@ -36,7 +37,7 @@ def bottlenecks(graph: Graph, home: Home, threads: int) -> dict[int, Node]:
     found: dict[int, Node] = {}
     for node in graph.nodes:
         expansion = search.before(node) if search.is_depthwise(node) else []
-        if expansion and search.is_pointwise(expansion[0]) and _pays(expansion[0], node, threads):
+        if expansion and search.expands(expansion[0]) and _pays(expansion[0], node, threads):
             found |= {id(member): node for member in expansion}
     takers = {id(taker) for taker in found.values()}
     for node in graph.nodes:
@@ -96,6 +97,16 @@ class _Search:
         reaches = all(k >= s for k, s in zip(window.kernel, window.strides, strict=True))
         alone = group > 1 and group == x.type.shape[1] == y.type.shape[1]
         return alone and reaches and set(window.dilations) == {1} and _is_blocked(x)
+
+    def expands(self, node: Node) -> bool:
+        """Whether a node makes an image of more channels: of each point by itself, or of windows
+        of an image that is not in blocks, since it has few channels."""
+        if self.is_pointwise(node):
+            return True
+        if not self._is_convolution(node) or node.attr("group", 1) != 1:
+            return False
+        x, _ = _images(node)
+        return not _is_blocked(x) and x.type.dtype is DType.F32
 
     def is_pointwise(self, node: Node) -> bool:
         """Whether a node combines the channels of each point by itself."""

@@ -12,7 +12,7 @@ from farrier_device.measurement import CandidateResult, Status
 
 # Rises whenever an old trace would no longer replay to the same code: a primitive, a space rule or
 # the naive loop nests changed. Records of another version are kept but never used.
-SCHEDULE_VERSION = 5
+SCHEDULE_VERSION = 6
 
 
 class Context(enum.StrEnum):

@@ -40,7 +40,7 @@ PADDED = "padded"
 PACKED = "packed"
 
 
-def hoist_padding(program: Program, contraction: Contraction) -> Program:
+def hoist_padding(program: Program, contraction: Contraction, name: str = PADDED) -> Program:
     """The program with the padded point operand as a stage, so that a tile reads it unguarded.
 
     before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
@@ -69,7 +69,7 @@ def hoist_padding(program: Program, contraction: Contraction) -> Program:
         for check in checks[1:]:
             condition = e.both(condition, check)
         value = Select(condition, value, Const(0.0, load.buffer.dtype))
-    stage = _stage(PADDED, tuple(shape), value, [f"p{p}" for p in range(len(shape))])
+    stage = _stage(name, tuple(shape), value, [f"p{p}" for p in range(len(shape))])
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
 

@@ -1,4 +1,5 @@
-"""Inverted bottlenecks: pointwise, depthwise and, where it follows, pointwise convolution.
+"""Inverted bottlenecks: pointwise, depthwise and, where it follows, pointwise convolution; of an
+image of few channels, as networks begin, the first may have windows.
 
     for strip in parallel:                   lines of the output
         for panel:                           vectors of channels of the expanded image
@@ -35,6 +36,7 @@ from farrier.space.contraction import (
     Contraction,
     contraction_of,
     extent_of,
+    group_size,
     innermost_axis,
     is_elementwise,
     volume,
@@ -64,6 +66,7 @@ _UNROLL = (1, 2, 4)
 _TILES = 6  # of each kind, that a space holds
 _ROOM = 0.7  # of the second-level cache, for what a strip keeps
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
+_SOURCE = "source"  # the first image within its padding, where that has no halo
 _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 
@@ -80,6 +83,8 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
     found = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, found)):
         return None
+    if not all(part.depthwise or _is_pointwise(part) for part in found[1:]):
+        return None
     if [part.depthwise for part in found] not in ([False, True], [False, True, False]):
         return None
     for before, after in itertools.pairwise(found):
@@ -92,6 +97,8 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
         if not part.epilogue:
             program = accumulate(program, program.stages.index(part.stage))
     program = hoist_padding(program, _contractions(program)[1])
+    if found[0].padded:
+        program = hoist_padding(program, _contractions(program)[0], _SOURCE)
     expand, window, *project = _contractions(program)
     padded = program.stages[program.stages.index(window.stage) - 1]
     groupings = {part.stage.buffer.name: find_grouping(part, target) for part in (expand, *project)}
@@ -99,22 +106,26 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
 
 
 def _convolves(found: Contraction) -> bool:
-    """Whether a sum is a convolution of images in blocks by known weights: of windows that slide
-    over each channel by itself, or of single points."""
+    """Whether a sum is a convolution of an image by known weights, into one in blocks."""
     stage, load = found.stage, found.lane_load
     image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
     if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype is not DType.F32:
         return False
-    if load.buffer.scope is not Scope.CONSTANT:
-        return False
-    pointwise = found.point_load.buffer.shape[2:] == stage.buffer.shape[2:]
-    return found.depthwise or (pointwise and volume(stage, ("kh", "kw")) == 1)
+    grouped = not found.depthwise and group_size(found.point_load, found.lane) > 0
+    return load.buffer.scope is Scope.CONSTANT and not grouped
+
+
+def _is_pointwise(found: Contraction) -> bool:
+    """Whether a convolution is of single points, of each once."""
+    same = found.point_load.buffer.shape[2:] == found.stage.buffer.shape[2:]
+    return same and volume(found.stage, ("kh", "kw")) == 1
 
 
 def _contractions(program: Program) -> list[Contraction]:
     """The sums of products that a program consists of, each with what follows it up to the next;
-    none where a sum is something else or the program begins with another stage."""
-    stages = program.stages
+    none where a sum is something else or the program begins with another stage than the first's
+    image."""
+    stages = tuple(stage for stage in program.stages if stage.buffer.name != _SOURCE)
     starts = [at for at, stage in enumerate(stages) if isinstance(stage.body, Reduce)]
     if not starts or starts[0] != 0:
         return []
@@ -148,23 +159,24 @@ class _Kernel:
         n, c, y, x = (number(axis.extent) for axis in self.window.stage.axes)
         return n, c, y, x
 
-    @functools.cached_property
+    @property
     def _stride(self) -> int:
         """Lines of the expanded image from one line of the filtered one to the next."""
-        simplifier = Simplifier({axis.name: axis.extent for axis in self.window.stage.axes})
-        row = Var(self.window.stage.axes[2].name)
-        return number(simplifier.linear(self.window.point_load.indices[2]).terms.get(row, 1))
+        return _stride(self.window)
+
+    @property
+    def _has_source(self) -> bool:
+        return self.expand.point_load.buffer.name == _SOURCE
 
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
-        pointwise = [part for part in (self.expand, self.project) if part is not None]
-        inner = math.gcd(*map(self._inner_steps, pointwise))
+        summed = [part for part in (self.expand, self.project) if part is not None]
         rows = self._filtered[2]
         knobs = [
             Knob("lines", tuple(n for n in range(1, rows + 1) if rows % n == 0)),
             Knob("expand", self._expansions()),
-            Knob("unroll", tuple(u for u in _UNROLL if inner % u == 0)),
+            Knob("unroll", tuple(sorted({self._unrolled(p, u) for p in summed for u in _UNROLL}))),
             Knob("window", self._tiles(self.window, (1,), _ROWS)),
         ]
         if self.project is not None:
@@ -175,6 +187,11 @@ class _Kernel:
         """Steps of a sum within one block of channels."""
         made = self._sum(found)
         return (made.block or volume(found.stage, found.reduction)) // made.group
+
+    def _unrolled(self, found: Contraction, unroll: int) -> int:
+        """How many steps of a sum are unrolled: as many as asked for, as far as its blocks go."""
+        inner = self._inner_steps(found)
+        return inner if inner <= unroll else math.gcd(inner, unroll)
 
     def _expansions(self) -> tuple[int, ...]:
         """Tiles of each number of vectors, of one row and, for whole images, of several."""
@@ -247,7 +264,7 @@ class _Kernel:
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
         batch, lanes, rows, columns = (number(axis.extent) for axis in found.stage.axes)
-        window = found is self.window
+        window, stride = found is self.window, _stride(found)
         taps = tuple(extent_of(found.stage, axis) for axis in ("kh", "kw"))
         return microkernel.Problem(
             batch=batch,
@@ -256,7 +273,7 @@ class _Kernel:
             steps=volume(found.stage, found.reduction) // self._sum(found).group,
             group=self._sum(found).group,
             taps=(taps[0], taps[1]),
-            strides=(self._stride, self._stride) if window else (1, 1),
+            strides=(stride, stride),
             lane_bytes=typical(found.lane_load.buffer.nbytes),
             # What the windows read was written a moment ago.
             point_bytes=0 if window else typical(found.point_load.buffer.nbytes),
@@ -290,6 +307,10 @@ class _Kernel:
         self._place_sum(schedule, self.window, "column", 1)
         schedule.compute_at(PADDED, "panel")
         self._tile_expansion(schedule, decisions, first)
+        if self._has_source:
+            schedule.compute_at(_SOURCE, "panel" if self.project is None else "strip")
+            column = f"{_SOURCE}_{self.program.stage(_SOURCE).axes[-1].name}"
+            schedule.vectorize(schedule.split(column, lanes)[1])
         if self._filtered[1] > expand.vectors * lanes:
             schedule.prefetch(self.expand.lane_load.buffer.name, "panel", "point")
         schedule.parallel(join(schedule, shared))
@@ -309,7 +330,7 @@ class _Kernel:
         name = found.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, Scope.REGISTER)
-        self._sum(found).order(schedule, unroll)
+        self._sum(found).order(schedule, self._unrolled(found, unroll))
 
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions
@@ -413,3 +434,10 @@ class _Kernel:
         simplifier = Simplifier({a.name: a.extent for a in self.padded.axes})
         low, high = map(number, simplifier.bounds(load.indices[axis]))
         return max(-low, 0), max(high - number(self.expand.stage.axes[axis].extent) + 1, 0)
+
+
+def _stride(found: Contraction) -> int:
+    """Lines of the image that a convolution reads from one line of its result to the next."""
+    simplifier = Simplifier({axis.name: axis.extent for axis in found.stage.axes})
+    row = Var(found.stage.axes[2].name)
+    return number(simplifier.linear(found.point_load.indices[2]).terms.get(row, 1))
