@@ -460,8 +460,8 @@ _MOST_RELAXATIONS = 4
 
 def _linearized(extent: Dim) -> tuple[int, Extent]:
     """(s, e) with `s * extent >= e` and one atom less that depends on others; s is 0 where there is
-    none."""
-    for monomial, factor in extent.terms:
+    none. Atoms made of others go first: what they are made of may cancel out."""
+    for monomial, factor in sorted(extent.terms, key=lambda term: -_depth(term[0])):
         match monomial:
             case (Combined(DimOp.FLOORDIV, left, int(step)),):
                 # x // d is at most x / d, and at least (x - d + 1) / d.
@@ -478,6 +478,18 @@ def _linearized(extent: Dim) -> tuple[int, Extent]:
                 ends = (_sum(rest, left, factor), _sum(rest, right, factor))
                 return 1, max(ends, key=lambda end: bounds(end)[0])
     return 0, extent
+
+
+def _depth(atoms: Monomial) -> int:
+    """How many atoms stand within one another at most."""
+    return max((_atom_depth(atom) for atom in atoms), default=0)
+
+
+@functools.lru_cache(maxsize=4096)
+def _atom_depth(atom: Atom) -> int:
+    inside = (atom.high,) if isinstance(atom, Symbol) else (atom.left, atom.right)
+    found = (_depth(monomial) for e in inside if isinstance(e, Dim) for monomial, _ in e.terms)
+    return 1 + max(found, default=0)
 
 
 def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:

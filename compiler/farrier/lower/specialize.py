@@ -17,7 +17,7 @@ outside in leaves tails whose guards have shortened the inner loops to constants
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
@@ -173,11 +173,23 @@ class _Specializer:
         )
 
     def _branch(
-        self, var: str, kind: LoopKind, body: Stmt, context: Simplifier, found: list[Guard]
+        self,
+        var: str,
+        kind: LoopKind,
+        body: Stmt,
+        context: Simplifier,
+        found: list[Guard],
+        tested: Collection[Linear] = (),
     ) -> Stmt:
-        """The body of `var`'s loop, an If around it for each guard that outer terms decide."""
+        """The body of `var`'s loop, an If around it for each guard that outer terms decide, and
+        that is none of those already `tested` around it."""
         for guard in found:
+            test = Linear(guard.outer, guard.low)
+            if test in tested:
+                continue
             low, high = context.bounds_of(Linear(guard.outer, 0))
+            if is_less(high, low):
+                return _EMPTY  # no size brings anyone here
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             border = (
                 -guard.low
@@ -194,8 +206,9 @@ class _Specializer:
             cold = context.knowing(guard.outer, low, border - 1)
             hot = context.knowing(guard.outer, border, high)
             copy = self._copy(body)
-            otherwise = self._branch(var, kind, copy, cold, list(guards(copy, var, cold)))
-            then = self._branch(var, kind, body, hot, list(guards(body, var, hot)))
+            known = (*tested, test)
+            otherwise = self._branch(var, kind, copy, cold, list(guards(copy, var, cold)), known)
+            then = self._branch(var, kind, body, hot, list(guards(body, var, hot)), known)
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
