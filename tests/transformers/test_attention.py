@@ -14,11 +14,13 @@ from farrier.codegen.emit import emit_function
 from farrier.importer import import_model
 from farrier.ir.types import DType
 from farrier.lower.program import to_program
+from farrier.ops import run_graph
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.precision import Precision
 from farrier.space.rules import for_program
 from farrier.target import host
+from tests.codegen.differential import run_compiled
 
 EXAMPLES = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -138,6 +140,45 @@ def test_any_attention_in_bf16(heads, queries, keys, depth, width, threads, mask
     np.testing.assert_allclose(found, expected, rtol=0, atol=2**-8 * np.abs(arrays["v"]).max())
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    precision=st.sampled_from(("f32", "bf16") if "avx512_bf16" in host().features else ("f32",)),
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 50),
+    keys=st.sampled_from((256 + 128, 3 * 256, 1024)),
+    depth=st.sampled_from((8, 16, 40)),
+    width=st.sampled_from((8, 16, 40)),
+    pick=st.integers(0, 100_000),
+)
+def test_blocks_of_keys(precision, heads, queries, keys, depth, width, pick):
+    """Masks that leave nothing of a block, of all blocks but one, of a whole row."""
+    rng = np.random.default_rng(pick)
+    mask = np.where(rng.random((queries, keys)) < 0.4, -np.inf, 0).astype(np.float32)
+    mask[::5] = -np.inf
+    mask[1::5, 128:] = -np.inf
+    mask[2::5, :-128] = -np.inf
+    mask[1::5, 0] = mask[2::5, -1] = mask[3::5, 0] = mask[4::5, 0] = 0
+    chosen = Settings(host(), 2, precision=Precision(precision))
+    model = attention(heads, queries, keys, depth, width, mask)
+    graph = optimize(import_model(model, {}).graph, chosen)
+    (task,) = (t for t in extract_tasks(graph)[0].values() if "softmax" in t.name)
+    space = for_program(to_program(task.region, "kernel", task.constant_inputs), host(), 2)
+    candidates = space.candidates()
+    blocked = candidates[space.columns(candidates)["keys"] < keys]
+    function = space.build(space.decisions(blocked[pick % len(blocked)]))
+    arrays = {
+        v.name: mask.reshape(v.type.static_shape)
+        if v.type.static_shape[-2:] == mask.shape
+        else rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)
+        for v in task.region.inputs
+    }
+    (found,) = run_compiled(function, arrays, threads=2).values()
+    (expected,) = run_graph(task.region, arrays).values()
+    assert np.isnan(expected).any()
+    allowed = 3e-6 if precision == "f32" else 2e-2
+    np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
+
+
 def test_groups_of_keys_and_values_are_stored_together():
     target = host()
     if "avx512_bf16" not in target.features:
@@ -165,7 +206,9 @@ def test_a_row_that_is_masked_whole_is_not_a_number(keys):
 
 
 def test_scores_of_a_long_sequence_are_never_stored():
-    """Memory grows with the length, not with its square."""
-    model = attention(heads=2, queries=1024, keys=1024, depth=16, width=16)
+    """Memory grows with the length, not with its square: a block of rows has scores of a block of
+    keys."""
+    model = attention(heads=2, queries=4096, keys=4096, depth=64, width=64)
     artifact = farrier.compile(model, threads=2, verify=False)
-    assert artifact.manifest.workspace_bytes < 2 * 1024 * 1024 * 4
+    keys_and_partial_contexts = 2 * 4096 * 64 * 4
+    assert artifact.manifest.workspace_bytes < 2 * keys_and_partial_contexts

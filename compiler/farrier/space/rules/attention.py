@@ -11,8 +11,12 @@ division by a row's sum is left to the context, which is shorter than the row.
             high = max(scores);  weights = exp(scores - high);  share = 1 / sum(weights)
             for panel, row:  context[rows, vectors] = sum(weights * values) * share
 
-Dao et al., FlashAttention (2022), blocks the keys as well and corrects earlier sums when a higher
-score turns up. Rows of a block are whole here: a core's second-level cache holds them.
+Of long sequences, the keys come in blocks too (`farrier.space.key_blocks`): scores, weights and the
+context of a block of keys are made together, and the blocks' contexts joined at the end.
+
+        for block:                                   of query rows
+            for key block:  scores, high, weights, total and context, as above
+            for row:  context[row] = sum(block context * exp(block high - high)) * share
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ from farrier.space.contraction import (
 )
 from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations
+from farrier.space.key_blocks import BLOCK, CONTEXT, in_key_blocks
 from farrier.space.machine import Machine
 from farrier.space.nests import join
 from farrier.space.operands import (
@@ -68,8 +73,10 @@ NAME = "attention"
 VALUES = "packed_values"
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
-_BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96)  # query rows
+_BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # query rows
 _PARTS = (1, 2, 4, 8, 16)
+_KEYS = (512, 256, 128)  # of a block
+_SHARES = 8  # of parts of heads, that a thread has at most to choose from
 _UNROLL = (4, 2, 1)
 _PARTIALS = 2  # vectors of partial results along a row
 
@@ -77,6 +84,7 @@ _PACK_CYCLES = 0.3  # to turn one element of the keys
 _GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
 _SOFTMAX_CYCLES = 13.0  # a vector of scores: its maximum, exponential and sum
 _ROW_CYCLES = 40.0  # to join the partial results of one row, twice
+_JOIN_CYCLES = 20.0  # to store what is known of a row and a block of keys, and to join it
 _PASSES = 5  # over the scores of a block: written, for the maximum, the exponential, its sum, read
 _EXPOSED = 0.15  # of the traffic beyond the first-level cache, what arithmetic does not hide
 
@@ -299,19 +307,27 @@ class _Kernel:
         keys = -(-self.keys // self.machine.lanes)
         lanes = -(-extent_of(self.context.stage, self.context.lane) // self.machine.lanes)
         blocks = (*(b for b in _BLOCKS if b < self.rows), self.rows)
+        most = max(_SHARES * self.machine.threads // self.heads, 1)
         return (
             Knob("score_vectors", tuple(v for v in _VECTORS if v <= keys)),
             Knob("score_rows", rows),
             Knob("vectors", tuple(v for v in _VECTORS if v <= lanes)),
             Knob("rows", rows),
-            Knob("block", tuple(b for b in blocks if b <= max(self._longest, min(blocks)))),
-            Knob("parts", tuple(p for p in _PARTS if p <= self.rows)),
+            Knob("block", blocks),
+            Knob("parts", tuple(p for p in _PARTS if p <= min(self.rows, most))),
+            Knob("keys", tuple(sorted({self._key_block(), self.keys}))),
         )
 
-    @property
-    def _longest(self) -> int:
-        """Query rows whose scores and weights fit the second-level cache beside the keys."""
-        return int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))
+    def _key_block(self) -> int:
+        """The keys of a block; all of them where no size divides them."""
+        sizes = () if self.program.dims else _KEYS
+        return next((size for size in sizes if self.keys % size == 0), self.keys)
+
+    def _longest(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Query rows whose scores and weights of so many keys fit the second-level cache beside
+        these; the fewest there are where none do."""
+        room = self.machine.l2_bytes * 0.6 / (self._row_bytes * keys)
+        return np.maximum(room.astype(np.int64), min(*_BLOCKS, self.rows))
 
     @property
     def _row_bytes(self) -> int:
@@ -322,6 +338,7 @@ class _Kernel:
         """Both tiles fit the registers, and divide the block; every part has a block."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = self._part_rows(block, parts) * (parts - 1) < self.rows
+        fits &= block <= self._longest(columns["keys"])
         for vectors, rows in (("score_vectors", "score_rows"), ("vectors", "rows")):
             fits &= self.machine.fits(columns[vectors], columns[rows])
             whole = (block == self.rows) & (not self.program.dims)
@@ -352,11 +369,13 @@ class _Kernel:
         part_rows = self._part_rows(columns["block"], columns["parts"])
         balance = balance * np.maximum(part_rows * decided["parts"] / self.rows, 1.0)
         elements = self.heads * self.rows * self.keys
-        rows = elements / machine.lanes * _SOFTMAX_CYCLES + self.heads * self.rows * _ROW_CYCLES
+        key_blocks = self.keys / decided["keys"]
+        joins = _ROW_CYCLES * key_blocks + _JOIN_CYCLES * np.where(key_blocks > 1, key_blocks, 0.0)
+        rows = elements / machine.lanes * _SOFTMAX_CYCLES + self.heads * self.rows * joins
         packing = decided["parts"] * self._pack_cycles()
-        beyond = self._traffic(decided["block"], blocks)
+        beyond = blocks * self._traffic(decided["block"], decided["keys"])
         cycles = rows + packing + _EXPOSED * beyond
-        scratch = 4.0 * decided["block"] * self.keys * machine.threads
+        scratch = 4.0 * decided["block"] * decided["keys"] * machine.threads
         extra = cycles / machine.hertz / machine.threads + scratch / machine.memory_bandwidth
         seconds = (first.seconds + second.seconds + extra) * balance - machine.fork_join
         terms = {name: first.terms[name] + second.terms[name] for name in first.terms}
@@ -376,19 +395,23 @@ class _Kernel:
         turn, put = _GROUP_CYCLES
         return keys * (_PACK_CYCLES if self.score_grouping is None else turn) + values * put
 
-    def _traffic(self, block: Floats, blocks: Floats) -> Floats:
-        """Cycles in which the blocks take keys, values and scores from beyond the first-level
-        cache."""
+    def _traffic(self, block: Floats, keys: Floats) -> Floats:
+        """Cycles in which a block of rows takes keys, values and scores, these by blocks of `keys`,
+        from beyond the first-level cache."""
         machine = self.machine
         operands = (
             sum(typical(p.lane_load.buffer.nbytes) for p in (self.scores, self.context))
             / self.heads
         )
-        scores = 0.5 * self._row_bytes * block * self.keys
-        passes = np.where(2 * scores > 0.6 * machine.l1_bytes, _PASSES, 0)
-        rate = np.where(2 * scores + operands > 0.7 * machine.l2_bytes, 0.0, 1.0)
-        rate = np.where(rate > 0, machine.l2_bandwidth, machine.l3_bandwidth)
-        traffic: Floats = blocks * (operands + passes * scores) / rate
+        scores = 0.5 * self._row_bytes * block * keys
+        passes = np.where(2 * scores > 0.6 * machine.l1_bytes, _PASSES, 0) * self.keys / keys
+
+        def rate(beside: Floats | float) -> Floats:
+            far = 2 * scores + beside > 0.9 * machine.l2_bytes
+            return np.where(far, machine.l3_bandwidth, machine.l2_bandwidth)
+
+        again = operands * keys / self.keys  # that the passes over the scores find beside them
+        traffic: Floats = operands / rate(operands) + passes * scores / rate(again)
         return traffic
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
@@ -410,6 +433,8 @@ class _Kernel:
     def schedule(self, decisions: Decisions) -> Schedule:
         """Blocks of query rows outside; in each the context's tiles, and before them the rows'
         stages and the scores' tiles."""
+        if decisions["keys"] < self.keys:
+            return self._schedule_key_blocks(decisions)
         schedule = Schedule(self.function)
         scores_end = inline_once(schedule, self.scores.epilogue)
         kept = inline_once(schedule, self.context.epilogue)
@@ -420,19 +445,103 @@ class _Kernel:
             schedule.compute_at(stage.buffer.name, "block")
         for stage in self.row_stages:
             self._put_on_lanes(schedule, stage)
-        schedule.compute_at(self.scores.output.buffer.name, "block")
-        self._tile_scores(schedule, decisions)
-        keep_values(schedule, scores_end, "score_vector", innermost_axis(self.scores.stage))
-        self._sum_tile(schedule, self.scores, "score_row")
-        if self.packs:
-            self._pack(
-                schedule, PACKED, shared[-1], decisions["score_vectors"], self.score_grouping
-            )
-        if self.grouping is not None:
-            self._pack(schedule, VALUES, shared[-1], decisions["vectors"], self.grouping)
-        self._align_rows(schedule)
+        self._place_scores(schedule, decisions, "block", scores_end)
+        self._pack_operands(schedule, decisions, shared[-1])
+        self._align_rows(schedule, self.row_stages, self.keys)
         schedule.parallel(join(schedule, shared))
         return schedule
+
+    def _schedule_key_blocks(self, decisions: Decisions) -> Schedule:
+        """Blocks of query rows outside; in each first the blocks of keys with the tiles of scores
+        and context, then what joins them, row by row."""
+        size = decisions["keys"]
+        made = in_key_blocks(self.program, size, self.row_stages, self.context.stage)
+        found, name, width = (
+            _product(made.context, ()),
+            made.partial.buffer.name,
+            self.machine.lanes,
+        )
+        schedule = Schedule(to_loops(made.program))
+        scores_end = inline_once(schedule, self.scores.epilogue)
+        kept = inline_once(schedule, self.context.epilogue)
+        shared = self._tile_rows(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(self.context.stage))
+        self._join_blocks(schedule, made.joined)
+        for stage in reversed(made.outer):
+            schedule.compute_at(stage.buffer.name, "block")
+        for stage in made.outer:
+            self._put_on_lanes(schedule, stage)
+        schedule.compute_at(name, "block")
+        *batch, block, row, lane = (f"{name}_{axis.name}" for axis in made.partial.axes)
+        schedule.reorder(*batch, block, lane, row)
+        schedule.cut(lane, extent_of(made.context, found.lane), "known")
+        schedule.split(lane, decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "context_vector", "context_lane")
+        schedule.split(row, decisions["rows"], "context_row", "in_context_row")
+        inner = ("in_context_row", "context_vector", "context_lane")
+        schedule.reorder("panel", "context_row", *inner)
+        schedule.vectorize("context_lane")
+        for loop in ("context_vector", "in_context_row", "known"):
+            schedule.unroll(loop)
+        schedule.compute_at(CONTEXT, "context_row")
+        schedule.set_scope(CONTEXT, Scope.REGISTER)
+        tiled = TiledSum.of(found, width, (found.points[0], ""), "", self.grouping)
+        tiled.order(schedule, _unroll(tiled))
+        for stage in reversed(made.inner):
+            schedule.compute_at(stage.buffer.name, block)
+        for stage in made.inner:
+            self._put_on_lanes(schedule, stage)
+        self._place_scores(schedule, decisions, block, scores_end)
+        self._pack_operands(schedule, decisions, shared[-1])
+        self._align_rows(schedule, made.inner[1:2], size)
+        schedule.pad_axis(
+            name, len(made.partial.axes) - 1, extent_of(made.context, found.lane) + width
+        )
+        schedule.parallel(join(schedule, shared))
+        return schedule
+
+    def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Walks the output in blocks of rows, one row at a time; gives the loops around a block."""
+        found, name = self.context, self.context.output.buffer.name
+        pairs = zip(found.stage.axes, found.output.axes, strict=True)
+        loops = {inner.name: f"{name}_{outer.name}" for inner, outer in pairs}
+        block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
+        part_rows = int(self._part_rows(block, parts)[0])
+        schedule.split(loops[found.points[0]], part_rows, "part", "in_part")
+        schedule.split("in_part", decisions["block"], "block", "row")
+        schedule.split(loops[found.lane], self.machine.lanes, "vector", "lane")
+        shared = ["part", *(loops[axis] for axis in found.batch)]
+        schedule.reorder(*shared, "block", "row", "vector", "lane")
+        schedule.vectorize("lane")
+        schedule.unroll("vector")
+        return shared
+
+    def _join_blocks(self, schedule: Schedule, joined: Stage) -> None:
+        """Sums up the blocks' contexts of one row as values."""
+        name, lane = joined.buffer.name, joined.axes[-1].name
+        schedule.compute_at(name, "row")
+        schedule.set_scope(name, Scope.REGISTER)
+        for loop, around in ((f"{name}_init_{lane}", []), (f"{name}_{lane}", [f"{name}_{BLOCK}"])):
+            vector, lanes = schedule.split(loop, self.machine.lanes)
+            schedule.reorder(*around, vector, lanes)
+            schedule.vectorize(lanes)
+            schedule.unroll(vector)
+
+    def _place_scores(
+        self, schedule: Schedule, decisions: Decisions, loop: str, kept: list[Stage]
+    ) -> None:
+        """Computes the scores that each iteration of `loop` reads, tile by tile."""
+        schedule.compute_at(self.scores.output.buffer.name, loop)
+        self._tile_scores(schedule, decisions)
+        keep_values(schedule, kept, "score_vector", innermost_axis(self.scores.stage))
+        self._sum_tile(schedule, self.scores, "score_row")
+
+    def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
+        """Packs what is packed of keys and values within each iteration of `loop`."""
+        if self.packs:
+            self._pack(schedule, PACKED, loop, decisions["score_vectors"], self.score_grouping)
+        if self.grouping is not None:
+            self._pack(schedule, VALUES, loop, decisions["vectors"], self.grouping)
 
     def _tile_context(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Tiles the nest that writes the output; gives the loops over parts and heads."""
@@ -502,16 +611,17 @@ class _Kernel:
         loop = f"{stage.buffer.name}_{stage.axes[-1].name}"
         schedule.vectorize(schedule.split(loop, self.machine.lanes)[1])
 
-    def _align_rows(self, schedule: Schedule) -> None:
-        """Rows of scores and weights begin with a cache line each, an odd number of vectors apart:
-        a tile's rows then do not compete for the same lines."""
+    def _align_rows(self, schedule: Schedule, stages: tuple[Stage, ...], keys: int) -> None:
+        """Rows of scores and weights of so many keys begin with a cache line each, an odd number of
+        vectors apart: a tile's rows then do not compete for the same lines."""
         if self.program.dims:
             return  # how long a row is shows only when it runs
         rank = len(self.scores.stage.axes)
-        for stage in (self.scores.output, *self.row_stages):
+        for stage in (self.scores.output, *stages):
             if len(stage.axes) == rank:  # neither a maximum nor a sum
                 lanes = self.machine.lanes * DType.F32.nbytes // stage.buffer.dtype.nbytes
-                vectors = -(-extent_of(stage, stage.axes[-1].name) // lanes) | 1
+                spare = max(extent_of(stage, stage.axes[-1].name) - self.keys, 0)
+                vectors = -(-(keys + spare) // lanes) | 1
                 schedule.pad_axis(stage.buffer.name, rank - 1, vectors * lanes)
 
 

@@ -1,0 +1,152 @@
+"""Attention over blocks of keys: the softmax of a row is put together from those of its blocks.
+
+    before:  high[m] = max(score[m, k])
+             weight[m, k] = exp(score[m, k] - high[m])
+             total[m] = sum(weight[m, k])
+             context[m, n] = sum(weight[m, k] * v[k, n])             the division comes later
+    after:   block_high[m, t] = max(score[m, t*B + k])                       for k in B
+             weight[m, k] = exp(score[m, k] - max(block_high[m, k // B], lowest))
+             block_total[m, t] = sum(weight[m, t*B + k])
+             block_context[t, m, n] = sum(weight[m, t*B + k] * v[t*B + k, n])
+             partial[t, m, :] = block_context[t, m, :], block_total[m, t], block_high[m, t]
+             high[m] = max(partial[t, m, N + 1])
+             scale[m, t] = exp(partial[t, m, N + 1] - high[m])
+             total[m] = sum(partial[t, m, N] * scale[m, t])
+             context[m, n] = sum(partial[t, m, n] * scale[m, t])
+
+What is known of a block lies in one buffer, so that scores and weights live no longer than their
+block (Dao et al., "FlashAttention", 2022, corrects earlier sums in place instead). A block that a
+mask leaves nothing of has the lowest number for its maximum: its weights, and its share in the row,
+are exp(-inf) = 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.expr import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    ReduceOp,
+    Scope,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from farrier.ir.substitute import Substitution
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType
+from farrier.ir.walk import rewrite
+
+BLOCK = "key_block"  # the axis over blocks
+CONTEXT = "block_context"
+PARTIAL = "partial"
+_LOWEST = Const(-3.4028234663852886e38, DType.F32)  # the finite f32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyBlocks:
+    """The program, and which of its stages belong to a block of keys and which to whole rows; each
+    in the program's order."""
+
+    program: Program
+    inner: tuple[Stage, ...]  # block_high, weight, block_total
+    context: Stage
+    partial: Stage
+    outer: tuple[Stage, ...]  # high, scale, total, and what is made of it
+    joined: Stage  # the context of whole rows
+
+
+def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Stage) -> KeyBlocks:
+    """The attention whose `rows` are the stages high, weight, total and others after it, and whose
+    context is `old`, over blocks of `size` keys, which divide the keys."""
+    high, weight, total, *rest = rows
+    assert isinstance(old.body, Reduce)
+    (reduced,) = old.body.axes
+    assert isinstance(reduced.extent, int)
+    block = Axis(BLOCK, reduced.extent // size)
+    lane = old.axes[-1]
+    assert isinstance(lane.extent, int)
+    names = tuple(axis.name for axis in high.axes)
+
+    def local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
+        shape = tuple(axis.extent for axis in axes)
+        return Stage(Buffer(name, DType.F32, shape, None, Scope.WORKSPACE), axes, body)
+
+    def over_block(stage: Stage) -> Expr:
+        """A stage's reduction over the keys of one block."""
+        assert isinstance(stage.body, Reduce)
+        (axis,) = stage.body.axes
+        at = e.add(e.mul(Var(BLOCK), size), Var(axis.name))
+        within = Substitution({axis.name: at}).expr(stage.body.body)
+        return Reduce(stage.body.op, (Axis(axis.name, size),), within)
+
+    block_high = local("block_high", (*high.axes, block), over_block(high))
+
+    def of_block(node: object) -> object:
+        if isinstance(node, Load) and node.buffer == high.buffer:
+            key = e.floordiv(Var(weight.axes[-1].name), size)
+            return Binary(BinaryOp.MAX, Load(block_high.buffer, (*node.indices, key)), _LOWEST)
+        return node
+
+    weight = dataclasses.replace(weight, body=rewrite(weight.body, of_block))
+    block_total = local("block_total", (*total.axes, block), over_block(total))
+    *batch, point, _ = old.axes
+    context = local(CONTEXT, (*batch, block, point, lane), over_block(old))
+    row = tuple(Var(axis.name) for axis in (*batch, point))
+    there = (*(Var(axis.name) for axis in batch), Var(BLOCK), row[-1])
+    top = Binary(BinaryOp.MAX, Load(block_high.buffer, (*row, Var(BLOCK))), _LOWEST)
+    last = Select(_is(lane, lane.extent), Load(block_total.buffer, (*row, Var(BLOCK))), top)
+    whole = Select(
+        e.less(Var(lane.name), lane.extent), Load(context.buffer, (*there, Var(lane.name))), last
+    )
+    wider = Axis(lane.name, lane.extent + 2)
+    partial = local(PARTIAL, (*batch, block, point, wider), whole)
+
+    def known(stage: tuple[Expr, ...], at: Expr) -> Load:
+        """What `partial` holds for a row at `at` along its last axis."""
+        return Load(partial.buffer, (*stage[:-1], Var(BLOCK), stage[-1], at))
+
+    mine = tuple(map(Var, names))
+    tops = known(mine, e.index(lane.extent + 1))
+    high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
+    apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
+    scale = local("block_scale", (*high.axes, block), Unary(UnaryOp.EXP, apart))
+    scaled = Binary(
+        BinaryOp.MUL,
+        known(mine, e.index(lane.extent)),
+        Load(scale.buffer, (*mine, Var(BLOCK))),
+    )
+    total = dataclasses.replace(total, body=Reduce(ReduceOp.SUM, (block,), scaled))
+    product = Binary(
+        BinaryOp.MUL, known(row, Var(lane.name)), Load(scale.buffer, (*row, Var(BLOCK)))
+    )
+    joined = dataclasses.replace(old, body=Reduce(ReduceOp.SUM, (block,), product))
+    inner, outer = (block_high, weight, block_total), (high, scale, total, *rest)
+    first, stop = program.stages.index(rows[0]), program.stages.index(old)
+    packed = [s for s in program.stages[first:stop] if s not in rows]
+    stages = (
+        *program.stages[:first],
+        *inner,
+        *packed,
+        context,
+        partial,
+        *outer,
+        joined,
+        *program.stages[stop + 1 :],
+    )
+    return KeyBlocks(
+        dataclasses.replace(program, stages=stages), inner, context, partial, outer, joined
+    )
+
+
+def _is(axis: Axis, value: int) -> Expr:
+    return Binary(BinaryOp.EQ, Var(axis.name), e.index(value))
