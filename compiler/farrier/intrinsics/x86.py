@@ -40,6 +40,24 @@ def _dot_bf16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
     return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
 
 
+def _dot_u8_i8(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+    """total + a[0] * b[0] + … + a[3] * b[3] in i32, wrapping around: one vpdpbusd."""
+    sums, bytes_ = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    left, right = (writer.pure(f"bitcast {sums} {side} to {bytes_}") for side in (a, b))
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    return writer.call(name, sums, (sums, total), (bytes_, left), (bytes_, right))
+
+
+AVX512_DOT_U8_I8 = Dot(
+    name="avx512_dot_u8_i8",
+    group=4,
+    left=DType.U8,
+    right=DType.I8,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="avx512_vnni",
+    emit=_dot_u8_i8,
+)
 AVX512_DOT_BF16 = Dot(
     name="avx512_dot_bf16",
     group=2,
@@ -53,4 +71,4 @@ AVX512_DOT_BF16 = Dot(
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
 INTRINSICS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
-DOTS = (AVX512_DOT_BF16,)
+DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8)

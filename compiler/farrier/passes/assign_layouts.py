@@ -6,7 +6,7 @@ import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, TensorType
-from farrier.passes.layouts import CONVOLUTIONS, FLOATS, Form, form_of, halo_read, is_image
+from farrier.passes.layouts import CONVOLUTIONS, ELEMENTS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 
@@ -185,7 +185,7 @@ class _Assignment:
         if node.op in CONVOLUTIONS and not is_bias:
             return value  # the kernel's schedule packs the weights
         axis = 0 if is_bias else len(shape) - 3
-        if axis < 0 or shape[axis] != channels or value.type.dtype not in FLOATS:
+        if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
             return value
         if channels % self._lanes == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
             return value  # lies the same way in blocks

@@ -17,6 +17,9 @@ IsBlocked = Callable[[Value], bool]
 
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "WinogradConv"))
 FLOATS = frozenset((DType.F32, DType.BF16))
+# What an image may consist of. A block of channels is a vector of 32-bit sums of convolutions.
+_SUMS = (DType.F32, DType.I32)
+ELEMENTS = FLOATS | {DType.F16, DType.I8, DType.U8, DType.I16, DType.I32}
 # Windows that slide over each channel by itself, and other operators that keep channels apart.
 _CHANNELWISE = frozenset(("MaxPool", "AveragePool", "LpPool", "InstanceNormalization"))
 
@@ -36,13 +39,13 @@ class Form(enum.Enum):
 
 
 def is_image(value: Value) -> bool:
-    """Whether `value` is an f32 or bf16 tensor [n, c, h, w] of more than one point, and of a known
-    number of channels.
+    """Whether `value` is a tensor [n, c, h, w] of more than one point, and of a known number of
+    channels, whose elements have 32 bits at most.
 
     A single point lies the same way in blocks as without them.
     """
     type = value.type
-    if type.rank != 4 or type.dtype not in FLOATS:
+    if type.rank != 4 or type.dtype not in ELEMENTS:
         return False
     return type.shape[2:] != (1, 1) and isinstance(type.shape[1], int)
 
@@ -92,7 +95,7 @@ def _convolution(node: Node, x: Value, blocked: bool, lanes: int) -> Form:
     """Vectors run over output channels and broadcast input elements, so inputs of few channels are
     read as they lie; a depthwise convolution reads vectors too."""
     y, group = node.outputs[0], int(node.attr("group", 1))
-    if not (x.type.rank == 4 and y.type.rank == 4 and y.type.dtype is DType.F32):
+    if not (x.type.rank == 4 and y.type.rank == 4 and y.type.dtype in _SUMS):
         return Form.PLAIN
     channels, outputs = x.type.shape[1], y.type.shape[1]
     if not is_image(y):

@@ -34,6 +34,8 @@ from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout
 from farrier.space.interleave import INTERLEAVED
 
+_SUMS = (DType.F32, DType.I32)  # what accumulators hold; Machine.lanes of them are a vector
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contraction:
@@ -61,14 +63,14 @@ class Contraction:
 
 
 def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contraction | None:
-    """The contraction that `program` consists of, or None where it is something else: no sum of f32
-    products first (stages that write the buffers `leading` aside), or what follows it is not
-    elementwise."""
+    """The contraction that `program` consists of, or None where it is something else: no sum of
+    products of 32 bits first (stages that write the buffers `leading` aside), or what follows it is
+    not elementwise."""
     stages = [stage for stage in program.stages if stage.buffer.name not in leading]
     if not stages:
         return None
     first, *rest = stages
-    if len(program.outputs) != 1 or first.buffer.dtype is not DType.F32:
+    if len(program.outputs) != 1 or first.buffer.dtype not in _SUMS:
         return None
     if rest and rest[-1].buffer.name != program.outputs[0].name:
         return None

@@ -68,7 +68,8 @@ def hoist_padding(program: Program, contraction: Contraction, name: str = PADDED
         condition = checks[0]
         for check in checks[1:]:
             condition = e.both(condition, check)
-        value = Select(condition, value, Const(0.0, load.buffer.dtype))
+        dtype = load.buffer.dtype
+        value = Select(condition, value, Const(0.0 if dtype.is_float else 0, dtype))
     stage = _stage(name, tuple(shape), value, [f"p{p}" for p in range(len(shape))])
     return _with_operand(program, contraction, stage, load, tuple(indices))
 

@@ -77,7 +77,8 @@ class TiledSum:
             order.remove(split)
             step = self.group if split == grouped else 1
             dims.append(PhysicalDim(split, self.block))
-            inner.append(PhysicalDim(split, step, self.block // step))
+            if self.block > step:
+                inner.append(PhysicalDim(split, step, self.block // step))
         dims += [PhysicalDim(at, self.group if at == grouped else 1) for at in order]
         inner.append(PhysicalDim(lane, 1, panel))
         inner += [] if self.grouping is None else [PhysicalDim(grouped, 1, self.group)]

@@ -22,6 +22,7 @@ from farrier.ir.dim import ceildiv, number, product
 from farrier.ir.types import DType, Shape
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
+from farrier.ops.window import window_of
 
 
 def quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -181,11 +182,46 @@ def _centred(name: str, zero: str, shape: tuple[int, ...], scope: Scope) -> str:
 def _convolution(
     node: RawNode, x: str, w: str, x_zero: str, w_zero: str, scope: Scope, bias: str = ""
 ) -> str:
-    """The convolution in i32. Padding stands for the zero point, so this is taken off x first."""
-    channels = (-1, *(1,) * (len(scope.shape(w)) - 1))
-    x, w = _centred(x, x_zero, (), scope), _centred(w, w_zero, channels, scope)
+    """The convolution in i32, plus a bias.
+
+    Of u8 and weights that fit in i8 it is one of bytes, which machines have dot products for: the
+    zero point of x pads it, and what it adds to each sum is taken off the bias. Other tensors lose
+    their zero points first.
+    """
+    rank = len(scope.shape(w))
     attrs = {**node.attrs, "accumulator": str(DType.I32)}
-    return scope.add("Conv", x, w, *([bias] if bias else []), **attrs)
+    weights = _as_signed_bytes(w, w_zero, scope)
+    if scope.dtype(x) is not DType.U8 or not weights:
+        channels = (-1, *(1,) * (rank - 1))
+        x, weights = _centred(x, x_zero, (), scope), _centred(w, w_zero, channels, scope)
+    elif not _is_zero(x_zero, scope):
+        zero = _shaped(x_zero, (), scope)
+        window = window_of(attrs, scope.shape(x)[2:], scope.shape(w)[2:])
+        attrs.pop("auto_pad", None)
+        attrs["pads"] = (0,) * 2 * window.rank
+        pads = (0, 0, *window.before, 0, 0, *window.after)
+        if any(pad != 0 for pad in pads):
+            x = scope.add("Pad", x, scope.constant(ints(pads)), zero)
+        axes = scope.constant(ints(range(1, rank)))
+        sums = scope.add("ReduceSum", _integer(weights, scope), axes, keepdims=0)
+        added = scope.add("Mul", sums, _integer(zero, scope))
+        bias = scope.add("Sub", bias, added) if bias else scope.add("Neg", added)
+    return scope.add("Conv", x, weights, *([bias] if bias else []), **attrs)
+
+
+def _as_signed_bytes(w: str, zero: str, scope: Scope) -> str:
+    """Weights less their zero points in i8, "" where they are not known to fit."""
+    if scope.dtype(w) is DType.I8 and _is_zero(zero, scope):
+        return w
+    data, point = scope.data(w), scope.data(zero) if zero else np.zeros((), np.int16)
+    if data is None or point is None:
+        return ""
+    shape = (-1, *(1,) * (data.ndim - 1)) if point.size > 1 else ()
+    centred = data.astype(np.int16) - point.astype(np.int16).reshape(shape)
+    low, high = DType.I8.limits
+    if centred.min() < low or centred.max() > high:
+        return ""
+    return scope.constant(centred.astype(np.int8))
 
 
 def conv_integer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:

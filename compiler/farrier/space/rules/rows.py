@@ -40,6 +40,7 @@ from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.target import Target
 
 NAME = "rows"
+_SUMS = (DType.F32, DType.I32)  # whose vectors have Machine.lanes elements
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
 _WAIT = 40.0  # cycles until a row's result is there for the row's next stage
@@ -48,7 +49,7 @@ _OVERLAP = 4  # of which a core works on so many at a time
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of a program of f32 reductions with one output, which may be rounded to bf16; None
+    """The space of a program of reductions of 32 bits with one output, which may be converted; None
     for any other."""
     made = without_halos(program)
     output = made.stages[-1] if made.stages else None
@@ -61,7 +62,11 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
         return None
     if not any(isinstance(stage.body, Reduce) for stage in made.stages):
         return None
-    if any(stage.buffer.dtype not in (DType.F32, DType.BF16) for stage in made.stages):
+    if any(
+        stage.buffer.dtype not in _SUMS for stage in made.stages if isinstance(stage.body, Reduce)
+    ):
+        return None
+    if any(stage.buffer.dtype.bits > 32 for stage in made.stages):
         return None
     kernel = _Kernel(accumulate(made), Machine.of(target, threads))
     return Space.of(NAME, kernel)
