@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, Symbol, maximum, product
+from farrier.ir.dim import Extent, Symbol, ceildiv, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
@@ -240,8 +240,15 @@ class Nest:
     def vector(self, extent: Extent, name: str = "lane") -> Iterator[Scalar]:
         """As `for_`, iterations in lockstep, as many at once as a vector of the target holds; an
         innermost block."""
-        with self._loop(extent, LoopKind.VECTORIZED, name) as var:
-            yield var
+        if isinstance(extent, int):
+            with self._loop(extent, LoopKind.VECTORIZED, name) as var:
+                yield var
+            return
+        lanes = self.target.lanes
+        with self.for_(ceildiv(extent, lanes), name) as chunk, self.vector(lanes, name) as lane:
+            at = chunk * lanes + lane
+            with self.if_(at < extent):
+                yield at
 
     @contextlib.contextmanager
     def unrolled(self, extent: int, name: str = "u") -> Iterator[Scalar]:

@@ -173,7 +173,8 @@ def _nd_nest(nest: Nest, node: Node) -> None:
     each = ceildiv(rows, ranges)
     with nest.parallel(ranges) as (part,):
         first = part * each
-        with nest.for_(each) as row, nest.if_(first + row < rows), nest.vector(width) as lane:
+        end = nest.let(minimum(first + each, rows), "end")
+        with nest.for_(each) as row, nest.if_(first + row < end), nest.vector(width) as lane:
             out[first + row, lane] = data[first + row, lane]
 
         def join(update: Scalar, row: Scalar) -> None:
@@ -192,7 +193,7 @@ def _nd_nest(nest: Nest, node: Node) -> None:
                 update = block * _BLOCK + i
                 row = target(update)
                 listed[found.value], places[found.value] = update, row
-                found.value += cast(both(first <= row, row < first + each), DType.I64)
+                found.value += cast(both(first <= row, row < end), DType.I64)
             at = nest.variable(number(0, DType.I64), "at")
             with nest.while_(at.value < found.value):
                 ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])

@@ -84,7 +84,7 @@ def _nest(nest: Nest, node: Node) -> None:
                 heap.offer(x[row, start + i, 0], start + i)
         rest = k + blocks * _BLOCK
         with nest.for_(extent - rest) as i:
-            heap.offer(x[row, rest + i, column], rest + i)
+            heap.offer(x[row, i + rest, column], i + rest)
         with nest.for_(k) as i:
             last = nest.let(k - 1 - i)
             values[row, last, column] = heap.values[0]
