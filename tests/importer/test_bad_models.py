@@ -109,9 +109,11 @@ def test_unsupported_form_of_a_known_operator(model):
 
 
 def test_outputs_that_farrier_does_not_compute(model):
-    pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2, 2])
-    data = model([pool], {"x": [1, 1, 4, 4]}, outputs=["y", "where"])
-    with pytest.raises(UnsupportedOperatorError, match="further output 'where'"):
+    parameters = ["x", *"abcd"]
+    norm = node("BatchNormalization", parameters, ["y", "mean"])  # which trained, before opset 14
+    constants = {name: np.ones(1, np.float32) for name in "abcd"}
+    data = model([norm], {"x": [1, 1, 4, 4]}, ["y", "mean"], constants, opset=9)
+    with pytest.raises(UnsupportedOperatorError, match="further output 'mean'"):
         import_model(data)
 
 
