@@ -121,3 +121,22 @@ def test_an_operand_that_decides_the_shape_is_named(model):
     with pytest.raises(UnresolvedShapeError, match="dft_length") as caught:
         import_model(model(nodes, shapes, opset=20, dtypes=kinds))
     assert caught.value.deciding == ("n",)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]),
+        ("...ii->...i", [(2, 3, 3)]),
+        ("b...d,...d", [(2, 3, 4), (3, 4)]),
+        ("i...,j...->ij...", [(2, 1), (3, 1)]),
+    ],
+)
+def test_ellipses(model, equation, shapes):
+    inputs = {name: f32(*shape) for name, shape in zip("ab", shapes, strict=False)}
+    made = node("Einsum", list(inputs), ["y"], equation=equation)
+    data = model([made], {n: a.shape for n, a in inputs.items()})
+    graph = import_model(data).graph
+    feeds = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
+    (got,) = run_graph(graph, feeds).values()
+    np.testing.assert_allclose(got, np.einsum(equation, *inputs.values()), rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ define constants, and replace the node by several.
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,55 @@ def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
         node.inputs[1] = ""  # the region of interest matters to that one mode alone
     resize.keep_aspect_ratio(node, scope)
     return resize.as_products(node, scope) if resize.is_filter(node) else [node]
+
+
+def _roi_align(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Before 16, coordinates were not shifted by half an element."""
+    if opset < 16:
+        node.attrs["coordinate_transformation_mode"] = "output_half_pixel"
+    return [node]
+
+
+def _einsum(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """An ellipsis stands for axes that have labels of their own here; one of extent 1 that others
+    broadcast against goes."""
+    equation = str(node.attrs["equation"]).replace(" ", "")
+    if "..." not in equation:
+        return [node]
+    left, arrow, right = equation.partition("->")
+    if not arrow:
+        once = (c for c in set(left) - set(",.") if left.count(c) == 1)
+        right = "..." + "".join(sorted(once))
+    free = [c for c in string.ascii_letters if c not in equation]
+    operands = left.split(",")
+    shapes = [scope.shape(name) for name in node.inputs]
+    counts = [len(s) - len(o.replace("...", "")) for s, o in zip(shapes, operands, strict=True)]
+    most = max(c for c, o in zip(counts, operands, strict=True) if "..." in o)
+    if most > len(free) or min(counts) < 0:
+        raise Mismatch(f"{equation!r} for operands of {shapes}")
+    labels = free[:most]
+    kept: set[str] = set()
+    for position, (operand, shape) in enumerate(zip(operands, shapes, strict=True)):
+        if "..." not in operand:
+            continue
+        start, own = operand.index("..."), labels[most - counts[position] :]
+        extents = shape[start : start + len(own)]
+        long = [label for label, extent in zip(own, extents, strict=True) if extent != 1]
+        single = [start + i for i, extent in enumerate(extents) if extent == 1]
+        if single:
+            axes = scope.constant(ints(single))
+            node.inputs[position] = scope.add("Squeeze", node.inputs[position], axes)
+        kept.update(long)
+        operands[position] = operand.replace("...", "".join(long))
+    gone = [label for label in labels if label not in kept]
+    wanted = right.replace("...", "".join(label for label in labels if label in kept))
+    node.attrs["equation"] = f"{','.join(operands)}->{wanted}"
+    if not gone:
+        return [node]
+    start = right.index("...") if "..." in right else 0
+    back = scope.constant(ints([start + labels.index(label) for label in gone]))
+    result = scope.add("Einsum", *node.inputs, **node.attrs)
+    return [RawNode("Unsqueeze", [result, back], node.outputs, {}, node.origin)]
 
 
 def _layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -298,6 +348,8 @@ _UPGRADES: dict[str, Upgrade] = {
     "Dropout": training.dropout,
     "BatchNormalization": training.batch_normalization,
     "LayerNormalization": _layer_normalization,
+    "RoiAlign": _roi_align,
+    "Einsum": _einsum,
     "GroupNormalization": _group_normalization,
     "Cast": _cast,
     "CastLike": _cast_like,
