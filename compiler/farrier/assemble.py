@@ -54,6 +54,7 @@ class LinkedModel:
     bytes_of: Mapping[str, int]
     workspace_bytes: int  # at the typical sizes
     dims: tuple[Symbol, ...]  # as in `Plan`
+    counted: tuple[Symbol, ...]
     sizes: tuple[int, ...]
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
@@ -72,11 +73,14 @@ class Plan:
     steps: tuple[entry.Step, ...]
     calls: tuple[CallRecord, ...]  # those in the steps, for the profiler
     dims: tuple[Symbol, ...]  # what the caller says
-    sizes: tuple[int, ...]  # their typical values, then those of calls, where records point to them
+    counted: tuple[Symbol, ...]  # what the entry says
+    sizes: tuple[int, ...]  # typical values of both, then those of calls, which records point to
 
     def entry(self, target: Target, name: str = ENTRY) -> bytes:
         """The object of the entry point, under that name."""
-        text = emit_entry(self.steps, len(self.inputs), len(self.outputs), name, self.dims)
+        text = emit_entry(
+            self.steps, len(self.inputs), len(self.outputs), name, self.dims, self.counted
+        )
         return compile_text(text, target)
 
     @property
@@ -103,10 +107,11 @@ def plan(
     driver = _Driver(program, functions, memory)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
-        outputs=tuple(typical(value.type.nbytes) for value in program.outputs),
+        outputs=tuple(typical(program.room(value)) for value in program.outputs),
         steps=driver.steps(program.steps),
         calls=tuple(driver.records),
         dims=program.dims,
+        counted=program.counted,
         sizes=tuple(driver.sizes),
         arena=driver.arena,
         memory=memory,
@@ -130,6 +135,7 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedM
         bytes_of=planned.arena.bytes_of,
         workspace_bytes=typical(planned.memory.workspace_bytes),
         dims=planned.dims,
+        counted=planned.counted,
         sizes=planned.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
@@ -150,7 +156,7 @@ class _Driver:
         self._functions = functions
         self._memory = memory
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
-        self.sizes = [symbol.typical for symbol in program.dims]
+        self.sizes = [symbol.typical for symbol in (*program.dims, *program.counted)]
         self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
     def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
@@ -180,7 +186,8 @@ class _Driver:
         nbytes += [0] * (len(args) - len(nbytes))
         arguments = tuple(map(self._argument, args, nbytes))
         self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
-        return entry.KernelCall(function.name, tuple(args))
+        count = (call.count, self._address(call.outputs[-1])) if call.count else None
+        return entry.KernelCall(function.name, tuple(args), count)
 
     def _repeat(self, step: Repeat) -> entry.Repeat:
         carried = []

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from farrier.artifact import artifact as members
 from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
-from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.artifact.manifest import CountedDim, Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
 from farrier.ir.control import graphs_in
-from farrier.ir.dim import typical
+from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.types import Shape
@@ -74,6 +74,7 @@ def package(
         params_bytes=params.nbytes,
         workspace_bytes=linked.workspace_bytes,
         dims=tuple(named[symbol.name] for symbol in linked.dims),
+        counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
         hashes={
             members.LIBRARY: container.digest(linked.library),
@@ -148,9 +149,13 @@ def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, .
 
 def _shape(shape: Shape) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
     """A shape as the manifest has it, and where it is not fixed, the typical one."""
-    texts = tuple(extent if isinstance(extent, int) else str(extent) for extent in shape)
+    texts = tuple(map(_text, shape))
     is_fixed = all(isinstance(extent, int) for extent in shape)
     return texts, () if is_fixed else tuple(map(typical, shape))
+
+
+def _text(extent: Extent) -> int | str:
+    return extent if isinstance(extent, int) else str(extent)
 
 
 def _tools() -> dict[str, str]:

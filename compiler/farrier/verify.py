@@ -15,6 +15,8 @@ from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
+from farrier.ir.dim import typical, upper
+from farrier.ir.graph import Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
@@ -79,6 +81,7 @@ class Verifier:
         self._outputs = outputs
         self._blobs = blobs
         self._arrays = random_inputs(inputs)
+        self._room = [_room(value, imported) for value in imported.graph.outputs]
         self._inputs = [self._argument(Role.INPUT, array) for array in self._arrays.values()]
         self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
         self._expected: list[tuple[str, list[Argument]]] = []
@@ -116,7 +119,10 @@ class Verifier:
             judged = self._judges.pop()(self._imported, self._arrays)
             if judged is not None:
                 reference, outputs = judged
-                arguments = [self._argument(Role.OUTPUT, array) for array in outputs]
+                arguments = [
+                    self._argument(Role.OUTPUT, _filled(array, nbytes))
+                    for array, nbytes in zip(outputs, self._room, strict=True)
+                ]
                 self._expected.append((reference, arguments))
         return self._expected[number] if number < len(self._expected) else None
 
@@ -153,6 +159,18 @@ class Verifier:
         if role is Role.OUTPUT:
             return Argument(role, len(data), dtype, expected=digest)
         return Argument(role, len(data), dtype, blob=digest)
+
+
+def _room(value: Value, imported: ImportedModel) -> int:
+    """The bytes of an output's memory at the typical sizes."""
+    given = frozenset(dim.symbol for dim in imported.dims)
+    return typical(upper(value.type.nbytes, lambda symbol: symbol.name in given))
+
+
+def _filled(array: Array, nbytes: int) -> Array:
+    """The output as it lies in memory of `nbytes`, the rest of which stays zero."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:

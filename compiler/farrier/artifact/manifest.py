@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from farrier.errors import ArtifactError
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.parser import parse_extent
 from farrier.ir.types import DType
 from farrier.shapes import NamedDim
@@ -27,6 +27,14 @@ class TensorSpec:
     @property
     def typical_shape(self) -> tuple[int, ...]:
         return self.typical or tuple(extent for extent in self.shape if isinstance(extent, int))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CountedDim:
+    """An extent of outputs that the data decides: 0 to `most`, which is an extent in the dims."""
+
+    symbol: str
+    most: int | str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ class Manifest:
     kernels: tuple[KernelReport, ...]
     precision: str = "f32"  # what contractions multiply in
     dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
-    sizes: tuple[int, ...] = ()  # typical values: of dims, then those that single calls take
+    counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
+    sizes: tuple[int, ...] = ()  # typical values: of both, then those that single calls take
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -89,6 +98,7 @@ class Manifest:
                 kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
                 features=tuple(raw.pop("features")),
                 dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
+                counted=tuple(CountedDim(**one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
                 **raw,
             )
@@ -121,6 +131,9 @@ class Manifest:
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
         """The shape of an input or output, over the symbols of `dims`."""
         known = {dim.symbol: dim.extent for dim in self.dims}
+        for counted in self.counted:
+            most = parse_extent(str(counted.most), known)
+            known[counted.symbol] = dim(counted.symbol, 0, most, typical(most))
         return tuple(
             parse_extent(extent, known) if isinstance(extent, str) else extent
             for extent in spec.shape

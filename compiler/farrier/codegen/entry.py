@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, assert_never
 
 from farrier.codegen.extents import emit_extent
-from farrier.ir.dim import Dim, Extent, Symbol
+from farrier.ir.dim import Dim, Extent, Symbol, symbols
 
 ENTRY = "farrier_entry"
 WORKSPACE_BYTES = "farrier_workspace_bytes"
@@ -62,10 +62,12 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for."""
+    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for.
+    `count` is a symbol, and where the kernel leaves its value, an i64."""
 
     function: str
     args: tuple[Address | Sizes, ...]
+    count: tuple[str, Address] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,13 +123,15 @@ def emit_entry(
     outputs: int,
     name: str = ENTRY,
     dims: Sequence[Symbol] = (),
+    counted: Sequence[Symbol] = (),
 ) -> str:
     """A module with the entry point, the kernels it calls being declared.
 
-    It returns the first non-zero code of a kernel, and 0 when all have run. Where there are `dims`,
-    the entry's last argument points to their values, i64.
+    It returns the first non-zero code of a kernel, and 0 when all have run. The entry's last
+    argument points to i64: the values of `dims`, and behind them room for those of `counted`, which
+    calls find out.
     """
-    driver = _Driver(inputs, outputs, dims)
+    driver = _Driver(inputs, outputs, dims, counted)
     driver.steps(steps)
     declared = sorted({call.function for call in kernel_calls(steps)})
     return "\n".join(
@@ -199,7 +203,9 @@ def position_of(segment: Input | Output | Params | Workspace, inputs: int, outpu
 class _Driver:
     """Text of the entry's body. `head` runs once, when the entry begins."""
 
-    def __init__(self, inputs: int, outputs: int, dims: Sequence[Symbol]) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, dims: Sequence[Symbol], counted: Sequence[Symbol]
+    ) -> None:
         self.head: list[str] = []
         self.code: list[str] = []
         self._inputs = inputs
@@ -214,6 +220,9 @@ class _Driver:
             base = self._base(inputs + outputs + 2)
             at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
             self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
+        self._given = frozenset(self._dims)
+        self._sizes_at = inputs + outputs + 2
+        self._returned = {s.name: len(dims) + at for at, s in enumerate(counted)}
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -243,6 +252,17 @@ class _Driver:
         self._open(f"leave{number}")
         self._put(f"ret i32 %code{number}")
         self._open(f"next{number}")
+        if call.count is not None:
+            symbol, address = call.count
+            self._define(symbol, self._new(f"load i64, ptr {self._address(address)}, align 8"))
+
+    def _define(self, symbol: str, value: str) -> None:
+        """The value of a symbol is known from here on."""
+        self._dims[symbol] = value
+        if symbol in self._returned:
+            base = self._base(self._sizes_at)
+            at = self._new(f"getelementptr i64, ptr {base}, i64 {self._returned[symbol]}")
+            self._put(f"store i64 {value}, ptr {at}, align 8")
 
     def _branch(self, branch: Branch) -> None:
         number = next(self._count)
@@ -316,11 +336,22 @@ class _Driver:
         return self._new(f"getelementptr i8, ptr {base}, i64 {self._extent(offset)}")
 
     def _extent(self, extent: Extent) -> str:
-        return emit_extent(extent, lambda symbol: self._dims[symbol.name], self._hoisted)
+        emit = self._hoisted if self._is_given((extent,)) else self._new
+        return emit_extent(extent, lambda symbol: self._dims[symbol.name], emit)
+
+    def _is_given(self, extents: Iterable[Extent]) -> bool:
+        return all(symbol.name in self._given for symbol in symbols(extents))
 
     def _sizes(self, sizes: Sizes) -> str:
-        """A pointer to sizes in memory, filled where the entry begins."""
+        """A pointer to sizes in memory, filled where the entry begins if they are known there."""
         values = [self._extent(extent) for extent in sizes.extents]
+        if not self._is_given(sizes.extents):
+            array = f"%sizes{next(self._count)}"
+            self.head.append(f"  {array} = alloca [{len(values)} x i64], align 8")
+            for number, value in enumerate(values):
+                at = self._new(f"getelementptr i64, ptr {array}, i64 {number}")
+                self._put(f"store i64 {value}, ptr {at}, align 8")
+            return array
         key = ", ".join(values)
         if key not in self._known:
             array = self._hoisted(f"alloca [{len(values)} x i64], align 8 ; {key}")

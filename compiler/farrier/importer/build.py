@@ -360,6 +360,8 @@ class _Import:
         attrs: Mapping[str, Attribute] = node.attrs
         if operator.explicit is not None:
             attrs = operator.explicit(types, attrs)
+        if operator.counts:
+            attrs = {**attrs, "extent": f"k{next(self._counter)}"}
         kinds = operator.infer(types, constants, attrs)
         self._check_outputs(node, kinds)
         results = _folded(operator, inputs, data, kinds, attrs)

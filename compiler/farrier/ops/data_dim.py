@@ -7,7 +7,7 @@ packed by what it is.
 
 from __future__ import annotations
 
-from farrier.ir.dim import Extent, dim
+from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import Attrs, NotStatic
 
@@ -20,4 +20,4 @@ def data_extent(attrs: Attrs, bound: Extent, known: int | None = None) -> Extent
         return known
     if "extent" not in attrs:
         raise NotStatic("the extent of its output depends on data known only at run time", ())
-    return dim(str(attrs["extent"]), 0, bound)
+    return dim(str(attrs["extent"]), 0, bound, typical(bound))

@@ -96,6 +96,7 @@ class Operator:
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
     nest: NestRule | None = None
+    counts: bool = False  # its last output is the extent that data decides (`data_dim.py`)
 
     def evaluate(self, arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array]:
         """`reference`, the results being of `kinds`. Operators that compute take narrow floats, for

@@ -19,9 +19,12 @@ from farrier.ops.operator import (
     Arrays,
     Attrs,
     Constants,
+    Infer,
     Kind,
     Mismatch,
+    NestRule,
     Operator,
+    Reference,
     Types,
     axis_attr,
     int_attr,
@@ -278,10 +281,12 @@ class _Items:
             to.value += 1
 
 
+def _operator(name: str, infer: Infer, reference: Reference, nest: NestRule) -> Operator:
+    return Operator(name, Kind.NEST, infer, reference, None, nest=nest, counts=True)
+
+
 OPERATORS: tuple[Operator, ...] = (
-    Operator(
-        "Compress", Kind.NEST, _compress_infer, _compress_reference, None, nest=_compress_nest
-    ),
-    Operator("NonZero", Kind.NEST, _non_zero_infer, _non_zero_reference, None, nest=_non_zero_nest),
-    Operator("Unique", Kind.NEST, _unique_infer, _unique_reference, None, nest=_unique_nest),
+    _operator("Compress", _compress_infer, _compress_reference, _compress_nest),
+    _operator("NonZero", _non_zero_infer, _non_zero_reference, _non_zero_nest),
+    _operator("Unique", _unique_infer, _unique_reference, _unique_nest),
 )

@@ -215,5 +215,5 @@ class _Boxes:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("NonMaxSuppression", Kind.NEST, _infer, _reference, None, nest=_nest),
+    Operator("NonMaxSuppression", Kind.NEST, _infer, _reference, None, nest=_nest, counts=True),
 )

@@ -32,23 +32,28 @@ from farrier.ops import Mismatch, NotStatic, lookup
 
 
 def own_dims(region: Graph) -> tuple[Graph, tuple[Extent, ...]]:
-    """The region with dims of its own, and what each of `Graph.dims` stands for, in their order."""
-    if not region.dims:
+    """The region with dims of its own, and what each of `Graph.dims` stands for, in their order. An
+    extent that the kernel itself finds out keeps its name, and is left out."""
+    counted = {str(node.attr("extent")) for node in region.nodes if node.attr("extent")}
+    own = [symbol for symbol in region.dims if symbol.name in counted]
+    if len(region.dims) == len(own):
         return region, ()
-    names = _Names()
+    names = _Names(own)
     changed = _inferred(region, names)
     if changed is None:  # the inputs' shapes do not settle the others: their symbols do
-        names = _Names()
-        names.define(region.dims)
+        names = _Names(own)
+        names.define(symbol for symbol in region.dims if symbol not in own)
         changed = with_extents(region, names.change)
-    return changed, tuple(names.meaning[symbol.name] for symbol in changed.dims)
+    told = (symbol.name for symbol in changed.dims if symbol.name not in counted)
+    return changed, tuple(names.meaning[name] for name in told)
 
 
 class _Names:
     """New symbols for atoms, and what they stand for."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Iterable[Symbol]) -> None:
         self._new: dict[Atom, Extent] = {}
+        self._kept = {symbol.name: as_extent(symbol) for symbol in kept}
         self.meaning: dict[str, Extent] = {}
 
     def define(self, found: Iterable[Atom]) -> None:
@@ -68,7 +73,8 @@ class _Names:
 
     def back(self, extent: Extent) -> Extent:
         """What an extent over the new symbols stands for."""
-        return substitute(extent, {s: self.meaning[s.name] for s in symbols((extent,))})
+        known = self._kept | self.meaning
+        return substitute(extent, {s: known[s.name] for s in symbols((extent,))})
 
 
 def _inferred(region: Graph, names: _Names) -> Graph | None:

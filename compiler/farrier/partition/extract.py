@@ -111,7 +111,8 @@ class _Flattening:
         text = f"{print_ir(region)}constants: {' '.join(sorted(known))}\n"
         key = hashlib.sha256(text.encode()).hexdigest()
         self.tasks.setdefault(key, Task(key, task_name(region), region, known))
-        return Call(key, inputs, outputs, node.origin, runs, dims)
+        (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
+        return Call(key, inputs, outputs, node.origin, runs, dims, count)
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""

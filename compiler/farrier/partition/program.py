@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent, Symbol, symbols
+from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Constant, Value
 
 
@@ -26,7 +26,8 @@ class Call:
     """One call of a task: `inputs` and `outputs` are in the order of the task's region; `origin`
     names the ONNX nodes that it computes. One run of the model makes it `runs` times: the product
     of the trip counts around it, as far as they are known; both branches of a condition count.
-    `dims` are the values of the region's dims, in terms of the model's."""
+    `dims` are the values of the region's dims, in terms of the model's. Where the data decides an
+    extent, `count` is its symbol, and the last output holds its value."""
 
     task: str  # the task's key
     inputs: tuple[Value, ...]
@@ -34,6 +35,7 @@ class Call:
     origin: str
     runs: int = 1
     dims: tuple[Extent, ...] = ()
+    count: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,6 +102,21 @@ class Program:
         """The sizes that a caller gives, in the order in which they do."""
         shapes = (value.type.shape for value in self.inputs)
         return tuple(dict.fromkeys(symbols(extent for shape in shapes for extent in shape)))
+
+    def room(self, value: Value) -> Extent:
+        """The bytes that a value may take: what data decides is at most its bound."""
+        given = frozenset(symbol.name for symbol in self.dims)
+        return upper(value.type.nbytes, lambda symbol: symbol.name in given)
+
+    @property
+    def counted(self) -> tuple[Symbol, ...]:
+        """The extents of outputs that the data decides, each behind those of its bound."""
+        found: dict[Symbol, None] = {}
+        waiting = list(symbols(extent for value in self.outputs for extent in value.type.shape))
+        while waiting:
+            found |= dict.fromkeys(waiting)
+            waiting = list(symbols(symbol.high for symbol in waiting))
+        return tuple(symbol for symbol in reversed(found) if symbol not in self.dims)
 
     @property
     def calls(self) -> list[Call]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, CompilerError, InputMismatchError, UsageError
-from farrier.ir.dim import Extent, evaluate, symbols
+from farrier.ir.dim import Extent, evaluate, symbols, upper
 from farrier.ir.types import DType
 from farrier.shapes import NamedDim
 from farrier.target import missing_features
@@ -77,6 +77,7 @@ class Session:
             self._workspace_bytes = self.library.function(
                 "farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p
             )
+        if manifest.sizes:
             self._resize({dim.symbol: dim.typical for dim in manifest.dims})
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
@@ -96,6 +97,9 @@ class Session:
                 array, self._args[position] = slot.placed(inputs[slot.name])
                 arrays.append(array)
             self.call()
+            if self.manifest.counted:
+                sizes = self._symbols()
+                return {slot.name: slot.part(sizes) for slot in self._outputs}
             return {slot.name: slot.array.copy() for slot in self._outputs}
 
     def call(self) -> None:
@@ -136,16 +140,22 @@ class Session:
                 slot.placed(inputs[slot.name])
         return sizes
 
+    def _symbols(self) -> dict[str, int]:
+        """The value of every symbol in the run that is over."""
+        manifest = self.manifest
+        names = [one.symbol for one in manifest.dims] + [one.symbol for one in manifest.counted]
+        return dict(zip(names, self._sizes, strict=False))
+
     def _resize(self, sizes: Mapping[str, int]) -> None:
         """Lays memory out for these sizes, by symbol."""
         values = tuple(sizes[dim.symbol] for dim in self.manifest.dims)
-        if values == self._current:
+        if values == self._current and values:
             return
         self._sizes[: len(values)] = list(values)
         slots = (*self._inputs, *self._outputs)
         for position, slot in enumerate(slots):
             self._args[position] = slot.resized(sizes)
-        needed = self._workspace_bytes(ctypes.addressof(self._sizes))
+        needed = self._workspace_bytes(ctypes.addressof(self._sizes)) if values else 0
         if needed > self._workspace.nbytes:
             self._workspace = aligned_buffer(needed)
             self._args[len(slots) + 1] = self._workspace.address
@@ -202,9 +212,17 @@ class _Slot:
         self.buffer: Buffer = aligned_buffer(0)
         self._lay_out(spec.typical_shape)
 
-    def resized(self, sizes: Mapping[str, int]) -> int:
-        """The address, with room for these values of symbols."""
+    def part(self, sizes: Mapping[str, int]) -> Array:
+        """A copy of what was written, all symbols being known."""
         shape = tuple(evaluate(extent, sizes) for extent in self.extents)
+        return self.array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
+
+    def resized(self, sizes: Mapping[str, int]) -> int:
+        """The address, with room for these values of symbols; what data decides is at its bound."""
+        shape = tuple(
+            evaluate(upper(extent, lambda symbol: symbol.name in sizes), sizes)
+            for extent in self.extents
+        )
         if shape != self.shape:
             self._lay_out(shape)
         return self.buffer.address
