@@ -35,6 +35,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
     dtype_of,
+    extent_of,
     index,
 )
 from farrier.ir.types import DType
@@ -360,13 +361,13 @@ class Simplifier:
                 return factor, Linear(inner, const // factor), small
         return None
 
-    def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, int] | None:
+    def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, Extent] | None:
         """(f, d) with `(rest + const) // c == f // (d * c)`, where one term is itself `e // d`."""
         for atom, factor in rest.items():
             if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
-                if not isinstance(atom.right, Const):
+                divisor = extent_of(atom.right)
+                if divisor is None or not is_less(0, divisor):
                     continue
-                divisor = int(atom.right.value)
                 others = Linear({a: k for a, k in rest.items() if a is not atom}, const)
                 return combine(self.linear(atom.left), others, divisor), divisor
         return None
@@ -377,8 +378,8 @@ class Simplifier:
         for atom, factor in rest.items():
             term = Linear({atom: factor}, 0)
             if isinstance(atom, Binary) and atom.op is BinaryOp.MOD:
-                modulus = atom.right.value if isinstance(atom.right, Const) else 1
-                if factor * int(modulus) % divisor == 0:
+                modulus = extent_of(atom.right)
+                if modulus is not None and factor * modulus % divisor == 0:
                     term, changed = _scale(self.linear(atom.left), factor), True
             form = combine(form, term, 1)
         return form if changed and not _is_unbounded(*self.bounds_of(form)) else None
@@ -389,9 +390,9 @@ class Simplifier:
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
                 continue
-            if not isinstance(atom.right, Const) or atom.right.value <= 0:
+            divisor = extent_of(atom.right)
+            if divisor is None or not is_less(0, divisor):
                 continue
-            divisor = int(atom.right.value)
             whole = self._whole(atom, divisor, factor, form)
             if whole is not None:
                 partner, inner = whole
@@ -400,13 +401,13 @@ class Simplifier:
         return form
 
     def _whole(
-        self, atom: Binary, divisor: int, factor: Extent, form: Linear
+        self, atom: Binary, divisor: Extent, factor: Extent, form: Linear
     ) -> tuple[Expr, Linear] | None:
         """(`e // divisor`, e) where the quotient stands in `form`, `divisor * factor` times, and
         `atom` is the remainder."""
         inner = self.linear(atom.left)
         quotient = self.divide(inner, divisor)
-        if len(quotient.terms) == 1 and not quotient.const:
+        if len(quotient.terms) == 1 and quotient.const == 0:
             (partner, one), *_ = quotient.terms.items()
             if one == 1 and form.terms.get(partner) == factor * divisor:
                 return partner, inner

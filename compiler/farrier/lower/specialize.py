@@ -148,6 +148,8 @@ class _Specializer:
                 cut = slack // -factor + 1 if factor < 0 else -(slack // factor)
                 if guard.soft and not isinstance(loop.extent, int):
                     continue
+                if isinstance(cut, Dim) and loop.kind is not LoopKind.SERIAL:
+                    continue
                 if _is_cut(cut, loop.extent) and self._may_copy(guard, loop.body):
                     return cut
         return None
@@ -198,8 +200,8 @@ class _Specializer:
                 continue
             if guard.soft and (not guard.is_uniform or is_symbolic):
                 continue
-            if kind is LoopKind.VECTORIZED and is_symbolic:
-                continue  # lanes are masked
+            if kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) and is_symbolic:
+                continue  # lanes are masked, and registers written in one branch alone are not set
             if not self._may_copy(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))

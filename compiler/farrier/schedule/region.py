@@ -88,7 +88,8 @@ def _interval(
         most = _most(inside, guards, inner)
         if most is not None:
             guarded = simplifier.bounds_of(most)[1] + form.const
-            high = guarded if is_less(guarded, high) else high
+            shorter = is_less(guarded, high) and isinstance(guarded, type(high))
+            high = guarded if shorter else high
             most = combine(most, Linear(outside, form.const), 1)
         lows.append(low)
         highs.append(high)
@@ -97,7 +98,10 @@ def _interval(
         return whole
     low = functools.reduce(minimum, lows)
     span = functools.reduce(maximum, highs) - low + 1
-    if is_less(whole.extent - 1, span) or is_less(span, 1):
+    # A box of known extent is kept, though the whole may be smaller when the kernel runs: register
+    # tiles have to be such boxes.
+    keeps = isinstance(span, int) and not isinstance(whole.extent, int)
+    if is_less(span, 1) or (not keeps and is_less(whole.extent - 1, span)):
         return whole
     start, last = Linear(first, low), lasts[0]
     if last is None or any(other != last for other in lasts):
