@@ -366,7 +366,7 @@ class _Kernel:
         blocks = self.heads * np.ceil(self.rows / decided["block"])
         units = self.heads * decided["parts"]
         balance = np.ceil(units / machine.threads) / (units / machine.threads)
-        part_rows = self._part_rows(columns["block"], columns["parts"])
+        part_rows = np.minimum(self._part_rows(columns["block"], columns["parts"]), self.rows)
         balance = balance * np.maximum(part_rows * decided["parts"] / self.rows, 1.0)
         elements = self.heads * self.rows * self.keys
         key_blocks = self.keys / decided["keys"]
