@@ -213,6 +213,7 @@ class _Driver:
             tuple(carried),
             tuple(slices),
             self.steps(step.body),
+            step.count,
         )
 
     def _address(self, value: Value, layout: Layout | None = None) -> entry.Address:

@@ -148,11 +148,22 @@ def test_what_a_loop_returns_of_each_iteration_is_stacked():
     assert artifact.manifest.outputs[2].shape == (20, 2, 5)
 
 
-def test_how_much_a_loop_returns_must_be_known():
-    for trips, going in (("n", "cond"), ("many", "below")):
-        data = looping(trips, "", going, extra=[node("Exp", ["h_next"], ["part"])])
-        with pytest.raises(UnresolvedShapeError, match="the length of what it returns"):
-            import_model(data)
+def test_how_much_a_loop_returns_may_be_decided_by_its_condition():
+    """Within its trip count; what is read after it has the extent that the loop found."""
+    extra = [node("Exp", ["h_next"], ["part"])]
+    data = looping("many", "c", "below", extra=extra)
+    cases = [{"c": np.array(True), "x": scale * normal(2, 5)} for scale in (0.1, 1, 2, 3)]
+    artifact = assert_as_onnxruntime(data, *cases)
+    assert artifact.manifest.outputs[2].typical == (20, 2, 5)
+    assert len({len(artifact.run(case)["parts"]) for case in cases}) > 1
+    # Without an iteration ONNX Runtime has forgotten the shape.
+    assert artifact.run({"c": np.array(False), "x": normal(2, 5)})["parts"].shape == (0, 2, 5)
+
+
+def test_how_much_a_loop_returns_must_have_a_bound():
+    data = looping("n", "", "cond", extra=[node("Exp", ["h_next"], ["part"])])
+    with pytest.raises(UnresolvedShapeError, match="how often it runs at most"):
+        import_model(data)
 
 
 def growing(trips):

@@ -103,7 +103,8 @@ class Slice:
 class Repeat:
     """The body again and again: while the iteration, an i64 from 0 on that is written where the
     body reads it, is below `trips` (an extent, or where an i64 lies), and as long as the bool at
-    `condition` holds at first, and that at `again` after an iteration. None: no such bound."""
+    `condition` holds at first, and that at `again` after an iteration. None: no such bound.
+    `count` is the symbol of how often it ran."""
 
     trips: Extent | Address | None
     condition: Address | None
@@ -112,6 +113,7 @@ class Repeat:
     carried: tuple[Carried, ...]
     slices: tuple[Slice, ...]
     body: tuple[Step, ...]
+    count: str = ""
 
 
 Step: TypeAlias = KernelCall | Branch | Repeat
@@ -320,6 +322,8 @@ class _Driver:
         self._put(f"br label %loop{number}")
         self.code[heading:heading] = [f"  {phi}" for phi in phis]
         self._open(f"done{number}")
+        if loop.count:
+            self._define(loop.count, i)
 
     def _bool(self, address: Address) -> str:
         byte = self._new(f"load i8, ptr {self._address(address)}, align 1")

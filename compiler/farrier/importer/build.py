@@ -40,7 +40,7 @@ from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.symbolic import as_array, fold, has_dims
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
-from farrier.ir.dim import Undecided, number, typical
+from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
@@ -233,6 +233,9 @@ class _Import:
         known = {outside.name: inside for outside, inside in region.body.captured.values()}
         seen = [known.get(value.name) or self._define("", value.type) for value in captured]
         return self._pruned(region.body, name, (*region.inputs, *seen), outputs)
+
+    def counted(self, bound: Extent) -> Extent:
+        return dim(f"k{next(self._counter)}", 0, bound, typical(bound))
 
     def append(self, node: Node) -> None:
         self._node_count += 1

@@ -12,6 +12,7 @@ import onnx
 from farrier.importer.names import Body, Entry
 from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
+from farrier.ir.dim import Extent
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 
@@ -84,6 +85,9 @@ class Regions(Scope, Protocol):
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
     ) -> Graph:
         """The region as a closed graph with these outputs, which takes `captured` last."""
+
+    def counted(self, bound: Extent) -> Extent:
+        """A new extent, up to `bound`, that the data decides."""
 
     def computed(self, value: Value) -> Value:
         """`value`, or where it is a constant that depends on sizes, what computes it."""

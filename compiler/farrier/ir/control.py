@@ -14,7 +14,8 @@ holds: `condition` before the first iteration (None: it does), afterwards what t
 first, where the attribute `conditional` says that it returns one. Values that are `carried` go from
 iteration to iteration, their types unchanged; of each `scanned` value iteration i gets the slice i
 of axis 0, and the parts that the iterations return become the slices of `stacks`. ONNX's Scan is a
-Loop over what it scans. The attributes `carried` and `scanned` say how many inputs are which.
+Loop over what it scans. The attributes `carried` and `scanned` say how many inputs are which;
+`extent`, where a condition decides how long stacks are, is the symbol of that.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Loop:
     again: Value | None
     next: tuple[Value, ...]  # what is carried, at the end
     parts: tuple[Value, ...]
+    extent: str = ""  # the symbol of how often it ran, where no size says that
 
     @classmethod
     def of(cls, node: Node) -> Loop:
@@ -93,6 +95,7 @@ class Loop:
             again,
             tuple(value for value in returned[:carried] if value is not None),
             tuple(value for value in returned[carried:] if value is not None),
+            str(node.attr("extent", "")),
         )
 
 
@@ -114,6 +117,7 @@ def make_loop(node: Loop, origin: str) -> Node:
         carried=len(node.carried),
         scanned=len(node.scanned),
         conditional=node.again is not None,
+        **({"extent": node.extent} if node.extent else {}),
     )
     return Node(
         "Loop",

@@ -171,6 +171,7 @@ class _Flattening:
                 for whole, part in zip(node.stacks, node.parts, strict=True)
             ),
             body,
+            node.extent,
         )
 
     def _alias(

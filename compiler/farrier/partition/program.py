@@ -76,6 +76,7 @@ class Repeat:
     read: tuple[Slice, ...]
     written: tuple[Slice, ...]
     body: tuple[Step, ...]
+    count: str = ""  # the symbol of how often it ran
 
 
 Step: TypeAlias = Call | Branch | Repeat

@@ -196,8 +196,9 @@ class _Loop:
         small = isinstance(trips, int) and trips * len(region.body.nodes) <= _SMALL
         if known == 0 or (known and small):
             return None
-        if parts and (trips is None or known is None):
-            raise NotStatic("how often it runs, and so the length of what it returns, is unknown")
+        if parts and trips is None:
+            raise NotStatic("how often it runs at most, and so how much it returns, is unknown")
+        ran = scope.counted(trips) if parts and trips is not None and known is None else trips
         captured = _captured([region], scope)
         again = None if known else again
         outputs = [*([] if again is None else [again]), *returned]
@@ -212,8 +213,9 @@ class _Loop:
             captured=captured,
             results=tuple(scope.define(value.type) for value in carried),
             stacks=tuple(
-                scope.define(TensorType(part.type.dtype, (trips or 0, *part.type.shape)))
+                scope.define(TensorType(part.type.dtype, (ran, *part.type.shape)))
                 for part in parts
+                if ran is not None
             ),
             body=body,
             iteration=body.inputs[0],
@@ -223,6 +225,7 @@ class _Loop:
             again=again,
             next=tuple(returned[:count]),
             parts=tuple(parts),
+            extent=str(ran) if ran != trips else "",
         )
         scope.append(make_loop(made, self.origin))
         return [*made.results, *made.stacks]
