@@ -20,6 +20,7 @@ from farrier.importer.rewrites import (
     ngrams,
     optimizers,
     quantized,
+    random,
     recurrence,
     resize,
     sequences,
@@ -47,7 +48,7 @@ def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 
 # Attributes that say nothing about inference.
-_IRRELEVANT = ("stash_type", "seed", "consumed_inputs")
+_IRRELEVANT = ("stash_type", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
@@ -358,6 +359,12 @@ _UPGRADES: dict[str, Upgrade] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
+    "RandomUniform": random.random,
+    "RandomNormal": random.random,
+    "RandomUniformLike": random.random_like,
+    "RandomNormalLike": random.random_like,
+    "Multinomial": random.multinomial,
+    "Bernoulli": random.bernoulli,
     "DFT": spectral.dft,
     "STFT": spectral.stft,
     "MelWeightMatrix": spectral.mel_weight_matrix,

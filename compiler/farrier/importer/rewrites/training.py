@@ -5,27 +5,45 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.random import seed_of
 from farrier.importer.scope import Scope, ints
 from farrier.ir.types import DType
 from farrier.ops import NotStatic, NotSupported
 
 
 def dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """At inference, or with a ratio of 0, nothing is dropped: the mask is true everywhere."""
+    """At inference, or with a ratio of 0, nothing is dropped: the mask is true everywhere. In
+    training an element stays where a random number is no less than the ratio, scaled by
+    1 / (1 − ratio)."""
     training = scope.data(node.input(2)) if node.input(2) else np.False_
     ratio = scope.data(node.input(1)) if node.input(1) else np.float32(0.5)
-    if training is None or (np.any(training) and ratio is None):
-        raise NotStatic(
-            "its ratio or mode depends on data known only at run time", tuple(node.inputs[1:])
-        )
-    if np.any(training) and np.any(ratio):
-        raise NotSupported("training mode: only inference is compiled")
+    if training is None:
+        raise NotStatic("its mode depends on data known only at run time", (node.inputs[2],))
     (x, *_), (y, *mask) = node.inputs, node.outputs
+    if np.any(training) and (ratio is None or np.any(ratio)):
+        return _dropped(node, scope)
     nodes = [RawNode("Identity", [x], [y], {}, node.origin)]
     if mask and scope.is_read(mask[0]):
         shape = scope.constant(ints(scope.shape(x)))
         attrs = {"value": 1, "dtype": str(DType.BOOL)}
         nodes.append(RawNode("ConstantOfShape", [shape], mask, attrs, node.origin))
+    return nodes
+
+
+def _dropped(node: RawNode, scope: Scope) -> list[RawNode]:
+    (x, *_), (y, *mask) = node.inputs, node.outputs
+    dtype = scope.dtype(x)
+
+    def number(value: float) -> str:
+        return scope.constant(np.array(value, dtype.numpy))
+
+    ratio = scope.add("Cast", node.inputs[1], to=str(dtype)) if node.input(1) else number(0.5)
+    drawn = scope.add("RandomUniformLike", x, dtype=str(dtype), seed=seed_of(node))
+    kept = scope.add("GreaterOrEqual", drawn, ratio)
+    scaled = scope.add("Div", x, scope.add("Sub", number(1), ratio))
+    nodes = [RawNode("Where", [kept, scaled, number(0)], [y], {}, node.origin)]
+    if mask and mask[0]:
+        nodes.append(RawNode("Identity", [kept], mask, {}, node.origin))
     return nodes
 
 
