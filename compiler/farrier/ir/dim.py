@@ -340,8 +340,9 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if bounds(right)[0] < 1:
         raise Undecided(f"whether {right} is positive depends on {_described(right)}")
     whole, rest = _exact(left, right)
-    if _is_within(rest, right):
-        return whole, rest
+    for step in (0, 1):  # what divides may leave less than nothing
+        if _is_within(rest + step * right, right):
+            return whole - step, rest + step * right
     if _is_within(rest + right, right):
         return whole - 1, rest + right
     low, high = bounds(rest)

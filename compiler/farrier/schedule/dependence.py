@@ -123,7 +123,7 @@ class _Agreement:
                     continue
                 low1, high1 = self._simplifier.bounds(left)
                 low2, high2 = self._simplifier.bounds(right)
-                width = bounds(maximum(high1, high2) - minimum(low1, low2))[1] + 1
+                width = maximum(high1, high2) - minimum(low1, low2) + 1
                 if _determine(self._digits_of(left, right), width):
                     self._resolved.add((left, right))
                     linear = self._simplifier.linear
@@ -201,7 +201,7 @@ def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
     return atom.left, 1, size
 
 
-def _determine(digits: list[tuple[Extent, Extent]], width: int) -> bool:
+def _determine(digits: list[tuple[Extent, Extent]], width: Extent) -> bool:
     """Whether the digits fix a number among `width` consecutive ones."""
     covered: Extent = 1  # the number is known modulo this
     for place, base in sorted(digits, key=lambda digit: bounds(digit[0])[1]):
