@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from farrier.ir.dim import Extent, ceildiv
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
@@ -46,6 +46,7 @@ from farrier.ops.operator import (
 from farrier.ops.scalar import (
     Scalar,
     cast,
+    equal,
     exp,
     magnitude,
     maximum,
@@ -291,9 +292,20 @@ class _Kernel:
 
     @contextlib.contextmanager
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
-        rows, blocks = ceildiv(self.batch, self.rows), -(-self.blocks // self.vectors)
-        with self.nest.parallel(self.cell.directions, rows, blocks, name="tile") as at:
-            yield _Tile(self, step, *at)
+        """Each thread has tiles of its own, and goes through them forwards and backwards by turns:
+        what it read last of the weights is what its cache holds."""
+        nest, rows = self.nest, ceildiv(self.batch, self.rows)
+        shape = (self.cell.directions, -(-self.blocks // self.vectors), rows)
+        count = product(shape)
+        parts = min(nest.threads, count) if isinstance(count, int) else nest.threads
+        each = ceildiv(count, parts)
+        with nest.parallel(parts, name="part") as (part,), nest.for_(each) as turn:
+            back = number(each, DType.I64) - 1 - turn
+            mine = where(equal(remainder(step, 2), 0), turn, back)
+            tile = nest.let(part * each + mine, "tile")
+            with nest.if_(tile < count):
+                direction, blocks, row = nest.unravel(tile, shape)
+                yield _Tile(self, step, direction, row, blocks)
 
     def place(self, at: tuple[Scalar, Scalar], unit: Scalar) -> tuple[Scalar, ...]:
         """Where the model has the element of a state at (direction, sequence)."""
