@@ -21,12 +21,14 @@ from farrier.codegen import (
 from farrier.codegen.entry import (
     ENTRY,
     WORKSPACE_BYTES,
+    HotEntry,
     Input,
     Output,
     Params,
     Pointer,
     Sizes,
     Workspace,
+    emit_dispatch,
     emit_workspace_bytes,
     position_of,
 )
@@ -76,10 +78,12 @@ class Plan:
     counted: tuple[Symbol, ...]  # what the entry says
     sizes: tuple[int, ...]  # typical values of both, then those of calls, which records point to
 
-    def entry(self, target: Target, name: str = ENTRY) -> bytes:
-        """The object of the entry point, under that name."""
+    def entry(self, target: Target, name: str = ENTRY, dims: Sequence[Symbol] = ()) -> bytes:
+        """The object of the entry point, under that name; `dims` are those that a caller says where
+        this plan is for one size of them."""
+        given = self.dims or dims
         text = emit_entry(
-            self.steps, len(self.inputs), len(self.outputs), name, self.dims, self.counted
+            self.steps, len(self.inputs), len(self.outputs), name, given, self.counted
         )
         return compile_text(text, target)
 
@@ -94,9 +98,10 @@ def plan(
     functions: Mapping[str, Function],
     target: Target,
     threads: int,
+    arena: ParamArena | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `functions` are by task key."""
+    target. `functions` are by task key; constants are placed in `arena`, beside what is there."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     for call in program.calls:
@@ -104,7 +109,7 @@ def plan(
         if needed != 0:
             scratch[call.outputs[0].name] = needed
     memory = plan_memory(program, scratch)
-    driver = _Driver(program, functions, memory)
+    driver = _Driver(program, functions, memory, ParamArena() if arena is None else arena)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
@@ -119,13 +124,30 @@ def plan(
     )
 
 
-def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedModel:
-    """Links a model's kernels, and packs its parameters."""
+def assemble(
+    planned: Plan,
+    objects: Sequence[bytes],
+    target: Target,
+    hot: Mapping[tuple[int, ...], Plan] | None = None,
+) -> LinkedModel:
+    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, in the
+    same arena, for single sizes of its dims; what is recorded of calls is the first one's."""
+    hot = hot or {}
+    entries = []
+    made = [*objects, support_object(target)]
+    for number, (sizes, one) in enumerate(hot.items()):
+        name = f"{ENTRY}.hot{number}"
+        entries.append(HotEntry(sizes, name, typical(one.memory.workspace_bytes)))
+        made.append(one.entry(target, name, planned.dims))
+    made.append(planned.entry(target, f"{ENTRY}.any" if hot else ENTRY))
+    if hot:
+        sides = len(planned.inputs), len(planned.outputs)
+        made.append(compile_text(emit_dispatch(*sides, entries, f"{ENTRY}.any"), target))
+    shown = next(iter(hot.values()), planned)
     # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = [ENTRY, *SYMBOLS, *sorted(planned.symbols)]
-    made = [planned.entry(target), *objects, support_object(target)]
+    exports = [ENTRY, *SYMBOLS, *sorted(shown.symbols)]
     if planned.dims:
-        text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims)
+        text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims, entries)
         made.append(compile_text(text, target))
         exports.append(WORKSPACE_BYTES)
     library = link(made, exports)
@@ -133,13 +155,15 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: Target) -> LinkedM
         library=library,
         params=planned.arena.pack(),
         bytes_of=planned.arena.bytes_of,
-        workspace_bytes=typical(planned.memory.workspace_bytes),
+        workspace_bytes=max(
+            typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
+        ),
         dims=planned.dims,
         counted=planned.counted,
         sizes=planned.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
-        calls=planned.calls,
+        calls=shown.calls,
     )
 
 
@@ -148,9 +172,13 @@ class _Driver:
     met."""
 
     def __init__(
-        self, program: Program, functions: Mapping[str, Function], memory: MemoryPlan
+        self,
+        program: Program,
+        functions: Mapping[str, Function],
+        memory: MemoryPlan,
+        arena: ParamArena,
     ) -> None:
-        self.arena = ParamArena()
+        self.arena = arena
         self.records: list[CallRecord] = []
         self._program = program
         self._functions = functions

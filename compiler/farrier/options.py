@@ -71,6 +71,12 @@ class CompileOptions:
             "hot": [dict(sizes) for sizes in self.hot],
         }
 
+    def shared(self, count: int) -> CompileOptions:
+        """The same for one of `count` models that share what there is to tune."""
+        budget = None if self.budget_s is None else self.budget_s / count
+        trials = None if self.trials is None else -(-self.trials // count)
+        return dataclasses.replace(self, budget_s=budget, trials=trials)
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
         """Raises UsageError on an unknown field or a value of the wrong type."""

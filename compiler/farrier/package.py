@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[Tensor
 def package(
     name: str,
     imported: ImportedModel,
-    variant: Variant,
+    variants: Sequence[Variant],
     linked: LinkedModel,
     *,
     verified: Verification | None,
@@ -53,9 +53,12 @@ def package(
     seconds: Mapping[str, float],
     records: RecordStore,
 ) -> Artifact:
-    """The artifact in memory. `seconds` are of the pipeline's steps; `race` is between the model
-    with defaults only and a tuned one, where there is one."""
+    """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
+    hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
+    and a tuned one, where there is one."""
+    variant = variants[0]
     settings = variant.settings
+    choices = {key: choice for each in variants for key, choice in each.choices.items()}
     target, threads, precision = settings.target, settings.threads, settings.precision
     inputs, outputs = specs(imported)
     params = linked.params.data
@@ -81,7 +84,7 @@ def package(
             members.PARAMS: container.digest(params),
         },
         tools=_tools(),
-        kernels=tuple(choice.report() for choice in variant.choices.values()),
+        kernels=tuple(choice.report() for choice in choices.values()),
     )
     report = {
         "precision": precision.value,
@@ -97,12 +100,12 @@ def package(
         },
         "size": {
             "weights_bytes": _constant_bytes(imported.graph),
-            "winograd_bytes": _winograd_bytes(variant.graph, linked.bytes_of),
+            "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
             "params_bytes": params.nbytes,
             "library_bytes": len(linked.library),
         },
     }
-    used = _records_used(variant, records)
+    used = "".join(_records_used(each, records) for each in variants)
     contents = {
         members.LIBRARY: linked.library,
         members.GRAPH: print_ir(variant.graph).encode(),
@@ -119,10 +122,10 @@ def _constant_bytes(graph: Graph) -> int:
     return sum(arrays.values())
 
 
-def _winograd_bytes(graph: Graph, bytes_of: Mapping[str, int]) -> int:
+def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[str, int]) -> int:
     """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
     added: dict[str, int] = {}
-    for whole in graphs_in(graph):
+    for whole in (part for graph in graphs for part in graphs_in(graph)):
         digests = {constant.value.name: constant.digest for constant in whole.constants}
         for kernel in whole.nodes:
             if kernel.op != "Fused":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
@@ -9,7 +10,9 @@ from farrier.artifact.artifact import Artifact
 from farrier.assemble import assemble, plan
 from farrier.choose import Choice, choose_defaults
 from farrier.codegen import compile_functions
+from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import import_model
+from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
@@ -58,17 +61,84 @@ def compile_model(
 
     imported = steps("import", import_model, model, options.shapes, options.hot)
     settings = Settings(target, threads, options.max_layer_error, precision)
-    prepared = steps("prepare", prepare, imported.graph, settings)
-    graph = steps("optimize", finish, prepared, settings)
-    tasks, program = steps("partition", extract_tasks, graph)
-    listener(TasksFound(len(tasks), len(program.calls)))
-    choices = steps("space", choose_defaults, tasks, program.calls, target, threads, listener)
-    variant = default = Variant(settings, graph, program, choices)
+    hot = hot_sizes(imported.dims, options.hot)
     with LocalDevice() as local:
         device = local.runner if runner is None else runner
-        comparison = Comparison(target, threads, device, local.blobs)
-        if options.tunes:
-            measurer = _measurer(target, device, local.blobs, threads)
+        making = _Making(steps, settings, options, device, local.blobs, records, listener)
+        made = making.made(imported.graph, tunes=options.tunes and not hot)
+        hot_made: list[_Made] = []
+        for number, sizes in enumerate(hot):
+            steps.part = f"-hot{number}"
+            one = steps("import", import_model, model, shapes_at(imported, sizes))
+            hot_made.append(making.made(one.graph, options.tunes, share=len(hot)))
+        steps.part = ""
+        shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
+        choices = {key: c for each in (made, *hot_made) for key, c in each.variant.choices.items()}
+        functions = steps("lower", _functions, choices)
+        objects = steps("codegen", compile_functions, list(functions.values()), target)
+        if options.verify:  # before the parameters are packed: the reference holds them once more
+            sides = specs(imported)
+            verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
+        planned = plan(made.variant.program, functions, target, threads)
+        hot_planned = {
+            tuple(sizes[symbol.name] for symbol in planned.dims): plan(
+                one.variant.program, functions, target, threads, planned.arena
+            )
+            for sizes, one in zip(hot, hot_made, strict=True)
+        }
+        linked = steps("link", assemble, planned, objects, target, hot_planned)
+        verified = None
+        if options.verify:
+            verified = steps("verify", verifier.verify, linked, device, threads)
+            listener(_said(verified, shown.race))
+    return package(
+        name,
+        imported,
+        [made.variant, *(one.variant for one in hot_made)],
+        linked,
+        verified=verified,
+        race=shown.race,
+        algorithms=algorithms_report(shown.prepared, shown.variant.settings, records),
+        seconds=steps.seconds,
+        records=records,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """A graph as kernels with schedules; `race` is between defaults and what tuning found."""
+
+    prepared: Graph
+    variant: Variant
+    race: Race | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Making:
+    """From an imported graph to the best variant of it: with dims as they are, or at hot sizes."""
+
+    steps: Steps
+    settings: Settings
+    options: CompileOptions
+    device: Runner
+    blobs: Blobs
+    records: RecordStore
+    listener: Listener
+
+    def made(self, imported: Graph, tunes: bool, share: int = 1) -> _Made:
+        """Optimizes, partitions and schedules a graph; `share` graphs share the time to tune."""
+        steps, settings, records, listener = self.steps, self.settings, self.records, self.listener
+        target, threads = settings.target, settings.threads
+        prepared = steps("prepare", prepare, imported, settings)
+        graph = steps("optimize", finish, prepared, settings)
+        tasks, program = steps("partition", extract_tasks, graph)
+        listener(TasksFound(len(tasks), len(program.calls)))
+        choices = steps("space", choose_defaults, tasks, program.calls, target, threads, listener)
+        default = Variant(settings, graph, program, choices)
+        comparison = Comparison(target, threads, self.device, self.blobs)
+        if tunes:
+            measurer = _measurer(target, self.device, self.blobs, threads)
+            options = self.options.shared(share)
             variant = steps(
                 "schedule",
                 tune_model,
@@ -77,32 +147,11 @@ def compile_model(
         else:
             variant = steps("schedule", known_variant, prepared, default, records)
         race = None
-        if (options.tunes or options.verify) and not variant.is_same_code(default):
+        if (tunes or self.options.verify) and not variant.is_same_code(default):
             # What wins part by part may lose as a whole; the model decides.
             race = steps("compare", compared, comparison, default, variant, listener)
             variant = variant if race is not None and race.is_won else default
-        functions = steps("lower", _functions, variant.choices)
-        objects = steps("codegen", compile_functions, list(functions.values()), target)
-        if options.verify:  # before the parameters are packed: the reference holds them once more
-            sides = specs(imported)
-            verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        planned = plan(variant.program, functions, target, threads)
-        linked = steps("link", assemble, planned, objects, target)
-        verified = None
-        if options.verify:
-            verified = steps("verify", verifier.verify, linked, device, threads)
-            listener(_said(verified, race))
-    return package(
-        name,
-        imported,
-        variant,
-        linked,
-        verified=verified,
-        race=race,
-        algorithms=algorithms_report(prepared, variant.settings, records),
-        seconds=steps.seconds,
-        records=records,
-    )
+        return _Made(prepared, variant, race)
 
 
 def _measurer(

@@ -63,17 +63,19 @@ class Steps:
     def __init__(self, listener: Listener, dump: Dump) -> None:
         self._listener = listener
         self._dump = dump
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # in all, of steps taken several times
+        self.part = ""  # of the model, for the names of dumps
 
     def __call__(self, stage: str, step: Callable[..., T], *args: Any) -> T:
         """Runs `step(*args)` as `stage`. Raises StoppedError after the last one wished for."""
         self._listener(StageStarted(stage))
         start = time.perf_counter()
         result = step(*args)
-        self.seconds[stage] = time.perf_counter() - start
-        self._listener(StageFinished(stage, self.seconds[stage]))
+        seconds = time.perf_counter() - start
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._listener(StageFinished(stage, seconds))
         if self._dump.directory is not None:
-            _write(self._dump.directory, f"{STAGES.index(stage)}-{stage}", result)
+            _write(self._dump.directory, f"{STAGES.index(stage)}-{stage}{self.part}", result)
         if stage == self._dump.until:
             raise StoppedError(stage)
         return result

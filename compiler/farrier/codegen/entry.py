@@ -150,7 +150,52 @@ def emit_entry(
     )
 
 
-def emit_workspace_bytes(extent: Extent, dims: Sequence[Symbol]) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class HotEntry:
+    """Code for one size of every dim, as the entry `name`, and the workspace that it needs."""
+
+    sizes: tuple[int, ...]
+    name: str
+    workspace_bytes: int
+
+
+def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
+    """A module with the entry point that calls the code made for the sizes at hand, or that for all
+    sizes."""
+    lines = [
+        f"define i32 @{ENTRY}(ptr %args, ptr %pool) nounwind {{",
+        "entry:",
+        f"  %slot = getelementptr ptr, ptr %args, i64 {inputs + outputs + 2}",
+        "  %dims = load ptr, ptr %slot, align 8",
+    ]
+    for number, one in enumerate(hot):
+        lines += _compared(number, one.sizes)
+        lines.append(f"  br i1 %is{number}, label %hot{number}, label %next{number}")
+        lines.append(f"hot{number}:")
+        lines.append(f"  %code{number} = tail call i32 @{one.name}(ptr %args, ptr %pool)")
+        lines.append(f"  ret i32 %code{number}")
+        lines.append(f"next{number}:")
+    lines += [f"  %code = tail call i32 @{otherwise}(ptr %args, ptr %pool)", "  ret i32 %code", "}"]
+    names = [*(one.name for one in hot), otherwise]
+    return "\n".join([*lines, *(f"declare i32 @{name}(ptr, ptr)" for name in names), ""])
+
+
+def _compared(number: int, sizes: Sequence[int]) -> list[str]:
+    """Instructions that make `%is<number>`: whether the dims have these sizes."""
+    lines, known = [], "true"
+    for at, size in enumerate(sizes):
+        place = f"{number}.{at}"
+        lines.append(f"  %at{place} = getelementptr i64, ptr %dims, i64 {at}")
+        lines.append(f"  %size{place} = load i64, ptr %at{place}, align 8")
+        lines.append(f"  %same{place} = icmp eq i64 %size{place}, {size}")
+        lines.append(f"  %all{place} = and i1 {known}, %same{place}")
+        known = f"%all{place}"
+    return [*lines, f"  %is{number} = and i1 {known}, true"]
+
+
+def emit_workspace_bytes(
+    extent: Extent, dims: Sequence[Symbol], hot: Sequence[HotEntry] = ()
+) -> str:
     """A module with `i64 @farrier_workspace_bytes(ptr dims)`: what the entry needs for these."""
     lines: list[str] = []
 
@@ -163,6 +208,12 @@ def emit_workspace_bytes(extent: Extent, dims: Sequence[Symbol]) -> str:
         return emit(f"load i64, ptr {at}, align 8")
 
     total = emit_extent(extent, value_of, emit)
+    for number, one in enumerate(hot):
+        lines += _compared(number, one.sizes)
+        lines.append(
+            f"  %needs{number} = select i1 %is{number}, i64 {one.workspace_bytes}, i64 {total}"
+        )
+        total = f"%needs{number}"
     return "\n".join(
         [
             f"define i64 @{WORKSPACE_BYTES}(ptr %dims) nounwind {{",

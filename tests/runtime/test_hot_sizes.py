@@ -1,0 +1,89 @@
+"""Hot sizes: one artifact, code of its own for the sizes that matter, and code for all others."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from farrier.errors import UsageError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+
+RNG = np.random.default_rng(5)
+
+
+def _model() -> bytes:
+    weights = {
+        "w": RNG.standard_normal((24, 3, 3, 3)) * 0.2,
+        "v": RNG.standard_normal((24, 10)) * 0.2,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
+        [onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return model.SerializeToString()  # type: ignore[no-any-return]
+
+
+SHAPES = {"x": ("batch:1..4", 3, "h:4..64", "w:4..64")}
+HOT = ({"batch": 1, "h": 32, "w": 32}, {"batch": 2, "h": 17, "w": 5})
+
+
+@pytest.fixture(scope="module")
+def model():
+    return _model()
+
+
+@pytest.fixture(scope="module")
+def artifact(model):
+    return compile_model(model, CompileOptions(shapes=SHAPES, hot=HOT, threads=2))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 32, 32), (2, 3, 17, 5), (4, 3, 64, 64), (1, 3, 4, 4), (3, 3, 7, 61)]
+)
+def test_every_size_is_right(model, artifact, shape):
+    x = RNG.standard_normal(shape).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
+    with_hot = artifact.run({"x": x})["y"]
+    np.testing.assert_allclose(with_hot, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_session_changes_between_sizes(model, artifact):
+    session = artifact.session(2)
+    peer = onnxruntime.InferenceSession(model)
+    for shape in [(1, 3, 32, 32), (3, 3, 50, 9), (2, 3, 17, 5), (1, 3, 32, 32)]:
+        x = RNG.standard_normal(shape).astype(np.float32)
+        expected = peer.run(None, {"x": x})[0]
+        np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
+    session.close()
+
+
+def test_hot_kernels_are_those_of_a_static_compile(model, artifact):
+    static = compile_model(model, CompileOptions(shapes={"x": (1, 3, 32, 32)}, threads=2))
+    tasks = {kernel.task for kernel in artifact.manifest.kernels}
+    assert {kernel.task for kernel in static.manifest.kernels} < tasks
+    assert [call.function for call in artifact.calls] == [call.function for call in static.calls]
+
+
+def test_weights_in_one_layout_are_stored_once(model, artifact):
+    static = compile_model(model, CompileOptions(shapes={"x": (1, 3, 32, 32)}, threads=2))
+    assert artifact.manifest.params_bytes < 3 * static.manifest.params_bytes
+
+
+def test_hot_sizes_out_of_range(model):
+    with pytest.raises(UsageError, match="h is 65 in --hot"):
+        compile_model(model, CompileOptions(shapes=SHAPES, hot=({"h": 65},)))
