@@ -224,6 +224,44 @@ def test_images_with_channels_last():
     session = onnxruntime.InferenceSession(model.SerializeToString())
     expected = np.moveaxis(session.run(None, {"x": moved, "w": w})[0], 1, -1)
     check("NhwcConv", [x, w], domain=MS, fixed=(1,), expected=expected, **options)
+    z = real(*expected.shape)
+    fused = np.maximum(expected + z, 0)
+    options |= {"activation": "Relu"}
+    check("NhwcFusedConv", [x, w, None, z], domain=MS, fixed=(1,), expected=fused, **options)
+
+
+def test_pools_with_channels_last():
+    x = codes(U8, 2, 9, 7, 6)
+    check("NhwcMaxPool", [x], domain=MS, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_qlinear_reduce_mean(keep):
+    x, zero, result = codes(U8, 3, 5, 7), codes(U8), np.array(100, U8)
+    real = (x.astype(F32) - F32(zero)) * F32(0.02)
+    mean = real.mean(axis=(0, 2), keepdims=bool(keep), dtype=np.float64)
+    expected = np.clip(np.rint(mean / 0.01) + 100, 0, 255).astype(U8)
+    inputs = [x, np.array(0.02, F32), zero, np.array(0.01, F32), result]
+    check(
+        "QLinearReduceMean", inputs, domain=MS, expected=expected, axes=[0, 2], keepdims=keep,
+        share=0.2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("columns", [False, True])
+def test_lstm_of_quantized_weights(direction, columns):
+    count, hidden = 2 if direction == "bidirectional" else 1, 8
+    shape = (count, 4 * hidden) if columns else (count,)
+    weights = [codes(I8, count, length, 4 * hidden) // 8 for length in (5, hidden)]
+    quantization = [scale(*shape) / 2, np.zeros(shape, I8)]
+    inputs = [real(7, 3, 5), *weights, real(count, 8 * hidden) * F32(0.1), None, None, None, None,
+              *quantization, *quantization]  # fmt: skip
+    # ONNX Runtime rounds the inputs of every step to 8 bits.
+    check(
+        "DynamicQuantizeLSTM", inputs, domain=MS, fixed=(1, 2, 8, 9, 10, 11), tolerance=5e-2,
+        hidden_size=hidden, direction=direction,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope, Upgrade, ints
+from farrier.importer.rewrites import microsoft, recurrence
+from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import ceildiv, number, product
 from farrier.ir.types import DType, Shape
@@ -354,13 +355,49 @@ def qgemm(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Mul", [_float(total, scope), factor], node.outputs, {}, node.origin)]
 
 
-def nhwc_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """A convolution of images whose channels come last."""
-    rank = len(scope.shape(node.inputs[0]))
-    x = scope.add("Transpose", node.inputs[0], perm=(0, rank - 1, *range(1, rank - 1)))
-    y = scope.add("Conv", x, *node.inputs[1:], **node.attrs)
-    back = {"perm": (0, *range(2, rank), 1)}
-    return [RawNode("Transpose", [y], node.outputs, back, node.origin)]
+def _channels_last(op: str, images: tuple[int, ...]) -> Upgrade:
+    """The operator `op` on images whose channels come last: those inputs, and its output."""
+
+    def rule(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+        rank, inputs = len(scope.shape(node.inputs[0])), list(node.inputs)
+        for position in images:
+            if node.input(position):
+                forth = (0, rank - 1, *range(1, rank - 1))
+                inputs[position] = scope.add("Transpose", inputs[position], perm=forth)
+        inner = RawNode(op, inputs, [scope.fresh()], node.attrs, node.origin)
+        rewrite = microsoft.RULES.get(op)
+        back = {"perm": (0, *range(2, rank), 1)}
+        return [
+            *(rewrite(inner, opset, scope) if rewrite else [inner]),
+            RawNode("Transpose", inner.outputs, node.outputs, back, node.origin),
+        ]
+
+    return rule
+
+
+def qlinear_reduce_mean(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """The mean over axes of a dequantized tensor, quantized."""
+    x, x_scale, x_zero, y_scale = node.inputs[:4]
+    axes = scope.constant(ints(node.attrs.get("axes", ())))
+    value = _real(x, x_scale, x_zero, scope)
+    mean = scope.add("ReduceMean", value, axes, keepdims=node.attrs.get("keepdims", 1))
+    return [_quantized(node, mean, y_scale, node.input(4), scope.dtype(x), scope)]
+
+
+def dynamic_quantize_lstm(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """An LSTM of quantized weights, whose axes are the other way round, in floats: what ONNX
+    Runtime quantizes on the way stays exact."""
+    inputs = [*node.inputs, *[""] * (12 - len(node.inputs))]
+    for position, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        directions = number(scope.shape(inputs[position])[0])
+        shape = scope.constant(ints([directions, 1, -1]))
+        parameters = [scope.add("Reshape", inputs[scale], shape)]
+        if not _is_zero(inputs[zero], scope):
+            parameters.append(scope.add("Reshape", inputs[zero], shape))
+        real = scope.add("DequantizeLinear", inputs[position], *parameters, to=str(DType.F32))
+        inputs[position] = scope.add("Transpose", real, perm=(0, 2, 1))
+    made = RawNode("LSTM", inputs[:8], node.outputs, node.attrs, node.origin)
+    return recurrence.expand(made, opset, scope)
 
 
 def matmul_integer_to_float(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -516,7 +553,11 @@ RULES: dict[str, Upgrade] = {
     f"{MICROSOFT}:QLinearWhere": qlinear_where,
     f"{MICROSOFT}:QLinearConcat": qlinear_concat,
     f"{MICROSOFT}:QGemm": qgemm,
-    f"{MICROSOFT}:NhwcConv": nhwc_conv,
+    f"{MICROSOFT}:QLinearReduceMean": qlinear_reduce_mean,
+    f"{MICROSOFT}:NhwcConv": _channels_last("Conv", (0,)),
+    f"{MICROSOFT}:NhwcFusedConv": _channels_last(f"{MICROSOFT}:FusedConv", (0, 3)),
+    f"{MICROSOFT}:NhwcMaxPool": _channels_last("MaxPool", (0,)),
+    f"{MICROSOFT}:DynamicQuantizeLSTM": dynamic_quantize_lstm,
     f"{MICROSOFT}:MatMulIntegerToFloat": matmul_integer_to_float,
     f"{MICROSOFT}:DynamicQuantizeMatMul": dynamic_quantize_matmul,
     f"{MICROSOFT}:MatMulNBits": matmul_nbits,
