@@ -62,7 +62,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         Raises InputMismatchError, and FarrierError where the shapes cannot be compiled.
         """
         arrays = self._by_name(inputs)
-        results = self._run(arrays)
+        results = self.named(arrays)
         outputs: tuple[Array, ...] = namedtupledict("Outputs", self._outputs)(
             *(results[name] for name in self._outputs)
         )
@@ -79,7 +79,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             given = dict(zip(names, listed, strict=True))
         return {name: np.asarray(array) for name, array in given.items()}
 
-    def _run(self, arrays: dict[str, Array]) -> dict[str, Array]:
+    def named(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of the compiled model by name; raises as `run` does."""
         while True:
             try:
                 artifact = self._artifact(arrays)
@@ -115,11 +116,88 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return compile_model(model.SerializeToString(), options, name=model.graph.name or "model")
 
 
+class PreparedSequences(BackendRep):  # type: ignore[misc]
+    """A model with sequences or optionals among its inputs or outputs: compiled as one of tensors,
+    anew for every number of tensors that it is run with."""
+
+    def __init__(self, model: onnx.ModelProto, threads: int = 0) -> None:
+        self._model, self._threads = model, threads
+        self._prepared: dict[tuple[str, ...], PreparedModel] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs: arrays, lists of arrays for sequences, None for an optional that is absent.
+        `inputs` are the same, in the model's order."""
+        given = dict(zip((info.name for info in self._model.graph.input), inputs, strict=True))
+        arrays = {
+            name: np.asarray(array)
+            for key, value in given.items()
+            for name, array in _tensors(key, value)
+        }
+        key = tuple(arrays)
+        if key not in self._prepared:
+            self._prepared[key] = PreparedModel(_of_tensors(self._model, given), self._threads)
+        found = dict(self._prepared[key].named(arrays))
+        return tuple(_gathered(info, found) for info in self._model.graph.output)
+
+
+Prepared: TypeAlias = PreparedModel | PreparedSequences
+
+
+def prepared(model: onnx.ModelProto, threads: int) -> Prepared:
+    """The model, ready to run, as what its inputs and outputs are."""
+    infos = (*model.graph.input, *model.graph.output)
+    kinds = {info.type.WhichOneof("value") for info in infos}
+    if kinds <= {"tensor_type", None}:
+        return PreparedModel(model, threads)
+    return PreparedSequences(model, threads)
+
+
+def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
+    """The tensors of an input, by name; of a sequence, by place as well."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [(f"{name}.{position}", item) for position, item in enumerate(value)]
+    return [(name, value)]
+
+
+def _of_tensors(model: onnx.ModelProto, given: Mapping[str, Any]) -> onnx.ModelProto:
+    """The model with a tensor input for each tensor in `given`; what makes sequences and optionals
+    of them stands before its nodes."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.input[:]
+    del made.graph.node[:]
+    for info in model.graph.input:
+        name, value = info.name, given[info.name]
+        for tensor, array in _tensors(name, value):
+            kind = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+            made.graph.input.append(helper.make_tensor_value_info(tensor, kind, np.shape(array)))
+        names = [tensor for tensor, _ in _tensors(name, value)]
+        if value is None:
+            element = info.type.optional_type.elem_type
+            made.graph.node.append(helper.make_node("Optional", [], [name], type=element))
+        elif isinstance(value, list):
+            op = "SequenceConstruct" if names else "SequenceEmpty"
+            made.graph.node.append(helper.make_node(op, names, [name]))
+    made.graph.node.extend(model.graph.node)
+    return made
+
+
+def _gathered(info: onnx.ValueInfoProto, found: Mapping[str, Array]) -> Any:
+    """An output of a model, of the tensors that the compiled one returns."""
+    if info.name in found:
+        return found[info.name]
+    items = [array for name, array in found.items() if name.rpartition(".")[0] == info.name]
+    kind = info.type.WhichOneof("value")
+    return None if kind == "optional_type" and not items else items
+
+
 class FarrierBackend(Backend):  # type: ignore[misc]
     """Farrier behind ONNX's interface."""
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
         """The model, ready to run; `threads` is the number it may use, 0 one a core.
 
         Raises UsageError for another device than the CPU, FarrierError for what Farrier does not
@@ -127,7 +205,7 @@ class FarrierBackend(Backend):  # type: ignore[misc]
         """
         if not cls.supports_device(device):
             raise UsageError(f"device {device!r} is not supported", hint='device="CPU"')
-        return PreparedModel(model, int(kwargs.get("threads", 0)))
+        return prepared(model, int(kwargs.get("threads", 0)))
 
     @classmethod
     def run_node(

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier import onnx_backend
 from farrier.errors import InvalidModelError, UnresolvedShapeError
 from farrier.importer import import_model
 
@@ -299,3 +300,30 @@ def test_a_sequence_is_no_tensor():
     )
     with pytest.raises(InvalidModelError, match="'s' is a sequence, and must be a tensor"):
         import_model(made.SerializeToString())
+
+
+def test_sequences_and_optionals_at_both_ends():
+    """ONNX's backend interface takes and gives lists; each tensor of one is an input or output of
+    what is compiled."""
+    sequence = helper.make_tensor_sequence_value_info
+    wrapped = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))
+    nodes = [
+        node("SequenceInsert", ["s", "x"], ["t"]),
+        node("OptionalHasElement", ["o"], ["has"]),
+        node("SequenceLength", ["s"], ["n"]),
+    ]
+    g = graph(
+        nodes,
+        [sequence("s", FLOAT, None), info("x", FLOAT, [3]), helper.make_value_info("o", wrapped)],
+        [sequence("t", FLOAT, None), info("has", BOOL, []), info("n", INT64, [])],
+    )
+    made = helper.make_model(g, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    backend = onnx_backend.prepare(made, threads=1)
+    x = normal(3)
+    for items in ([], [normal(2)], [normal(2), normal(4)]):
+        for optional in (None, normal(2)):
+            found, has, count = backend.run([items, x, optional])
+            for array, wanted in zip(found, [*items, x], strict=True):
+                np.testing.assert_array_equal(array, wanted)
+            assert bool(has) == (optional is not None)
+            assert count == len(items)

@@ -22,7 +22,7 @@ from farrier.importer.limits import (
     MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
-from farrier.importer.names import Body, Entry, Names
+from farrier.importer.names import Absent, Body, Entry, Names
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
@@ -119,17 +119,29 @@ class _Import:
     def run(self) -> ImportedModel:
         graph = self._model.graph
         results = self._import_graph(graph, self._opsets[""])
-        outputs = []
+        outputs: dict[str, Value] = {}
         for output, entry in zip(graph.output, results, strict=True):
-            if not isinstance(entry, Value):
-                raise UnsupportedOperatorError(f"the output {output.name!r} is no tensor")
-            outputs.append(self.computed(entry))
+            outputs |= self._outputs(output.name, entry)
         return ImportedModel(
-            self._pruned(self._values.body, "model", self._inputs, outputs),
+            self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
             tuple(d.name for d in declared_inputs(graph)),
-            tuple(output.name for output in graph.output),
+            tuple(outputs),
             self._dims,
         )
+
+    def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
+        """The tensors of an output: those of a sequence are `name.0`, `name.1`, …; an optional that
+        is absent has none."""
+        match entry:
+            case Value():
+                return {name: self.computed(entry)}
+            case Tensors(items):
+                found: dict[str, Value] = {}
+                for position, item in enumerate(items):
+                    found |= self._outputs(f"{name}.{position}", item)
+                return found
+            case Absent():
+                return {}
 
     def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""

@@ -58,7 +58,9 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     if node.input(1):
         given = scope.data(node.inputs[1])
         if given is None:
-            raise NotStatic("the lengths of its parts depend on data known only at run time")
+            raise NotStatic(
+                "the lengths of its parts depend on data known only at run time", (node.inputs[1],)
+            )
         lengths = [int(n) for n in given.reshape(-1)]
         if given.ndim == 0:
             (step,) = lengths
@@ -135,7 +137,9 @@ def _position(node: RawNode, operand: int, count: int, scope: Regions) -> int:
     """A place in a sequence, counted from the front."""
     data = scope.data(node.inputs[operand])
     if data is None:
-        raise NotStatic("a place in a sequence depends on data known only at run time")
+        raise NotStatic(
+            "a place in a sequence depends on data known only at run time", (node.inputs[operand],)
+        )
     place = int(data.reshape(-1)[0])
     if not -count <= place < count:
         raise Mismatch(f"place {place} of {count} in a sequence")
