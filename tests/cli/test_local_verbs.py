@@ -10,10 +10,14 @@ import subprocess
 import sys
 import time
 
+import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
+from farrier import compile
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 
@@ -51,6 +55,21 @@ def test_run_gives_what_onnx_runtime_gives(farrier, compiled, mlp, tmp_path):
     (expected,) = onnxruntime.InferenceSession(mlp).run(None, {"x": x})
     with np.load(tmp_path / "out.npz") as out:
         np.testing.assert_allclose(out["y"], expected, atol=1e-4)
+
+
+def test_run_takes_what_npy_keeps_of_a_bfloat16(farrier, tmp_path):
+    kinds = TensorProto.BFLOAT16, TensorProto.INT4
+    info = helper.make_tensor_value_info("x", kinds[0], [5])
+    node = helper.make_node("Cast", ["x"], ["y"], to=kinds[1])
+    graph = helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    compile(model, verify=False).save(tmp_path / "cast.farrier")
+    np.save(tmp_path / "x.npy", np.array([-3, -1.5, 0, 2, 6.5], ml_dtypes.bfloat16))
+    done = farrier("run", "cast.farrier", "--input", "x=x.npy", "-o", "out.npz")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "y: int4[5] [-3, 6]"
+    with np.load(tmp_path / "out.npz") as out:
+        assert out["y"].view(ml_dtypes.int4).tolist() == [-3, -1, 0, 2, 6]
 
 
 @pytest.mark.parametrize(
