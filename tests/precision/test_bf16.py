@@ -54,7 +54,8 @@ def both(data, threads):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_in_bf16_is_near_f32(name):
     data, allowed = MODELS[name]
-    _, found, expected = both(data, threads=2)
+    artifact, found, expected = both(data, threads=2)
+    assert "fallback" not in {kernel.rule for kernel in artifact.manifest.kernels}
     errors = [np.abs(found[n] - e).max() / np.abs(e).max() for n, e in expected.items()]
     assert max(errors) < allowed
     assert max(errors) > 1e-5  # it is bf16, indeed

@@ -40,7 +40,7 @@ from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.target import Target
 
 NAME = "rows"
-_SUMS = (DType.F32, DType.I32)  # whose vectors have Machine.lanes elements
+_SUMS = (DType.F32, DType.I32, DType.BF16)  # whose vectors have Machine.lanes elements, as values
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
 _WAIT = 40.0  # cycles until a row's result is there for the row's next stage
