@@ -327,3 +327,28 @@ def test_sequences_and_optionals_at_both_ends():
                 np.testing.assert_array_equal(array, wanted)
             assert bool(has) == (optional is not None)
             assert count == len(items)
+
+
+def test_scan_of_any_length():
+    """The trip count is an open dim, and so is the length of what is stacked."""
+    body = graph(
+        [
+            node("MatMul", ["h", "w"], ["m"]),
+            node("Add", ["m", "row"], ["s"]),
+            node("Tanh", ["s"], ["next"]),
+            node("Identity", ["next"], ["part"]),
+        ],
+        [info("h"), info("row")],
+        [info("next"), info("part")],
+    )
+    scan = node("Scan", ["h0", "x"], ["y", "parts"], body=body, num_scan_inputs=1)
+    inputs = [info("h0", FLOAT, [1, 5]), info("x", FLOAT, ["steps", 5])]
+    data = model([scan], inputs, [info("y"), info("parts")], {"w": normal(5, 5)})
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    artifact = farrier.compile(data, shapes={"x": ("steps:1..40", 5)}, threads=1, verify=False)
+    for steps in (1, 2, 7, 40):
+        given = {"h0": normal(1, 5), "x": normal(steps, 5)}
+        for wanted, found in zip(
+            session.run(None, given), artifact.run(given).values(), strict=True
+        ):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
