@@ -226,7 +226,7 @@ class _Kernel:
         if not any(load.buffer.name in reduced for load in loads(stage.body)):
             return False
         reader = next(s for s in stages if reads_of(name, [s]))
-        return math.prod(axis.extent for axis in _all_axes(reader)) > math.prod(stage.buffer.shape)
+        return _points(_all_axes(reader)) > typical(stage.buffer.type.size)
 
     def _order_output(self, schedule: Schedule, block: int) -> list[str]:
         """Blocks of rows outside, the rest inside, vectors along the contiguous axis; gives the
