@@ -14,6 +14,7 @@ from farrier.codegen import (
     compile_text,
     emit_entry,
     entry,
+    has_slices,
     link,
     support_object,
     workspace_bytes,
@@ -104,11 +105,13 @@ def plan(
     target. `functions` are by task key; constants are placed in `arena`, beside what is there."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
+    slices: dict[str, Extent] = {}
     for call in program.calls:
-        needed = workspace_bytes(functions[call.task], most)
+        function = functions[call.task]
+        needed = workspace_bytes(function, most)
         if needed != 0:
-            scratch[call.outputs[0].name] = needed
-    memory = plan_memory(program, scratch)
+            (slices if has_slices(function) else scratch)[call.outputs[0].name] = needed
+    memory = plan_memory(program, scratch, slices)
     driver = _Driver(program, functions, memory, ParamArena() if arena is None else arena)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),

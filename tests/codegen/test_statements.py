@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.codegen.workspace import workspace_bytes
+from farrier.codegen.workspace import has_slices, plan, workspace_bytes
 from farrier.errors import CompilerError
 from farrier.ir.expr import (
     Binary,
@@ -115,6 +115,25 @@ def test_scratch_of_one_thread(threads, columns):
     )
     assert (workspace_bytes(function, threads) > 0) is (columns == 40_000)
     check(function, {"x": normal(5, columns)}, threads)
+
+
+@pytest.mark.parametrize("shared", [0, 7])
+@pytest.mark.parametrize("columns", [20_000, 200_000, 1_000_000])
+def test_slices_lie_apart_and_begin_at_whole_steps(columns, shared):
+    out, line = Buffer("out", F32, (5,)), Buffer("line", F32, (columns,), scope=Scope.LOCAL)
+    body = For("i", 5, PARALLEL, Alloc(line, Store(out, (I,), Const(1.0, F32))))
+    if shared:
+        body = Alloc(Buffer("all", F32, (shared,), scope=Scope.WORKSPACE), body)
+    function = Function("kernel", (out,), body)
+    made = plan(function)
+    assert has_slices(function)
+    assert made.slice_bytes == 4 * columns
+    assert made.slice_step % (1 << 20) == 0
+    assert made.slice_step - made.slice_bytes >= 256 << 10
+    assert made.shared_bytes >= 4 * shared + (256 << 10)
+    for threads in (1, 2, 9):
+        last = made.shared_bytes + (threads - 1) * made.slice_step
+        assert workspace_bytes(function, threads) == last + made.slice_bytes
 
 
 def test_a_parallel_loop_may_not_write_an_outer_register():

@@ -172,8 +172,8 @@ class _Emitter:
         if buffer.scope is Scope.WORKSPACE:
             offset = self.expressions.indices.size(plan.shared[buffer.name])
             return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {offset}")
-        slice_bytes = self.expressions.indices.size(plan.slice_bytes)
-        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {slice_bytes}")
+        slice_step = self.expressions.indices.size(plan.slice_step)
+        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {slice_step}")
         mine = self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {slice_at}")
         offset = self.expressions.indices.size(plan.shared_bytes + plan.per_worker[buffer.name])
         return self.b.hoisted(0, f"getelementptr i8, ptr {mine}, i64 {offset}")

@@ -15,6 +15,7 @@ from farrier.partition.program import Branch, Call, Program, Repeat, Step
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
 _PAIRS = 5_000_000  # of blocks to be compared, in all attempts
+_NONE: Mapping[str, Extent] = {}
 
 
 class Segment(enum.StrEnum):
@@ -42,11 +43,13 @@ class Place:
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """`places` are by value name, those of `scratch_of` and `buffers_of` included. No plan needs
-    less than `lower_bound` bytes: that is what is alive at once, at the typical sizes."""
+    less than `lower_bound` bytes: that is what is alive at once and the memory of the threads' own,
+    at the typical sizes."""
 
     places: Mapping[str, Place]
-    workspace_bytes: Extent
+    workspace_bytes: Extent  # `slice_bytes` included
     lower_bound: int
+    slice_bytes: Extent  # what lies apart for the threads' own
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,16 +62,22 @@ class Block:
     last: int
 
 
-def plan_memory(program: Program, scratch: Mapping[str, Extent] | None = None) -> MemoryPlan:
+def plan_memory(
+    program: Program,
+    scratch: Mapping[str, Extent] = _NONE,
+    slices: Mapping[str, Extent] = _NONE,
+) -> MemoryPlan:
     """The plan for a program of kernels. `scratch` gives the bytes of workspace that a call needs
-    for itself while it runs, by the name of its first output.
+    for itself while it runs, by the name of its first output, and `slices` those of calls that hold
+    memory of each thread's own. These lie at one place behind all values: lines that one core wrote
+    last reach another slowly, and there each keeps its own from call to call.
 
     Time is linear over the text of the program: a region's values live where they stand, and what a
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
     fixed = _fixed_places(program)
-    timeline = _Timeline(program, fixed, scratch or {})
+    timeline = _Timeline(program, fixed, scratch, slices)
     timeline.walk(program.steps)
     unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
     if unowned:
@@ -78,10 +87,12 @@ def plan_memory(program: Program, scratch: Mapping[str, Extent] | None = None) -
     places = dict(fixed)
     places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
     places |= {name: Place(Segment.POINTER, pointer=name) for name in timeline.pointers}
+    places |= {scratch_of(name): Place(Segment.WORKSPACE, 0, total) for name in slices}
     for name, home in program.homes.items():
         place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if never written
         places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
-    return MemoryPlan(places, total, alive_at_once(blocks))
+    own = timeline.slice_bytes
+    return MemoryPlan(places, total + own, alive_at_once(blocks) + typical(own), own)
 
 
 def scratch_of(name: str) -> str:
@@ -113,11 +124,17 @@ class _Timeline:
     """Walks a program in the order of its text, and notes what is alive when."""
 
     def __init__(
-        self, program: Program, fixed: Mapping[str, Place], scratch: Mapping[str, Extent]
+        self,
+        program: Program,
+        fixed: Mapping[str, Place],
+        scratch: Mapping[str, Extent],
+        slices: Mapping[str, Extent],
     ) -> None:
         self._program = program
         self._fixed = fixed
         self._scratch = scratch
+        self._slices = slices
+        self.slice_bytes: Extent = 0  # of the call that has most
         self._step = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -152,6 +169,8 @@ class _Timeline:
         own = step.outputs[0].name
         if own in self._scratch:
             self._hold(scratch_of(own), self._scratch[own])
+        if own in self._slices:
+            self.slice_bytes = maximum(self.slice_bytes, self._most(self._slices[own]))
 
     def _repeat(self, step: Repeat) -> None:
         start = self._step
@@ -186,9 +205,12 @@ class _Timeline:
         self._first.setdefault(name, self._step)
         self._last[name] = self._step
         known = self._sizes.get(name, 0)
-        if nbytes != known:  # what data decides takes what it may need at most
-            most = upper(nbytes, lambda symbol: symbol.name in self._given)
-            self._sizes[name] = maximum(known, most)
+        if nbytes != known:
+            self._sizes[name] = maximum(known, self._most(nbytes))
+
+    def _most(self, nbytes: Extent) -> Extent:
+        """What data decides takes what it may need at most."""
+        return upper(nbytes, lambda symbol: symbol.name in self._given)
 
     def _roots(self, value: Value) -> tuple[str, ...]:
         """The blocks in which a value may lie."""
