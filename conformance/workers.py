@@ -152,5 +152,5 @@ def _difference(text: str) -> str:
     """The lines of numpy's report that say how much differs, without the arrays."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [x for x in lines if x.startswith(("Mismatched", "Max relative", "Output"))]
-    kept += [x for x in lines if "mismatch" in x and not x.startswith("Mismatched")]
+    kept += [x for x in lines if x.endswith(("mismatch:", "mismatch)"))]
     return _words("; ".join(kept) or text)
