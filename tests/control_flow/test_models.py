@@ -352,3 +352,15 @@ def test_scan_of_any_length():
             session.run(None, given), artifact.run(given).values(), strict=True
         ):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", [-2, -1, 0, 1, 2])
+def test_a_negative_place_of_an_insertion_counts_from_the_end(place):
+    nodes = [
+        node("SequenceConstruct", ["x", "x"], ["two"]),
+        node("Neg", ["x"], ["z"]),
+        node("SequenceInsert", ["two", "z", "place"], ["three"]),
+        node("ConcatFromSequence", ["three"], ["y"], axis=0),
+    ]
+    data = model(nodes, [info("x", FLOAT, [1, 3])], [info("y")], {"place": np.int64(place)})
+    assert_as_onnxruntime(data, {"x": normal(1, 3)})

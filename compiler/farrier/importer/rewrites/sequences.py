@@ -30,7 +30,7 @@ def at(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 
 def insert(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     items = _items(node.inputs[0], scope)
-    where = _position(node, 2, len(items) + 1, scope) if node.input(2) else len(items)
+    where = _position(node, 2, len(items), scope, spare=1) if node.input(2) else len(items)
     return _gives(
         node, Tensors((*items[:where], scope.entry(node.inputs[1]), *items[where:])), scope
     )
@@ -133,14 +133,14 @@ def _items(name: str, scope: Regions) -> Sequence[Entry]:
     return entry.items
 
 
-def _position(node: RawNode, operand: int, count: int, scope: Regions) -> int:
-    """A place in a sequence, counted from the front."""
+def _position(node: RawNode, operand: int, count: int, scope: Regions, spare: int = 0) -> int:
+    """A place in a sequence of `count`, or `spare` behind it, counted from the front."""
     data = scope.data(node.inputs[operand])
     if data is None:
         raise NotStatic(
             "a place in a sequence depends on data known only at run time", (node.inputs[operand],)
         )
     place = int(data.reshape(-1)[0])
-    if not -count <= place < count:
+    if not -count <= place < count + spare:
         raise Mismatch(f"place {place} of {count} in a sequence")
-    return place % count
+    return place if place >= 0 else place + count
