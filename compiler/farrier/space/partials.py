@@ -26,12 +26,12 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     loop = f"{name}_{along.name}"
     others = [f"{name}_{axis.name}" for axis in reduced_axes(stage) if axis is not along]
     length = typical(along.extent)
-    if length <= width:
+    if length <= width and isinstance(along.extent, int):
         if others:
             schedule.reorder(*others, loop)
         schedule.vectorize(loop)
         return
-    partials = min(partials, length // width)
+    partials = max(min(partials, length // width), 1)
     step, part = schedule.split(loop, width * partials)
     buffer = f"{name}_part"
     schedule.rfactor(part, buffer)

@@ -267,7 +267,7 @@ class _Kernel:
         for prefix, others in nests:
             loop = f"{prefix}_{lane}"
             order = [f"{prefix}_{axis}" for axis in others]
-            if extents[loop] > self.machine.lanes:
+            if self.program.dims or extents[loop] > self.machine.lanes:
                 chunk, loop = schedule.split(loop, self.machine.lanes)
                 order.insert(place, chunk)
             if order:
