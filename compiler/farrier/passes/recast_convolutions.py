@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.ir.graph import Graph
 from farrier.passes.rules.points import (
     grouped_point_convolution_as_matmul,
+    line_convolution_as_image,
     sink_point_reshape,
     transposed_convolution_of_few_channels,
 )
@@ -13,13 +14,15 @@ from farrier.passes.rules.rule import Rule, apply_rules
 _RULES: tuple[Rule, ...] = (
     transposed_convolution_of_few_channels,
     grouped_point_convolution_as_matmul,
+    line_convolution_as_image,
     sink_point_reshape,
 )
 
 
 def recast_convolutions(graph: Graph) -> Graph:
     """Convolutions that see one point at a time become matrix products or 1×1 convolutions whose
-    vectors are full. It comes after fold-batch-norm, which looks for convolutions.
+    vectors are full, those of lines convolutions of images. It comes after fold-batch-norm, which
+    looks for convolutions.
 
     before:
         @graph

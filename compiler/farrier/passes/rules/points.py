@@ -1,4 +1,4 @@
-"""Convolutions that see one point at a time, as the products that they are."""
+"""Convolutions that see one point at a time, or one line, in the form that schedules know."""
 
 from __future__ import annotations
 
@@ -89,9 +89,41 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
     return (*nodes, reshape(result, y, rewriter, node.origin))
 
 
+def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """A convolution along one axis → one on images of one line, whose channels lie in blocks."""
+    if node.op != "Conv":
+        return None
+    x, w, *bias = node.inputs
+    y, weights = node.outputs[0], rewriter.data(w)
+    if x is None or w is None or weights is None or x.type.rank != 3:
+        return None
+    before, after = node.attr("pads", (0, 0))
+    attrs = attributes(
+        dilations=(1, *node.attr("dilations", (1,))),
+        group=int(node.attr("group", 1)),
+        kernel_shape=(1, weights.shape[2]),
+        pads=(0, before, 0, after),
+        strides=(1, *node.attr("strides", (1,))),
+    )
+
+    def line(of: Value, hint: str) -> Value:
+        batch, channels, length = of.type.shape
+        shape = (batch, channels, 1, length)
+        return Value(rewriter.fresh(f"{y.name}_{hint}"), TensorType(of.type.dtype, shape))
+
+    image, result = line(x, "image"), line(y, "line")
+    taps = rewriter.constant(np.expand_dims(weights, 2), w.name)
+    return (
+        reshape(x, image, rewriter, node.origin),
+        Node("Conv", (image, taps, *bias), (result,), attrs, origin=node.origin),
+        reshape(result, y, rewriter, node.origin),
+    )
+
+
 def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators with operands
-    of the shape of the result or scalars: they stay in the kernel of the product."""
+    of the shape of the result or scalars: they stay in the kernel of the product, or of the
+    convolution of a line."""
     if len(node.outputs) != 1 or lookup(node.op).kind is not Kind.ELEMENTWISE:
         return None
     y = node.outputs[0]
@@ -117,8 +149,8 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
-    """What `value`, of the shape of `y`, is a view of, where that is a product for each group or
-    elementwise of one."""
+    """What `value`, of the shape of `y`, is a view of, where that is a product for each group, the
+    convolution of a line, or elementwise of one."""
     view = rewriter.producer(value)
     if value is None or view is None or view.op != "Reshape" or value.type.shape != y.type.shape:
         return None
@@ -126,6 +158,6 @@ def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
     node = rewriter.producer(source)
     while node is not None and lookup(node.op).kind is Kind.ELEMENTWISE:
         node = rewriter.producer(node.inputs[0])
-    if node is None or node.op != "MatMul" or source is None or value.type.rank != 4:
+    if node is None or source is None or source.type.rank != 4:
         return None
-    return source if source.type.rank == 4 else None
+    return source if (node.op, value.type.rank) in (("MatMul", 4), ("Conv", 3)) else None
