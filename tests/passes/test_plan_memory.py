@@ -167,8 +167,8 @@ def g(x: f32[1, 64], w: f32[64]):
 
 def test_memory_of_the_threads_own_lies_at_one_place_behind_all_values():
     program = extract_tasks(parse_ir(_GRAPH))[1]
-    without = plan_memory(program, {"b": 700})
-    plan = plan_memory(program, {"b": 700}, {"a": 5000, "c": 3000})
+    without = plan_memory(program, {"b": 70_000})
+    plan = plan_memory(program, {"b": 70_000}, {"a": 5000, "c": 3000})
     end = without.workspace_bytes
     assert plan.places[scratch_of("a")] == plan.places[scratch_of("c")]
     assert plan.places[scratch_of("a")] == Place(Segment.WORKSPACE, 0, end)
@@ -176,6 +176,13 @@ def test_memory_of_the_threads_own_lies_at_one_place_behind_all_values():
     assert plan.workspace_bytes == end + 5000
     assert plan.lower_bound == without.lower_bound + 5000
     assert plan.places.items() >= without.places.items()
+
+
+def test_memory_of_the_threads_own_is_laid_over_values_where_it_is_much():
+    program = extract_tasks(parse_ir(_GRAPH))[1]
+    plan = plan_memory(program, {"b": 700}, {"a": 5000, "c": 3000})
+    assert plan.slice_bytes == 0
+    assert plan == plan_memory(program, {"b": 700, "a": 5000, "c": 3000})
 
 
 def test_places():

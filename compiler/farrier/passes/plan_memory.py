@@ -14,6 +14,7 @@ from farrier.partition.program import Branch, Call, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
+_MOST_APART = 1.1  # of the workspace with the threads' memory laid over values
 _PAIRS = 5_000_000  # of blocks to be compared, in all attempts
 _NONE: Mapping[str, Extent] = {}
 
@@ -42,14 +43,14 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`places` are by value name, those of `scratch_of` and `buffers_of` included. No plan needs
-    less than `lower_bound` bytes: that is what is alive at once and the memory of the threads' own,
-    at the typical sizes."""
+    """`places` are by value name, those of `scratch_of` and `buffers_of` included. No such plan
+    needs less than `lower_bound` bytes at the typical sizes: what is alive at once, and
+    `slice_bytes`."""
 
     places: Mapping[str, Place]
     workspace_bytes: Extent  # `slice_bytes` included
     lower_bound: int
-    slice_bytes: Extent  # what lies apart for the threads' own
+    slice_bytes: Extent  # what lies apart for the threads' own; 0 where it is laid over values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,13 +70,25 @@ def plan_memory(
 ) -> MemoryPlan:
     """The plan for a program of kernels. `scratch` gives the bytes of workspace that a call needs
     for itself while it runs, by the name of its first output, and `slices` those of calls that hold
-    memory of each thread's own. These lie at one place behind all values: lines that one core wrote
-    last reach another slowly, and there each keeps its own from call to call.
+    memory of each thread's own. These lie at one place behind all values, where that takes little
+    more than to lay them over values that are not alive: lines that one core wrote last reach
+    another slowly, and there each keeps its own from call to call.
 
     Time is linear over the text of the program: a region's values live where they stand, and what a
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
+    laid_over = _plan(program, {**scratch, **slices}, _NONE)
+    if not slices:
+        return laid_over
+    apart = _plan(program, scratch, slices)
+    most = _MOST_APART * typical(laid_over.workspace_bytes)
+    return apart if typical(apart.workspace_bytes) <= most else laid_over
+
+
+def _plan(
+    program: Program, scratch: Mapping[str, Extent], slices: Mapping[str, Extent]
+) -> MemoryPlan:
     fixed = _fixed_places(program)
     timeline = _Timeline(program, fixed, scratch, slices)
     timeline.walk(program.steps)
