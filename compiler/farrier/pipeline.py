@@ -61,7 +61,8 @@ def compile_model(
 
     imported = steps("import", import_model, model, options.shapes, options.hot)
     settings = Settings(target, threads, options.max_layer_error, precision)
-    hot = hot_sizes(imported.dims, options.hot)
+    # What is tuned is tuned for sizes: where none are named, for the typical ones.
+    hot = hot_sizes(imported.dims, options.hot or ([{}] if options.tunes else []))
     with LocalDevice() as local:
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, listener)

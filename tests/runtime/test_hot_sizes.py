@@ -87,3 +87,13 @@ def test_weights_in_one_layout_are_stored_once(model, artifact):
 def test_hot_sizes_out_of_range(model):
     with pytest.raises(UsageError, match="h is 65 in --hot"):
         compile_model(model, CompileOptions(shapes=SHAPES, hot=({"h": 65},)))
+
+
+def test_open_dims_are_tuned_for_typical_sizes(model):
+    shapes = {"x": ("batch:1..4", 3, 8, "w:4..9")}
+    tuned = compile_model(model, CompileOptions(shapes=shapes, trials=2, threads=1))
+    assert any(kernel.source == "tuned" for kernel in tuned.manifest.kernels)
+    for shape in [(4, 3, 8, 9), (1, 3, 8, 5)]:
+        x = RNG.standard_normal(shape).astype(np.float32)
+        (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
+        np.testing.assert_allclose(tuned.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
