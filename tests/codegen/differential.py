@@ -9,12 +9,12 @@ from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
 from farrier.codegen.workspace import workspace_bytes
-from farrier.ir.bind import bind
 from farrier.ir.dim import evaluate
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout
 from farrier.target import host
 from farrier_device.native import Library, Pool, pointers
+from tests.ir.bind import bind
 
 GUARD = 64  # bytes before and after each argument that nobody may touch
 

@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from farrier.ir.bind import bind
 from farrier.ir.evaluate import evaluate
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
@@ -17,6 +16,7 @@ from farrier.lower.loops import to_loops
 from farrier.space.rules import for_program
 from farrier.target import host
 from tests.codegen.differential import Compiled
+from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of
 
 MATMUL = """@program(m=dim(1, 300, 128))

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farrier.ir.bind import bind
 from farrier.ir.loop import For, LoopKind
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
@@ -17,6 +16,7 @@ from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
 from farrier.schedule.nest import walk_stmts
+from tests.ir.bind import bind
 
 RELAYOUT = """@program{dims}
 def relayout(x: f32[{shape}]):

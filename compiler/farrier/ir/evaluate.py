@@ -44,7 +44,7 @@ _SLAB = 1 << 22
 
 def evaluate(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The program's outputs by buffer name; `inputs` are logical arrays by buffer name. A program
-    with dims is run once `bind` has put numbers in their place.
+    with dims is run once numbers stand in their place.
 
     Raises CompilerError for an input of another shape or dtype, for operands of two dtypes, and for
     an unguarded load out of bounds.

@@ -1,4 +1,4 @@
-"""Puts numbers in the place of dims: a symbolic program as it is for one shape."""
+"""Puts numbers in the place of dims: a symbolic kernel as it is for one shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from farrier.ir.dim import Extent, Symbol, substitute
 from farrier.ir.expr import Axis, Buffer, Size, index
-from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function
 from farrier.ir.tensor import Program
 from farrier.ir.walk import rewrite
@@ -17,7 +16,7 @@ T = TypeVar("T")
 
 
 def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
-    """The graph, program or function with some symbols replaced wherever they stand."""
+    """The program, function or buffer with some symbols replaced wherever they stand."""
     if not values:
         return node
     known = dict(values)
@@ -29,9 +28,6 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
         match part:
             case Buffer(shape=shape):
                 return dataclasses.replace(part, shape=tuple(map(extent, shape)))
-            case Value(type=type):
-                shape = tuple(map(extent, type.shape))
-                return dataclasses.replace(part, type=dataclasses.replace(type, shape=shape))
             case Axis() | For():
                 return dataclasses.replace(part, extent=extent(part.extent))
             case Size(old):
