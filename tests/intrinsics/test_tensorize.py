@@ -10,12 +10,13 @@ from farrier.intrinsics.x86 import INTRINSICS
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
-from farrier.schedule.nest import map_children, walk_stmts
+from farrier.schedule.nest import map_children
 from tests.schedule.programs import assert_same_result, matmul
 
 NAME = "avx512_broadcast_fma"

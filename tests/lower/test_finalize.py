@@ -9,9 +9,10 @@ from farrier.ir.loop import If, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
-from farrier.schedule.nest import loops, walk_stmts
+from farrier.schedule.nest import loops
 
 CASES = {
     "a split loop is cut at its tail": (

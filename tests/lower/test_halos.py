@@ -10,12 +10,12 @@ import pytest
 from farrier.ir.loop import For, LoopKind
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
 from farrier.ir.types import Layout
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule
-from farrier.schedule.nest import walk_stmts
 from tests.ir.bind import bind
 
 RELAYOUT = """@program{dims}

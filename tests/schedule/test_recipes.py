@@ -10,12 +10,12 @@ from farrier.ir.loop import Alloc, For, If, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, Trace, replay
-from farrier.schedule.nest import walk_stmts
 from tests.schedule.programs import assert_same_result, conv_bias_relu, matmul
 from tests.schedule.recipes import conv_tiles, matmul_tiles, pointwise_tiles
 

@@ -185,12 +185,13 @@ def _compared(number: int, sizes: Sequence[int]) -> list[str]:
     lines, known = [], "true"
     for at, size in enumerate(sizes):
         place = f"{number}.{at}"
+        result = f"%is{number}" if at == len(sizes) - 1 else f"%all{place}"
         lines.append(f"  %at{place} = getelementptr i64, ptr %dims, i64 {at}")
         lines.append(f"  %size{place} = load i64, ptr %at{place}, align 8")
         lines.append(f"  %same{place} = icmp eq i64 %size{place}, {size}")
-        lines.append(f"  %all{place} = and i1 {known}, %same{place}")
-        known = f"%all{place}"
-    return [*lines, f"  %is{number} = and i1 {known}, true"]
+        lines.append(f"  {result} = and i1 {known}, %same{place}")
+        known = result
+    return lines
 
 
 def emit_workspace_bytes(

@@ -10,7 +10,6 @@ from typing import assert_never
 
 from farrier.codegen import workspace
 from farrier.codegen.reductions import Reduction, split_reduction
-from farrier.codegen.statements import statements
 from farrier.codegen.tiles import TileCall, tile_call
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Scope
@@ -27,6 +26,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.statements import walk_stmts
 from farrier.target import Target
 
 
@@ -39,7 +39,7 @@ class Module:
         self.declarations: set[str] = set()
         self.bodies: list[str] = []
         self.names = 0
-        ranges = {n.var: n.extent for n in statements(function.body) if isinstance(n, For)}
+        ranges = {n.var: n.extent for n in walk_stmts(function.body) if isinstance(n, For)}
         self.simplifier = Simplifier(ranges)
         self.params = {p.name: number for number, p in enumerate(function.params)}
         self.workspace = workspace.plan(function)
@@ -60,7 +60,7 @@ class Module:
         if known is None:
             known = self._lockstep[id(loop)] = (
                 loop,
-                not any(map(_is_apart, statements(loop.body))),
+                not any(map(_is_apart, walk_stmts(loop.body))),
             )
         return known[1]
 

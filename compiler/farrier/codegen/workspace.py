@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.codegen.statements import statements
 from farrier.ir.dim import Extent, bounds, ceildiv, maximum
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, Function
+from farrier.ir.statements import walk_stmts
 
 NAME = "workspace!"  # no buffer can have this name
 
@@ -45,7 +45,7 @@ class WorkspacePlan:
 def plan(function: Function) -> WorkspacePlan:
     """Where each Alloc of the function goes."""
     sizes: dict[Scope, dict[str, Extent]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
-    for node in statements(function.body):
+    for node in walk_stmts(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
             largest = sizes[node.buffer.scope]
             nbytes = ceildiv(maximum(node.buffer.nbytes, 1), _ALIGNMENT) * _ALIGNMENT

@@ -17,7 +17,7 @@ outside in leaves tails whose guards have shortened the inner loops to constants
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
@@ -44,6 +44,7 @@ from farrier.ir.loop import (
     Tile,
     While,
 )
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.lower.guards import Guard, guards
 from farrier.lower.whole_tiles import whole_tile
@@ -63,7 +64,7 @@ def specialize(body: Stmt, symbolic: bool = False) -> Stmt:
 class _Specializer:
     def __init__(self, body: Stmt, symbolic: bool) -> None:
         self._symbolic = symbolic
-        self._taken = {s.var for s in _statements(body) if isinstance(s, For)}
+        self._taken = {s.var for s in walk_stmts(body) if isinstance(s, For)}
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
         self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
@@ -218,7 +219,7 @@ class _Specializer:
 
     def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
         """The statement with some variables replaced and new names for its loops."""
-        old = [s.var for s in _statements(stmt) if isinstance(s, For)]
+        old = [s.var for s in walk_stmts(stmt) if isinstance(s, For)]
         loops = dict(zip(old, self._new_names(old), strict=True))
         renamed = {name: Var(new) for name, new in loops.items()}
         return Substitution({**variables, **renamed}, loops=loops).stmt(stmt)
@@ -244,19 +245,6 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
     if isinstance(cut, int) and isinstance(extent, int):
         return 0 < cut < extent
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
-
-
-def _statements(stmt: Stmt) -> Iterator[Stmt]:
-    yield stmt
-    if isinstance(stmt, For | Alloc | While):
-        yield from _statements(stmt.body)
-    elif isinstance(stmt, Block):
-        for child in stmt.statements:
-            yield from _statements(child)
-    elif isinstance(stmt, If):
-        yield from _statements(stmt.then)
-        if stmt.otherwise is not None:
-            yield from _statements(stmt.otherwise)
 
 
 def _unrolled_size(stmt: Stmt) -> int:

@@ -17,8 +17,9 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import loads
-from farrier.schedule.nest import below, outermost_block, walk_stmts
+from farrier.schedule.nest import outermost_block
 
 _ASSOCIATIVE = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 

@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.ir.expr import Buffer, Load, Scope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.schedule.accesses import writes
 from farrier.schedule.nest import (
@@ -16,7 +17,6 @@ from farrier.schedule.nest import (
     loops,
     nested,
     stores,
-    walk_stmts,
 )
 
 

@@ -9,13 +9,13 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Buffer, Expr, Scope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
+from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Shape
 from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
 from farrier.schedule.nest import (
     Nest,
     Path,
-    below,
     block,
     find,
     guarded,
@@ -25,7 +25,6 @@ from farrier.schedule.nest import (
     outermost_block,
     replaced,
     stores,
-    walk_stmts,
     without,
 )
 from farrier.schedule.region import Interval, everything, region

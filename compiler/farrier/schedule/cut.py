@@ -7,8 +7,9 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.dim import is_less
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.schedule.nest import Nest, Path, block, loops, map_children, walk_stmts
+from farrier.schedule.nest import Nest, Path, block, loops, map_children
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from farrier.ir.expr import Expr, Var
 from farrier.ir.loop import Alloc, For, Function, If, Prefetch, Stmt, Store
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads
 from farrier.schedule.accesses import changed_after
-from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, walk_stmts, without
+from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, without
 
 
 def inline(function: Function, buffer: str) -> Function:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
 
 from farrier.ir.dim import Extent
@@ -19,6 +19,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.statements import below, walk_stmts
 from farrier.schedule.errors import ScheduleError
 
 Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
@@ -95,17 +96,6 @@ def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
     return None
 
 
-def below(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly below."""
-    if isinstance(stmt, For | Alloc | While):
-        return (stmt.body,)
-    if isinstance(stmt, Block):
-        return stmt.statements
-    if isinstance(stmt, If):
-        return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
-    return ()
-
-
 def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """`stmt` with `change` applied to the statements directly below it."""
     if isinstance(stmt, For):
@@ -120,13 +110,6 @@ def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(stmt, While):
         return While(stmt.condition, change(stmt.body))
     return stmt
-
-
-def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """The statement and all below it, in order, parents first."""
-    yield stmt
-    for child in below(stmt):
-        yield from walk_stmts(child)
 
 
 def loops(stmt: Stmt) -> list[For]:
