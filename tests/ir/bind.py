@@ -1,4 +1,4 @@
-"""Puts numbers in the place of dims: a symbolic kernel as it is for one shape."""
+"""Puts numbers in the place of dims: a symbolic kernel or graph as it is for one shape."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from farrier.ir.dim import Extent, Symbol, substitute
+from farrier.ir.dim import Extent, Symbol, evaluate, substitute
 from farrier.ir.expr import Axis, Buffer, Size, index
+from farrier.ir.graph import Graph
 from farrier.ir.loop import For, Function
+from farrier.ir.sizes import with_extents
 from farrier.ir.tensor import Program
 from farrier.ir.walk import rewrite
 
@@ -39,3 +41,8 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
                 return part
 
     return rewrite(node, visit)
+
+
+def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph for given values of its symbols, by name; KeyError for one that lacks."""
+    return with_extents(graph, lambda extent: evaluate(extent, sizes))

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from farrier.ir.parser import parse_ir
-from farrier.ir.sizes import at_sizes
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
 from farrier.space.rules import for_program
 from farrier.target import host
 from tests.codegen.differential import Compiled
-from tests.ir.bind import bind
+from tests.ir.bind import at_sizes, bind
 
 GRAPHS = {
     "top_k": """@graph(n=dim(1, 9, 9), m=dim(5, 300, 300))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farrier.ir.dim import Dim, Extent, Symbol, evaluate
+from farrier.ir.dim import Dim, Extent, Symbol
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.types import DType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-
-def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for given values of its symbols, by name; KeyError for one that lacks."""
-    return with_extents(graph, lambda extent: evaluate(extent, sizes))
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
