@@ -244,10 +244,7 @@ def is_less(left: Extent, right: Extent) -> bool:
     """Whether `left < right` whatever the symbols are."""
     if isinstance(left, int) and isinstance(right, int):
         return left < right
-    try:
-        return left < right
-    except Undecided:
-        return False
+    return _exceeds(right, left) is True
 
 
 def ceildiv(left: Extent, right: Extent) -> Extent:
@@ -272,6 +269,9 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 # Canonical forms ---------------------------------------------------------------------------------
+
+# Results that each function keeps: a kernel's few extents meet again and again.
+_REMEMBERED = 1 << 14
 
 
 def _terms(extent: Extent) -> _Terms:
@@ -298,6 +298,7 @@ def _make(terms: _Terms) -> Extent:
     return Dim(tuple(sorted(terms.items(), key=lambda term: _order(term[0]), reverse=True)))
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _order(monomial: Monomial) -> tuple[int, list[str]]:
     return len(monomial), [str(atom) for atom in reversed(monomial)]
 
@@ -306,6 +307,7 @@ def _atom(atom: Atom) -> Dim:
     return Dim((((atom,), 1),))
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _sum(left: Extent, right: Extent, factor: int) -> Extent:
     """`left + factor * right`."""
     terms = _terms(left)
@@ -316,6 +318,7 @@ def _sum(left: Extent, right: Extent, factor: int) -> Extent:
     return _make(terms)
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _product(left: Extent, right: Extent) -> Extent:
     terms: _Terms = {}
     for one, j in _terms(left).items():
@@ -327,6 +330,7 @@ def _product(left: Extent, right: Extent) -> Extent:
     return _make(terms)
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     """Quotient, rounded down, and remainder. Raises ZeroDivisionError; Undecided for a divisor that
     may be zero or less."""
@@ -435,12 +439,20 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 def _is_positive(left: Extent, right: Extent) -> bool:
     """Whether `left > right`; raises Undecided."""
+    known = _exceeds(left, right)
+    if known is None:
+        difference = _sum(left, right, -1)
+        raise Undecided(f"whether {left} > {right} depends on {_described(difference)}")
+    return known
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _exceeds(left: Extent, right: Extent) -> bool | None:
+    """Whether `left > right`; None where that depends on the symbols."""
     difference = _sum(left, right, -1)
     if _least(difference) > 0:
         return True
-    if _least(-difference) >= 0:
-        return False
-    raise Undecided(f"whether {left} > {right} depends on {_described(difference)}")
+    return False if _least(-difference) >= 0 else None
 
 
 def _least(extent: Extent) -> int:
