@@ -110,6 +110,21 @@ def test_accuracy_in_f64(run_function, op, exact, low, high, bound):
     assert relative_error(found, wanted, smallest) < 1e-13
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_decay_is_exp_without_subnormal_results(run_function, dtype):
+    x = samples(dtype, -110.0, 0.0) * (1 if dtype is F32 else 8)
+    x = x[~(x > 0)]
+    found = apply(run_function, lambda a: Unary(UnaryOp.DECAY, a), x)
+    limits = np.finfo(dtype.numpy)
+    with np.errstate(all="ignore"):
+        wanted = np.exp(x.astype(np.float64))
+    assert relative_error(found, wanted, float(limits.tiny)) <= 1
+    normal = ~(wanted < limits.tiny * 1.001)
+    assert relative_error(found[normal], wanted[normal], 0) < (1.2e-7 if dtype is F32 else 1e-13)
+    assert not found[wanted < limits.tiny * 0.999].any()
+    assert not np.any((found > 0) & (found < limits.tiny))
+
+
 @pytest.mark.parametrize(
     ("op", "exact"),
     [

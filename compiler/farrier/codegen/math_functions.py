@@ -17,6 +17,7 @@ from typing import Any
 
 from farrier.codegen.builder import Builder
 from farrier.codegen.text import Value, literal, type_of, vector
+from farrier.ir.special import DECAY_END
 from farrier.ir.types import DType
 
 # (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
@@ -161,13 +162,32 @@ class _Code:
         biased = self.int_op("add", exponent, self.bias)
         return self.from_bits(self.int_op("shl", biased, self.mantissa_bits))
 
-    def scaled(self, x: str, exponent: str) -> str:
-        """x * 2 ** exponent of whole numbers, by the target's own instruction, rounded once."""
+    @property
+    def scales(self) -> bool:
+        """Whether the target multiplies by powers of two with one instruction."""
+        return not self.double and self.b.scale_width == 32 * self.lanes
+
+    def scaled(self, x: str, exponent: str, mask: str = "-1") -> str:
+        """x * 2 ** exponent of whole numbers, by the target's own instruction, rounded once; 0
+        where no bit of `mask` is set, an i16."""
         operands = (x, exponent, "zeroinitializer")
         typed = [(self.kind, operand) for operand in operands]
         rounding = 4  # as the control register says
         name = f"llvm.x86.avx512.mask.scalef.ps.{32 * self.lanes}"
-        return self.b.call(name, self.kind, *typed, ("i16", "-1"), ("i32", str(rounding)))
+        return self.b.call(name, self.kind, *typed, ("i16", mask), ("i32", str(rounding)))
+
+
+def _decay(c: _Code, x: str) -> str:
+    """exp(x) of x <= 0; 0 where that is no normal number, so nothing overflows or underflows."""
+    end = DECAY_END[c.double]
+    if c.scales:
+        mantissa, whole, _ = _reduced_exp(c, x)
+        kept = c.b.pure(f"fcmp uge {c.kind} {x}, {c.const(end)}")  # a NaN stays
+        return c.scaled(mantissa, whole, c.b.pure(f"bitcast {c.mask} {kept} to i{c.lanes}"))
+    below = c.less(x, end)
+    mantissa, _, bits = _reduced_exp(c, c.select(below, end, x))
+    n = c.int_op("sub", bits, _bits_of(c.magic, c.double))
+    return c.select(below, 0.0, c.mul(mantissa, c.power_of_two(n)))
 
 
 def _exp(c: _Code, x: str) -> str:
@@ -176,19 +196,25 @@ def _exp(c: _Code, x: str) -> str:
     low, high = (-746.0, 710.0) if c.double else (-104.0, 89.0)
     x = c.select(c.less(high, x), high, x)  # a NaN stays
     x = c.select(c.less(x, low), low, x)
+    mantissa, whole, bits = _reduced_exp(c, x)
+    if c.scales:
+        return c.scaled(mantissa, whole)
+    n = c.int_op("sub", bits, _bits_of(c.magic, c.double))
+    half = c.int_op("ashr", n, 1)
+    rest = c.int_op("sub", n, half)
+    return c.mul(c.mul(mantissa, c.power_of_two(half)), c.power_of_two(rest))
+
+
+def _reduced_exp(c: _Code, x: str) -> tuple[str, str, str]:
+    """exp(r) with x = n * ln 2 + r, and n, the nearest integer of x / ln 2, as a float and in the
+    low bits of an integer."""
     whole, bits = c.round(c.mul(x, 1 / math.log(2)))
     # ln 2 in a part of few bits, whose product with n is exact, and the rest
     high_part = 0.693145751953125 if c.double else 0.693359375
     r = c.fma(whole, -high_part, x)
     r = c.fma(whole, _LN2_REST if c.double else -(math.log(2) - high_part), r)
     series = c.polynomial(r, _EXP_F64[:12] if c.double else _EXP)
-    mantissa = c.add(c.fma(c.mul(r, r), series, r), 1.0)
-    if not c.double and c.b.scale_width == 32 * c.lanes:
-        return c.scaled(mantissa, whole)
-    n = c.int_op("sub", bits, _bits_of(c.magic, c.double))
-    half = c.int_op("ashr", n, 1)
-    rest = c.int_op("sub", n, half)
-    return c.mul(c.mul(mantissa, c.power_of_two(half)), c.power_of_two(rest))
+    return c.add(c.fma(c.mul(r, r), series, r), 1.0), whole, bits
 
 
 _LN2_REST = -1.4286068203094172321e-6  # 0.693145751953125 - ln 2
@@ -319,6 +345,7 @@ def _bits_of(value: float, double: bool) -> int:
 
 _EXPANSIONS: dict[str, Callable[[_Code, str], str]] = {
     "exp": _exp,
+    "decay": _decay,
     "log": _log,
     "tanh": _tanh,
     "erf": _erf,

@@ -33,7 +33,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import convert, erf
+from farrier.ir.special import convert, decay, erf
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 
@@ -181,6 +181,7 @@ _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
     UnaryOp.NEG: np.negative,
     UnaryOp.ABS: np.abs,
     UnaryOp.EXP: np.exp,
+    UnaryOp.DECAY: decay,
     UnaryOp.LOG: np.log,
     UnaryOp.SQRT: np.sqrt,
     UnaryOp.ERF: erf,

@@ -105,6 +105,7 @@ class UnaryOp(enum.StrEnum):
     NEG = "neg"
     ABS = "abs"
     EXP = "exp"
+    DECAY = "decay"  # exp of what is at most 0, and 0 where that is no normal number
     LOG = "log"
     SQRT = "sqrt"
     ERF = "erf"

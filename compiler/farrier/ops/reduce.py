@@ -32,8 +32,8 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import (
     Scalar,
+    decay,
     equal,
-    exp,
     log,
     magnitude,
     power,
@@ -170,7 +170,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
         "sum",
         out.shape,
         out.dtype,
-        lambda *at: total(ranges, lambda *r: exp(at_input(at, r) - shift(at))),
+        lambda *at: total(ranges, lambda *r: decay(at_input(at, r) - shift(at))),
     )
     return (builder.output(node, lambda *at: log(sums(*at)) + shift(at)),)
 

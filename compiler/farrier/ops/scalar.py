@@ -98,6 +98,11 @@ def exp(x: Scalar) -> Scalar:
     return unary(UnaryOp.EXP, x)
 
 
+def decay(x: Scalar) -> Scalar:
+    """exp(x) of x <= 0, and 0 where that is no normal number."""
+    return unary(UnaryOp.DECAY, x)
+
+
 def log(x: Scalar) -> Scalar:
     return unary(UnaryOp.LOG, x)
 

@@ -10,7 +10,9 @@ from farrier.ir.tensor import Stage
 from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
 
-_SERIES = frozenset((UnaryOp.EXP, UnaryOp.LOG, UnaryOp.ERF, UnaryOp.TANH, UnaryOp.SIN, UnaryOp.COS))
+_SERIES = frozenset(
+    (UnaryOp.EXP, UnaryOp.DECAY, UnaryOp.LOG, UnaryOp.ERF, UnaryOp.TANH, UnaryOp.SIN, UnaryOp.COS)
+)
 _SERIES_COST = 15  # a polynomial, in operations
 _DIVISION_COST = 4
 

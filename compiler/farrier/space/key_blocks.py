@@ -119,7 +119,7 @@ def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Sta
     tops = known(mine, e.index(lane.extent + 1))
     high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
     apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
-    scale = local("block_scale", (*high.axes, block), Unary(UnaryOp.EXP, apart))
+    scale = local("block_scale", (*high.axes, block), Unary(UnaryOp.DECAY, apart))
     scaled = Binary(
         BinaryOp.MUL,
         known(mine, e.index(lane.extent)),
