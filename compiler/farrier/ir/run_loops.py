@@ -45,6 +45,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.special import convert, decay
 from farrier.ir.types import DType, Layout
 
 
@@ -112,8 +113,6 @@ def _wrap(value: int, bits: int, signed: bool) -> int:
 
 
 def _cast(dtype: DType, value: Any) -> Any:
-    from farrier.ir.special import convert
-
     return convert(np.array(value), dtype).item()
 
 
@@ -152,6 +151,7 @@ _RUNTIME: dict[str, Any] = {
     "most": _nan_last(max),
     "u_abs": abs,
     "u_exp": _float_function(np.exp),
+    "u_decay": _float_function(decay),
     "u_log": _float_function(np.log),
     "u_sqrt": _float_function(np.sqrt),
     "u_erf": math.erf,
