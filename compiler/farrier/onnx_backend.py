@@ -23,6 +23,8 @@ from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
 from farrier.importer import inspect
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
+from farrier.shapes import GivenShape
+from farrier.strings import codes_of, strings_of
 
 Array: TypeAlias = npt.NDArray[Any]
 Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
@@ -44,6 +46,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         summary = inspect(model.SerializeToString())
         self._inputs = summary.inputs
         self._outputs = summary.outputs
+        self._strings = frozenset(d.name for d in self._inputs if d.is_strings)
         self._deciding: set[str] = set()
         self._artifacts: dict[Key, Artifact] = {}
         fixed = {d.name: _fixed(d.dims) for d in self._inputs}
@@ -77,7 +80,10 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             if len(listed) != len(names):
                 raise InputMismatchError(f"the model takes {len(names)} inputs, not {len(listed)}")
             given = dict(zip(names, listed, strict=True))
-        return {name: np.asarray(array) for name, array in given.items()}
+        return {
+            name: strings_of(codes_of(array)) if name in self._strings else np.asarray(array)
+            for name, array in given.items()
+        }
 
     def named(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """The outputs of the compiled model by name; raises as `run` does."""
@@ -101,7 +107,12 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return self._artifacts[key]
 
     def _compile(self, arrays: Mapping[str, Array]) -> Artifact:
-        shapes = {n: a.shape for n, a in arrays.items() if n not in self._deciding}
+        shapes: dict[str, GivenShape] = {
+            # One artifact serves all widths.
+            name: (*array.shape, "?") if name in self._strings else array.shape
+            for name, array in arrays.items()
+            if name not in self._deciding
+        }
         if arrays and not shapes:
             raise UnresolvedShapeError(
                 "every input decides a shape: nothing that can be compiled ahead is left"
@@ -111,7 +122,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             model = onnx.ModelProto()
             model.CopyFrom(self._model)
             for name in sorted(self._deciding):
-                model.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
+                value = arrays[name].astype(object) if name in self._strings else arrays[name]
+                model.graph.initializer.append(numpy_helper.from_array(value, name))
         options = CompileOptions(shapes=shapes, threads=self._threads, verify=False)
         return compile_model(model.SerializeToString(), options, name=model.graph.name or "model")
 

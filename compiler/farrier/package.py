@@ -14,7 +14,7 @@ import numpy.typing as npt
 from farrier.artifact import artifact as members
 from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
-from farrier.artifact.manifest import CountedDim, Manifest, TensorSpec
+from farrier.artifact.manifest import STRING, CountedDim, Manifest, TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
 from farrier.ir.control import graphs_in
@@ -36,8 +36,8 @@ def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[Tensor
     """The model's inputs and outputs under the names that its file gives them."""
     graph = imported.graph
     return (
-        _specs(imported.input_names, graph.inputs),
-        _specs(imported.output_names, graph.outputs),
+        _specs(imported, imported.input_names, graph.inputs),
+        _specs(imported, imported.output_names, graph.outputs),
     )
 
 
@@ -144,9 +144,15 @@ def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[str, int]) -> int
     return sum(added.values())
 
 
-def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
+def _specs(
+    imported: ImportedModel, names: Sequence[str], values: Sequence[Value]
+) -> tuple[TensorSpec, ...]:
     return tuple(
-        TensorSpec(name, value.type.dtype.value, *_shape(value.type.shape))
+        TensorSpec(
+            name,
+            STRING if name in imported.strings else value.type.dtype.value,
+            *_shape(value.type.shape),
+        )
         for name, value in zip(names, values, strict=True)
     )
 

@@ -22,6 +22,7 @@ from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.ops.run import run_graph
 from farrier.precision import Precision, rounding
+from farrier.strings import codes_of, fitted, random_strings, strings_of
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -80,7 +81,10 @@ class Verifier:
         self._imported = imported
         self._outputs = outputs
         self._blobs = blobs
-        self._arrays = random_inputs(inputs)
+        self._arrays = {
+            name: codes_of(array) if name in imported.strings else array
+            for name, array in random_inputs(inputs).items()
+        }
         self._room = [_room(value, imported) for value in imported.graph.outputs]
         self._inputs = [self._argument(Role.INPUT, array) for array in self._arrays.values()]
         self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
@@ -175,12 +179,15 @@ def _filled(array: Array, nbytes: int) -> Array:
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
     """One array an input, of the typical shape: floats from a normal distribution; integers are 0
-    or 1, because they are token ids, masks and lengths, and any table has two rows."""
+    or 1, because they are token ids, masks and lengths, and any table has two rows; strings are
+    words."""
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
-        dtype = DType(spec.dtype)
-        if dtype.is_float:
+        dtype = spec.element
+        if spec.is_strings:
+            arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
+        elif dtype.is_float:
             arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
         else:
             arrays[spec.name] = convert(generator.integers(0, 2, spec.typical_shape), dtype)
@@ -205,10 +212,24 @@ def _onnxruntime(model: bytes) -> Judge | None:
             session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
-            outputs = session.run(list(imported.output_names), inputs)
+            given = {
+                name: strings_of(array) if name in imported.strings else array
+                for name, array in inputs.items()
+            }
+            outputs = [
+                fitted(codes_of(array), typical(value.type.shape[-1]))
+                if name in imported.strings
+                else np.asarray(array)
+                for name, value, array in zip(
+                    imported.output_names,
+                    imported.graph.outputs,
+                    session.run(list(imported.output_names), given),
+                    strict=True,
+                )
+            ]
         except Exception:  # its errors have no common base, and none of them is about Farrier
             return None
-        return f"ONNX Runtime {onnxruntime.__version__}", [np.asarray(array) for array in outputs]
+        return f"ONNX Runtime {onnxruntime.__version__}", outputs
 
     return judge
 

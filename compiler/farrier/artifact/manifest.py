@@ -13,16 +13,28 @@ from farrier.ir.types import DType
 from farrier.shapes import NamedDim
 
 FORMAT = 1
+STRING = "string"  # the element type of strings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input or output of the model, under the name that the ONNX file gives it."""
+    """One input or output of the model, under the name that the ONNX file gives it.
+
+    Strings lie in memory as u32, their code points; the shape's last extent is their width."""
 
     name: str
-    dtype: str  # a name of `farrier.ir.types.DType`
+    dtype: str  # a name of `farrier.ir.types.DType`, or STRING
     shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
     typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
+
+    @property
+    def is_strings(self) -> bool:
+        return self.dtype == STRING
+
+    @property
+    def element(self) -> DType:
+        """What lies in memory."""
+        return DType.U32 if self.is_strings else DType(self.dtype)
 
     @property
     def typical_shape(self) -> tuple[int, ...]:
@@ -125,7 +137,9 @@ class Manifest:
         if not isinstance(self.hashes, dict):
             raise ValueError("the hashes are no table")
         for spec in specs:
-            DType(spec.dtype)
+            if spec.is_strings and not spec.shape:
+                raise ValueError("strings without a width")
+            _ = spec.element
             self.extents(spec)
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:

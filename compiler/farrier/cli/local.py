@@ -135,18 +135,20 @@ def run(
     import numpy as np
 
     from farrier.artifact.artifact import load
-    from farrier.ir.types import DType
 
     arrays = dict(_read_array(text) for text in inputs or [])
     loaded = load(artifact)
     for spec in loaded.manifest.inputs:
-        given, dtype = arrays.get(spec.name), DType(spec.dtype).numpy
+        given, dtype = arrays.get(spec.name), spec.element.numpy
         if given is not None and given.dtype == np.dtype((np.void, dtype.itemsize)):
             arrays[spec.name] = given.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
     outputs = loaded.session(threads).run(arrays)
     for name, array in outputs.items():
-        low, high = (float(edge(array)) if array.size else 0.0 for edge in (np.min, np.max))
-        spread = f"[{low:.6g}, {high:.6g}]" if array.size else "empty"
+        if array.dtype.kind == "U":
+            spread = "strings"
+        else:
+            low, high = (float(edge(array)) if array.size else 0.0 for edge in (np.min, np.max))
+            spread = f"[{low:.6g}, {high:.6g}]" if array.size else "empty"
         typer.echo(f"{name}: {array.dtype}{list(array.shape)} {spread}")
     if output is not None:
         with output.open("wb") as file:

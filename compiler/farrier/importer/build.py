@@ -22,7 +22,7 @@ from farrier.importer.limits import (
     MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
-from farrier.importer.names import Absent, Body, Entry, Names
+from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
@@ -37,6 +37,7 @@ from farrier.importer.raw import (
 from farrier.importer.schema import check_node
 from farrier.importer.scope import Region
 from farrier.importer.signature import Signature, declared_inputs, resolve
+from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims
 from farrier.importer.tensors import to_array
 from farrier.importer.upgrade import READABLE, upgrade
@@ -46,18 +47,20 @@ from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.statics import shape_bounds
 from farrier.shapes import GivenShape, Hot, NamedDim
+from farrier.strings import codes_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
     outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
-    and never become code."""
+    and never become code. `strings` are the inputs and outputs that are code points of strings."""
 
     graph: Graph
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     dims: tuple[NamedDim, ...] = ()
+    strings: frozenset[str] = frozenset()
 
 
 def import_model(
@@ -109,10 +112,13 @@ class _Import:
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
         self._dims = signature.dims
+        self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
             if kind.is_static and not kind.size:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
+            if name in self._strings:
+                self._values[name] = Strings(self._values[name])
         self._read = {output.name for output in model.graph.output}
         self._read.update(names_read(model.graph.node))
 
@@ -127,6 +133,7 @@ class _Import:
             tuple(d.name for d in declared_inputs(graph)),
             tuple(outputs),
             self._dims,
+            frozenset(self._strings),
         )
 
     def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
@@ -135,6 +142,9 @@ class _Import:
         match entry:
             case Value():
                 return {name: self.computed(entry)}
+            case Strings(codes):
+                self._strings.add(name)
+                return {name: codes}
             case Tensors(items):
                 found: dict[str, Value] = {}
                 for position, item in enumerate(items):
@@ -289,7 +299,10 @@ class _Import:
         return self.computed(entry) if isinstance(entry, Value) else entry
 
     def _add_constant(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> None:
-        """`dtype` is that of the value where `data` holds dims."""
+        """`dtype` is that of the value where `data` holds dims. Strings are given as such."""
+        is_strings = data.dtype.kind == "U"
+        if is_strings:
+            data = codes_of(data)
         self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:
             raise InvalidModelError(
@@ -303,13 +316,20 @@ class _Import:
         value = self._define(name, TensorType(dtype, data.shape))
         self._data[value.name] = data
         self._values.body.constants[value.name] = value
+        if is_strings:
+            self._values[name] = Strings(value)
 
     def _import_node(self, original: RawNode, opset: int) -> None:
         where = f"node {original.origin!r} ({original.op})"
         self._current = node = original
         try:
-            for node in upgrade(original, opset, self):
+            moved = on_codes(original, self)
+            for node in upgrade(moved or original, opset, self):
                 self._emit(node) if node.op in names() else self.expand(node, opset)
+            if moved is not None:
+                for name, codes in zip(original.outputs, moved.outputs, strict=True):
+                    if name != codes:
+                        self._values[name] = Strings(self._values[codes])
         except NotSupported as error:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:

@@ -1,8 +1,9 @@
 """What the names of a model stand for, graph within graph.
 
-A name of ONNX is a tensor, a sequence of tensors, or an optional that may be absent. Sequences and
-optionals exist while importing alone: how many tensors there are is known then, or the model is
-refused. So what is imported is tensors.
+A name of ONNX is a tensor, one of strings, a sequence of tensors, or an optional that may be
+absent. Sequences and optionals exist while importing alone: how many tensors there are is known
+then, or the model is refused; and strings become tensors of code points (`farrier/strings.py`). So
+what is imported is tensors of numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from farrier.ir.graph import Node, Value
-from farrier.ops import Mismatch
+from farrier.ops import Mismatch, NotSupported
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +27,14 @@ class Absent:
     """An optional that holds nothing."""
 
 
-Entry: TypeAlias = Value | Sequence | Absent
+@dataclasses.dataclass(frozen=True, slots=True)
+class Strings:
+    """A tensor of strings, by its code points: u32, with the width as the last axis."""
+
+    codes: Value
+
+
+Entry: TypeAlias = Value | Strings | Sequence | Absent
 
 
 class Body:
@@ -81,8 +89,11 @@ class Names:
         self._frames[-1].names[name] = entry
 
     def __getitem__(self, name: str) -> Value:
-        """The tensor of that name; raises KeyError, and Mismatch for what is no tensor."""
+        """The tensor of that name; raises KeyError, Mismatch for what is no tensor, NotSupported
+        for one of strings: the operators that take them ask for the `entry`."""
         entry = self.entry(name)
+        if isinstance(entry, Strings):
+            raise NotSupported(f"the operand {name!r} of strings")
         if not isinstance(entry, Value):
             what = "a sequence" if isinstance(entry, Sequence) else "an absent optional"
             raise Mismatch(f"{name!r} is {what}, and must be a tensor")
@@ -105,6 +116,8 @@ class Names:
         match entry:
             case Value():
                 return self._hand_in(entry, body)
+            case Strings(codes):
+                return Strings(self._hand_in(codes, body))
             case Sequence(items):
                 return Sequence(tuple(self._handed_in(item, body) for item in items))
             case Absent():

@@ -23,25 +23,28 @@ DeclaredDim: TypeAlias = int | str
 class Declared:
     """An input as the model declares it.
 
-    An open dim is a name or "?"; `dims` is None where not even the rank is known.
+    An open dim is a name or "?"; `dims` is None where not even the rank is known. Strings are u32,
+    their code points; `dims` are without the width.
     """
 
     name: str
     dtype: DType
     dims: tuple[DeclaredDim, ...] | None
+    is_strings: bool = False
 
     def text(self) -> str:
         """`f32[1, 3, height, ?]`."""
         dims = "…" if self.dims is None else ", ".join(map(str, self.dims))
-        return f"{self.dtype}[{dims}]"
+        return f"{'string' if self.is_strings else self.dtype}[{dims}]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """The type of every input by name, and the dims that are open in them."""
+    """The type of every input by name, the dims that are open in them, and which are strings."""
 
     types: dict[str, TensorType]
     dims: tuple[NamedDim, ...]
+    strings: frozenset[str]
 
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
@@ -56,10 +59,10 @@ def _declare(info: onnx.ValueInfoProto) -> Declared:
         kind = info.type.WhichOneof("value") or "without a type"
         raise InvalidModelError(f"input {info.name!r} is no tensor ({kind.removesuffix('_type')})")
     tensor = info.type.tensor_type
-    dtype = dtype_of(tensor.elem_type, f"input {info.name!r}")
-    if not tensor.HasField("shape"):
-        return Declared(info.name, dtype, None)
-    return Declared(info.name, dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+    is_strings = tensor.elem_type == onnx.TensorProto.STRING
+    dtype = DType.U32 if is_strings else dtype_of(tensor.elem_type, f"input {info.name!r}")
+    dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
+    return Declared(info.name, dtype, dims, is_strings)
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
@@ -74,8 +77,9 @@ def resolve(
     """The type of every input; what the user leaves open are symbols s0, s1, …
 
     A dim that the model or the user names has one size wherever it occurs, so giving one input's
-    shape may settle others. Raises UsageError for a shape that clashes with the model,
-    UnresolvedShapeError for what is not given.
+    shape may settle others. The shape of strings may end with their width in characters, and must
+    where the model does not declare its rank; the width is open where none is given. Raises
+    UsageError for a shape that clashes with the model, UnresolvedShapeError for what is not given.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -105,7 +109,7 @@ def _known(declared: Declared, sizes: Mapping[str, int | OpenDim]) -> list[int |
         if found is None:
             return None
         known.append(found)
-    return known
+    return [*known, _width(declared, known)] if declared.is_strings else known
 
 
 def _checked(
@@ -116,8 +120,15 @@ def _checked(
     dims = [parse_dim(text) for text in shape]
     hint = f"the model declares {declared.text()}"
     own_dims = ("?",) * len(dims) if declared.dims is None else declared.dims
+    if declared.is_strings and declared.dims is not None:
+        if len(dims) == len(own_dims):
+            dims.append(_width(declared, dims))
+        if len(dims) == len(own_dims) + 1:
+            own_dims = (*own_dims, "?")
     if len(dims) != len(own_dims):
         raise UsageError(f"{given} has rank {len(dims)}, not {len(own_dims)}", hint=hint)
+    if declared.is_strings and (not dims or dims[-1] == 0):
+        raise UsageError(f"{given} must end with the strings' width, 1 at least", hint=hint)
     for axis, (size, own) in enumerate(zip(dims, own_dims, strict=True)):
         if isinstance(own, int):
             if size not in (own, OpenDim("")):
@@ -134,6 +145,11 @@ def _checked(
                 hint=hint,
             )
     return dims
+
+
+def _width(declared: Declared, dims: Sequence[int | OpenDim]) -> int | OpenDim:
+    """The width of strings of which none is given: open where there are any."""
+    return 1 if 0 in dims else OpenDim(f"{declared.name}.width")
 
 
 def _name(size: int | OpenDim) -> int | str:
@@ -183,7 +199,8 @@ def _symbols(
         shape = sizes[declared.name]
         given = tuple(extents[s.name] if isinstance(s, OpenDim) else s for s in shape)
         types[declared.name] = TensorType(declared.dtype, given)
-    return Signature(types, tuple(named))
+    strings = frozenset(declared.name for declared in inputs if declared.is_strings)
+    return Signature(types, tuple(named), strings)
 
 
 def _range_text(low: int, high: int, step: int) -> str:

@@ -12,6 +12,7 @@ import onnx
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import MAX_TENSOR_BYTES
 from farrier.ir.types import DType
+from farrier.strings import codes_of, strings_of
 
 _DTYPES = {
     onnx.TensorProto.FLOAT: DType.F32,
@@ -69,10 +70,13 @@ def code_of(dtype: DType) -> int:
 
 
 def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
-    """The tensor as a read-only array, without a copy where its bytes are stored raw.
+    """The tensor as a read-only array, without a copy where its bytes are stored raw; strings as
+    numpy's dtype `U`.
 
     Raises InvalidModelError where the shape and the stored elements do not fit together.
     """
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return _strings(tensor, what)
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
     count = math.prod(shape)
@@ -100,6 +104,21 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
             f"{what} of {dtype} has the shape {shape}, which is {count} elements, and stores "
             f"{array.nbytes} bytes"
         )
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _strings(tensor: onnx.TensorProto, what: str) -> npt.NDArray[np.str_]:
+    shape, stored = tuple(tensor.dims), list(tensor.string_data)
+    if min(shape, default=0) < 0 or math.prod(shape) != len(stored):
+        raise InvalidModelError(f"{what} has the shape {shape}, and stores {len(stored)} strings")
+    if 4 * len(stored) * max(map(len, stored), default=1) > MAX_TENSOR_BYTES:
+        raise InvalidModelError(f"{what} has the shape {shape}, and too long a string")
+    try:
+        array = strings_of(codes_of(np.array(stored, object)))
+    except ValueError as error:
+        raise InvalidModelError(f"{what}: {error}") from error
     array = array.reshape(shape)
     array.flags.writeable = False
     return array

@@ -28,6 +28,8 @@ from farrier.importer.rewrites import (
     training,
 )
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
+from farrier.importer.strings import operators as strings
+from farrier.importer.strings.tables import label_encoder
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import product
@@ -280,6 +282,7 @@ def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Constants are no nodes: the value takes the output's place as a constant of the graph."""
     forms: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
     forms |= {"value_int": np.int64, "value_ints": np.int64}
+    forms |= {"value_string": np.str_, "value_strings": np.str_}
     for name, value in node.attrs.items():
         if name == "value" or name in forms:
             data = np.asarray(value) if name == "value" else np.array(value, forms[name])
@@ -374,6 +377,12 @@ _UPGRADES: dict[str, Upgrade] = {
     "ai.onnx.preview.training:Adagrad": optimizers.adagrad,
     "ai.onnx.preview.training:Adam": optimizers.adam,
     "ai.onnx.preview.training:Momentum": optimizers.momentum,
+    "Shape": strings.shape,
+    "Size": strings.size,
+    "Equal": strings.equal,
+    "RegexFullMatch": strings.full_match,
+    "StringNormalizer": strings.normalize,
+    "ai.onnx.ml:LabelEncoder": label_encoder,
     "MaxPool": _max_pool,
     "Scatter": _scatter,
     "TopK": _top_k,

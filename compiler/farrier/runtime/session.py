@@ -17,8 +17,8 @@ from farrier.artifact import container
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, CompilerError, InputMismatchError, UsageError
 from farrier.ir.dim import Extent, evaluate, symbols, upper
-from farrier.ir.types import DType
 from farrier.shapes import NamedDim
+from farrier.strings import codes_of, fitted, strings_of
 from farrier.target import missing_features
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer
@@ -89,6 +89,7 @@ class Session:
             )
         if inputs.keys() != self._names:
             raise self._names_mismatch(inputs)
+        inputs = {**inputs, **self._codes(inputs)}
         with self._lock:
             arrays = []  # which live until the call is over
             if self.manifest.dims:
@@ -99,8 +100,29 @@ class Session:
             self.call()
             if self.manifest.counted:
                 sizes = self._symbols()
-                return {slot.name: slot.part(sizes) for slot in self._outputs}
-            return {slot.name: slot.array.copy() for slot in self._outputs}
+                results = {slot.name: slot.part(sizes) for slot in self._outputs}
+            else:
+                results = {slot.name: slot.array.copy() for slot in self._outputs}
+        for spec in self.manifest.outputs:
+            if spec.is_strings:
+                results[spec.name] = strings_of(results[spec.name])
+        return results
+
+    def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """The inputs that are strings, as they lie in memory; raises InputMismatchError."""
+        found = {}
+        for spec in self.manifest.inputs:
+            if spec.is_strings:
+                width = spec.shape[-1]
+                try:
+                    codes = codes_of(inputs[spec.name])
+                    found[spec.name] = fitted(codes, width) if isinstance(width, int) else codes
+                except ValueError as error:
+                    raise InputMismatchError(
+                        f"input {spec.name} takes strings: {error}",
+                        hint="give an array of str, or of bytes in UTF-8",
+                    ) from error
+        return found
 
     def call(self) -> None:
         """Runs the model on whatever the input buffers hold: what `bench` times.
@@ -207,7 +229,7 @@ class _Slot:
 
     def __init__(self, spec: TensorSpec, extents: Sequence[Extent]) -> None:
         self.name = spec.name
-        self.dtype = DType(spec.dtype).numpy
+        self.dtype = spec.element.numpy
         self.extents = extents
         self.buffer: Buffer = aligned_buffer(0)
         self._lay_out(spec.typical_shape)

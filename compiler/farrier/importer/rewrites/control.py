@@ -15,7 +15,7 @@ import onnx
 
 from farrier.errors import UnresolvedShapeError
 from farrier.importer.limits import MAX_UNROLLED
-from farrier.importer.names import Absent, Entry
+from farrier.importer.names import Absent, Entry, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Region, Regions, ints
@@ -324,6 +324,8 @@ def _form(entry: Entry) -> Form | None:
     match entry:
         case Value():
             return None
+        case Strings():
+            return ("strings",)
         case Tensors(items):
             return tuple(map(_form, items))
         case Absent():
@@ -334,6 +336,8 @@ def _tensors(entry: Entry) -> list[Value]:
     match entry:
         case Value():
             return [entry]
+        case Strings(codes):
+            return [codes]
         case Tensors(items):
             return [value for item in items for value in _tensors(item)]
         case Absent():
@@ -347,6 +351,8 @@ def _entries(forms: Sequence[Form | None], values: Sequence[Value]) -> list[Entr
     def made(form: Form | None) -> Entry:
         if form is None:
             return next(rest)
+        if form == ("strings",):
+            return Strings(next(rest))
         return Absent() if form == ("absent",) else Tensors(tuple(map(made, form)))
 
     return list(map(made, forms))

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer on integers: how often each n-gram of a pool occurs."""
+"""TfIdfVectorizer: how often each n-gram of a pool occurs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import numpy as np
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import extents
-from farrier.importer.scope import Scope, ints
-from farrier.ops import NotSupported
+from farrier.importer.scope import Regions, Scope, ints
+from farrier.importer.strings.codes import codes
+from farrier.importer.strings.tables import find
 
 
-def tf_idf_vectorizer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     """Every window of a row is held against every n-gram; matches are counted, and the counts of
-    the pool are brought to their places by a matrix of weights."""
-    if "pool_int64s" not in node.attrs:
-        raise NotSupported("a pool of strings")
+    the pool are brought to their places by a matrix of weights. Words are the numbers under which
+    the pool has them."""
     (x, *_), attrs = node.inputs, node.attrs
-    width = extents(scope, x)[-1]
-    pool, starts = np.array(attrs["pool_int64s"], np.int64), [*attrs["ngram_counts"]]
-    starts.append(len(pool))
-    tokens = scope.add("Cast", x, to="i64")
+    if "pool_strings" in attrs:
+        words, pool = np.unique(np.array(attrs["pool_strings"], np.str_), return_inverse=True)
+        tokens, _ = find(scope, codes(scope, x), words)
+    else:
+        pool = np.array(attrs["pool_int64s"], np.int64)
+        tokens = scope.add("Cast", x, to="i64")
+    starts = [*attrs["ngram_counts"], len(pool)]
+    *outer, width = extents(scope, tokens)
     places, weights = np.array(attrs["ngram_indexes"]), attrs.get("weights")
     longest, shortest = attrs["max_gram_length"], attrs["min_gram_length"]
     counts, first = [], 0
@@ -47,7 +51,7 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
         rows = scope.constant(np.ascontiguousarray(matrix[low:high]))
         parts.append(scope.add("MatMul", amount, rows))
     if not parts:
-        shape = (*extents(scope, x)[:-1], matrix.shape[1])
+        shape = (*outer, matrix.shape[1])
         parts = [scope.constant(np.zeros(shape, np.float32))]
     return [RawNode("Identity", [_sum(parts, scope)], node.outputs, {}, node.origin)]
 

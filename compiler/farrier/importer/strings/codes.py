@@ -1,0 +1,44 @@
+"""The code points of strings, as what rewrites use."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from farrier.importer.names import Strings
+from farrier.importer.scope import Regions, ints
+from farrier.ir.dim import maximum
+from farrier.ir.graph import Value
+from farrier.ops import Mismatch
+
+
+def is_strings(scope: Regions, name: str) -> bool:
+    return bool(name) and isinstance(scope.entry(name), Strings)
+
+
+def codes(scope: Regions, name: str) -> str:
+    """The name of the code points of strings; Mismatch where `name` is no tensor of strings."""
+    entry = scope.entry(name)
+    if not isinstance(entry, Strings):
+        raise Mismatch(f"{name!r} is no tensor of strings")
+    return scope.bind("", entry.codes)
+
+
+def bind_strings(scope: Regions, name: str, codes: str) -> None:
+    """Makes `name` the strings of these code points."""
+    entry = scope.entry(codes)
+    assert isinstance(entry, Value)
+    scope.bind(name, Strings(entry))
+
+
+def of_one_width(scope: Regions, names: Sequence[str]) -> list[str]:
+    """Code points, all as wide as the widest."""
+    widths = [scope.shape(name)[-1] for name in names]
+    widest = functools.reduce(maximum, widths)
+    last = scope.constant(ints([-1]))
+    return [
+        name
+        if width == widest
+        else scope.add("Pad", name, scope.constant(ints([0, widest - width])), "", last)
+        for name, width in zip(names, widths, strict=True)
+    ]

@@ -1,0 +1,273 @@
+r"""Regular expressions, in RE2's syntax, as trees.
+
+    tree = Characters([range]) | Sequence([tree]) | Choice([tree]) | Repeat(tree, low, high?)
+         | Edge(^ | $ | \b | \B)
+
+Which of several ways to match is taken does not matter to a full match: greedy and lazy repeats are
+the same, and groups only group. What a finite automaton cannot do, RE2 has not; what RE2 has beyond
+this subset is refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+from farrier.ops import Mismatch, NotSupported
+
+Range: TypeAlias = tuple[int, int]  # the first and the last code point
+LAST = 0x10FFFF
+_MOST_REPEATS = 1000  # RE2's own limit
+_DEEPEST = 100  # groups in groups
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Characters:
+    ranges: tuple[Range, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    parts: tuple[Tree, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    options: tuple[Tree, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeat:
+    """`low` times at least, and `high` at most."""
+
+    body: Tree
+    low: int
+    high: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Edge:
+    r"""Nothing, in places of one kind: where the text begins (^), where it ends ($), beside one end
+    of a word (\b), anywhere else (\B)."""
+
+    kind: str
+
+
+Tree: TypeAlias = Characters | Sequence | Choice | Repeat | Edge
+
+_DIGITS: tuple[Range, ...] = ((48, 57),)
+WORD: tuple[Range, ...] = ((48, 57), (65, 90), (95, 95), (97, 122))
+_SPACE: tuple[Range, ...] = ((9, 10), (12, 13), (32, 32))
+_CLASSES = {"d": _DIGITS, "w": WORD, "s": _SPACE}
+_CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_EDGES = {"A": "^", "z": "$", "b": r"\b", "B": r"\B"}
+_NEWLINE: tuple[Range, ...] = ((10, 10),)
+
+
+def parse_pattern(pattern: str) -> Tree:
+    """Raises Mismatch for what is no pattern, NotSupported for what is beyond the subset."""
+    parser = _Parser(pattern)
+    tree = parser.choice(dot_is_all=False, depth=0)
+    if not parser.is_over:
+        raise Mismatch(f"the pattern {pattern!r} closes a group that it did not open")
+    return tree
+
+
+def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+    """All other code points."""
+    left, found = 0, []
+    for first, last in sorted(ranges):
+        if first > left:
+            found.append((left, first - 1))
+        left = max(left, last + 1)
+    return (*found, (left, LAST)) if left <= LAST else tuple(found)
+
+
+class _Parser:
+    """Recursive descent over one pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._at == len(self._pattern)
+
+    def choice(self, dot_is_all: bool, depth: int) -> Tree:
+        """Up to the end of the group."""
+        if depth > _DEEPEST:
+            raise NotSupported(f"a pattern of more than {_DEEPEST} groups in groups")
+        options: list[Tree] = []
+        parts: list[Tree] = []
+        while not self.is_over and not self._sees(")"):
+            if self._takes("|"):
+                options.append(Sequence(tuple(parts)))
+                parts = []
+            elif self._takes("(?"):
+                dot_is_all, group = self._special(dot_is_all, depth)
+                if group is not None:
+                    parts.append(self._repeated(group))
+            elif self._takes("("):
+                parts.append(self._repeated(self._group(dot_is_all, depth)))
+            else:
+                parts.append(self._repeated(self._single(dot_is_all)))
+        return Choice((*options, Sequence(tuple(parts)))) if options else Sequence(tuple(parts))
+
+    def _group(self, dot_is_all: bool, depth: int) -> Tree:
+        tree = self.choice(dot_is_all, depth + 1)
+        self._expect(")", "a group")
+        return tree
+
+    def _special(self, dot_is_all: bool, depth: int) -> tuple[bool, Tree | None]:
+        """What follows `(?`: a group, or flags for the rest of the group around it."""
+        if self._takes("P<") or (self._sees("<") and not self._sees("<=") and not self._sees("<!")):
+            self._takes("<")
+            self._until(">", "the name of a group")
+            return dot_is_all, self._group(dot_is_all, depth)
+        flags, given = "", dot_is_all
+        while self._sees(*"imsU-"):
+            flags += self._next()
+        for flag, is_on in _flags(flags):
+            if flag in "im":
+                raise self._refused(f"the flag {flag}")
+            given = is_on if flag == "s" else given
+        if self._takes(":"):
+            return dot_is_all, self._group(given, depth)
+        if flags and self._takes(")"):
+            return given, None
+        raise self._refused(f"a group that begins with (?{flags}{self._next()}")
+
+    def _single(self, dot_is_all: bool) -> Tree:
+        """One character, class or edge."""
+        char = self._next()
+        match char:
+            case ".":
+                return Characters(((0, LAST),) if dot_is_all else complement(_NEWLINE))
+            case "^" | "$":
+                return Edge(char)
+            case "[":
+                return Characters(self._class())
+            case "*" | "+" | "?":
+                raise Mismatch(f"the pattern {self._pattern!r} repeats nothing at {self._at - 1}")
+            case "\\":
+                if self._sees(*_EDGES):
+                    return Edge(_EDGES[self._next()])
+                return Characters(self._escape())
+            case _:
+                return Characters(((ord(char), ord(char)),))
+
+    def _escape(self) -> tuple[Range, ...]:
+        """What follows a backslash, in a class as well."""
+        char = self._next()
+        if char.lower() in _CLASSES:
+            ranges = _CLASSES[char.lower()]
+            return ranges if char.islower() else complement(ranges)
+        if char in _CONTROLS:
+            code = _CONTROLS[char]
+        elif char == "x":
+            braced = self._takes("{")
+            digits = self._until("}", "a code point") if braced else self._next() + self._next()
+            code = self._number(digits, 16)
+        elif char.isascii() and not char.isalnum():
+            code = ord(char)
+        else:
+            raise self._refused(f"the escape \\{char}")
+        return ((code, code),)
+
+    def _class(self) -> tuple[Range, ...]:
+        """What follows `[`."""
+        is_negated = self._takes("^")
+        ranges: list[Range] = []
+        is_first = True
+        while is_first or not self._takes("]"):
+            is_first = False
+            if self._sees("[:"):
+                raise self._refused("a class of POSIX")
+            found = self._of_class()
+            (first, last), is_one = found[0], len(found) == 1 and found[0][0] == found[0][1]
+            if is_one and self._sees("-") and not self._sees("-]"):
+                self._next()
+                (_, last), *others = self._of_class()
+                if others or last < first:
+                    raise Mismatch(f"the pattern {self._pattern!r} has a range from {chr(first)!r}")
+                found = ((first, last),)
+            ranges += found
+        return complement(tuple(ranges)) if is_negated else tuple(ranges)
+
+    def _of_class(self) -> tuple[Range, ...]:
+        char = self._next()
+        return self._escape() if char == "\\" else ((ord(char), ord(char)),)
+
+    def _repeated(self, tree: Tree) -> Tree:
+        """The tree with the repeats that follow it."""
+        while True:
+            if self._takes("*"):
+                low, high = 0, None
+            elif self._takes("+"):
+                low, high = 1, None
+            elif self._takes("?"):
+                low, high = 0, 1
+            else:
+                counts = self._counts()
+                if counts is None:
+                    return tree
+                low, high = counts
+            self._takes("?")  # lazy
+            tree = Repeat(tree, low, high)
+
+    def _counts(self) -> tuple[int, int | None] | None:
+        """`{n}`, `{n,}` or `{n,m}`; other braces are characters."""
+        end = self._pattern.find("}", self._at)
+        if not self._sees("{") or end < 0:
+            return None
+        least, comma, most = self._pattern[self._at + 1 : end].partition(",")
+        if not all(text.isascii() and text.isdigit() for text in (least, most or "0")):
+            return None
+        self._at = end + 1
+        low = self._number(least, 10)
+        high = low if not comma else self._number(most, 10) if most else None
+        if max(low, high or 0) > _MOST_REPEATS or (high is not None and high < low):
+            raise Mismatch(f"the pattern {self._pattern!r} repeats from {low} to {high} times")
+        return low, high
+
+    def _number(self, digits: str, base: int) -> int:
+        try:
+            number = int(digits, base)
+        except ValueError:
+            number = -1
+        if not 0 <= number <= LAST:
+            raise Mismatch(f"the pattern {self._pattern!r} has the number {digits!r}")
+        return number
+
+    def _sees(self, *texts: str) -> bool:
+        return self._pattern.startswith(texts, self._at)
+
+    def _takes(self, text: str) -> bool:
+        found = self._sees(text)
+        self._at += len(text) if found else 0
+        return found
+
+    def _next(self) -> str:
+        if self.is_over:
+            raise Mismatch(f"the pattern {self._pattern!r} ends too early")
+        self._at += 1
+        return self._pattern[self._at - 1]
+
+    def _until(self, end: str, what: str) -> str:
+        start, self._at = self._at, self._pattern.find(end, self._at) + 1
+        if not self._at:
+            raise Mismatch(f"the pattern {self._pattern!r} does not end {what}")
+        return self._pattern[start : self._at - 1]
+
+    def _expect(self, text: str, what: str) -> None:
+        if not self._takes(text):
+            raise Mismatch(f"the pattern {self._pattern!r} does not end {what}")
+
+    def _refused(self, what: str) -> NotSupported:
+        return NotSupported(f"{what}, in the pattern {self._pattern!r},")
+
+
+def _flags(text: str) -> list[tuple[str, bool]]:
+    on, _, off = text.partition("-")
+    return [(flag, True) for flag in on] + [(flag, False) for flag in off.replace("-", "")]

@@ -1,0 +1,84 @@
+"""Values found in tables: LabelEncoder, and what else looks strings up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import Regions, ints
+from farrier.importer.strings.codes import bind_strings, codes, is_strings
+from farrier.ops import Mismatch
+from farrier.strings import codes_of
+
+Array = npt.NDArray[Any]
+
+
+def find(scope: Regions, rows: str, keys: Array) -> tuple[str, Array]:
+    """For each row of a tensor where in a table it is, or how many `keys` there are; and which of
+    the keys the table holds. Of equal keys that is the last. Strings are rows of code points."""
+    if keys.dtype.kind == "U":
+        keys = codes_of(keys)
+    table, last = np.unique(keys[::-1], axis=0, return_index=True)
+    return scope.add("FindRow", rows, scope.constant(table)), len(keys) - 1 - last
+
+
+def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    """The value of the key that an element is, bit by bit, and where it is none, the default."""
+    x = node.inputs[0]
+    keys, values, default = _mapping(node, is_strings(scope, x))
+    if len(keys) != len(values) or not len(keys):
+        raise Mismatch(f"{len(keys)} keys for {len(values)} values")
+    if keys.dtype.kind == "U":
+        rows = codes(scope, x)
+    else:
+        rows = scope.add("Unsqueeze", x, scope.constant(ints([-1])))
+        if keys.dtype.kind == "f":
+            keys = keys.view(f"i{keys.itemsize}")
+            rows = scope.add("BitCast", rows, to=f"i{8 * keys.itemsize}")
+        keys = keys[:, None]
+    place, kept = find(scope, rows, keys)
+    table = scope.constant(np.append(values[kept], default))
+    if not is_strings(scope, table):
+        return [RawNode("Gather", [table, place], node.outputs, {"axis": 0}, node.origin)]
+    found = scope.add("Gather", codes(scope, table), place, axis=0)
+    bind_strings(scope, node.outputs[0], found)
+    return []
+
+
+_KINDS: dict[str, tuple[Any, Any]] = {  # the dtype of a list, and the default in one of its values
+    "strings": (np.str_, "_Unused"),
+    "int64s": (np.int64, -1),
+    "floats": (np.float32, -0.0),
+}
+
+
+def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
+    """Keys, values and the default."""
+    attrs = node.attrs
+    if "classes_strings" in attrs:  # version 1: strings to their numbers, or the way back
+        names = np.array(attrs["classes_strings"])
+        numbers = np.arange(len(names))
+        keys, values = (names, numbers) if of_strings else (numbers, names)
+    else:
+        keys, values = _list(node, "keys"), _list(node, "values")
+    kind = {"U": "strings", "f": "floats"}.get(values.dtype.kind, "int64s")
+    given = attrs.get("default_tensor")
+    if given is None:
+        given = np.array(attrs.get(f"default_{kind.removesuffix('s')}", _KINDS[kind][1]))
+    if given.size != 1 or (given.dtype.kind == "U") != (values.dtype.kind == "U"):
+        raise Mismatch(f"a default {given.dtype}{list(given.shape)} beside {values.dtype}")
+    is_text = given.dtype.kind == "U"
+    return keys, values, given.reshape(()) if is_text else given.reshape(()).astype(values.dtype)
+
+
+def _list(node: RawNode, what: str) -> Array:
+    for kind, (dtype, _) in _KINDS.items():
+        if f"{what}_{kind}" in node.attrs:
+            return np.array(node.attrs[f"{what}_{kind}"], dtype)
+    if f"{what}_tensor" not in node.attrs:
+        raise Mismatch(f"it has no {what}")
+    array: Array = node.attrs[f"{what}_tensor"]
+    return array.reshape(-1)

@@ -1,0 +1,468 @@
+"""Strings as code points (`farrier/strings.py`): StringConcat, StringSplit, ChangeCase, FindRow and
+MatchAutomaton.
+
+Operands are u32, their last axis the width; what a string has less of is zeros.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from farrier.ir.dim import Extent, maximum, minimum, product
+from farrier.ir.dim import number as number_of
+from farrier.ir.graph import Node
+from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops.builder import attributes_of
+from farrier.ops.data_dim import COUNT, data_extent
+from farrier.ops.nest import Nest, Tensor, Variable
+from farrier.ops.operator import (
+    Array,
+    Arrays,
+    Attrs,
+    Constants,
+    Kind,
+    Mismatch,
+    Operator,
+    Types,
+    as_ints,
+    int_attr,
+    present,
+    required,
+)
+from farrier.ops.pointwise import broadcast_shapes
+from farrier.ops.scalar import (
+    Scalar,
+    both,
+    cast,
+    either,
+    equal,
+    guarded,
+    invert,
+    number,
+    remainder,
+    unequal,
+    where,
+)
+from farrier.strings import codes_of, fitted, strings_of
+
+# A table of cases has an element for each code point, in pages. Added to the code point, modulo
+# ELEMENTS, it is what that becomes: a code point, or from LONGER on the number of several. Two bits
+# say of letters whether they have a case, and of marks that they count for nothing beside one.
+PAGE = 256
+LONGER, ELEMENTS = 1 << 21, 1 << 22
+CASED, IGNORABLE = 1 << 30, 1 << 31
+_SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
+
+
+def _codes(types: Types, position: int) -> TensorType:
+    """The type of an operand that is code points."""
+    codes = required(types, position)
+    if codes.dtype is not DType.U32 or not codes.rank:
+        raise Mismatch(f"code points are u32 with an axis, not {codes.dtype}{list(codes.shape)}")
+    return codes
+
+
+def _rows(nest: Nest, position: int) -> Tensor:
+    """An operand as [strings, width]."""
+    *shape, width = nest.shape(position)
+    return nest.input(position, (product(shape), width))
+
+
+def _count(nest: Nest, initial: Scalar | int = 0, name: str = "at") -> Variable:
+    if isinstance(initial, int):
+        initial = number(initial, DType.I64)
+    return nest.variable(initial, name)
+
+
+def _holds(nest: Nest, initial: Scalar | bool, name: str) -> Variable:
+    return nest.variable(
+        number(initial, DType.BOOL) if isinstance(initial, bool) else initial, name
+    )
+
+
+def _inside(at: Scalar, width: Extent) -> Scalar:
+    return at < number(width, DType.I64)
+
+
+def _has_character(x: Tensor, row: Scalar, at: Scalar) -> Scalar:
+    """Whether there is a character at `at`, which is not negative."""
+    return guarded(_inside(at, x.shape[-1]), unequal(x[row, at], 0))
+
+
+def _fill(nest: Nest, out: Tensor, start: Scalar, width: Extent) -> None:
+    """An empty string, of `width` elements from `start` on in flat memory."""
+    with nest.vector(width) as lane:
+        out[start + lane] = 0
+
+
+# Concatenation -----------------------------------------------------------------------------------
+
+
+def _concat_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, y = _codes(types, 0), _codes(types, 1)
+    shape = broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    return (TensorType(DType.U32, (*shape, x.shape[-1] + y.shape[-1])),)
+
+
+def _concat_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, y = present(arrays, 0), present(arrays, 1)
+    joined = np.char.add(strings_of(x), strings_of(y))
+    return (fitted(codes_of(joined), x.shape[-1] + y.shape[-1]),)
+
+
+def _row_of(at: tuple[Scalar, ...], shape: Shape) -> Scalar:
+    """The row, of an operand that is broadcast from `shape`, at an index of the result."""
+    row = number(0, DType.I64)
+    for index, extent in zip(at[len(at) - len(shape) :], shape, strict=True):
+        row = row * extent + (0 if extent == 1 else index)
+    return row
+
+
+def _concat_nest(nest: Nest, node: Node) -> None:
+    first, second = _rows(nest, 0), _rows(nest, 1)
+    shapes = [nest.shape(position)[:-1] for position in range(2)]
+    shape = broadcast_shapes(*shapes)
+    width = first.shape[-1] + second.shape[-1]
+    out = nest.output(0, (product(shape) * width,))
+    with nest.parallel(product(shape)) as (string,):
+        at = nest.unravel(string, shape)
+        start = nest.let(string * width)
+        _fill(nest, out, start, width)
+        to = _count(nest, start, "to")
+        for part, own in zip((first, second), shapes, strict=True):
+            row = nest.let(_row_of(at, own), "row")
+            taken = _count(nest)
+            with nest.while_(_has_character(part, row, taken.value)):
+                out[to.value] = part[row, taken.value]
+                taken.value += 1
+                to.value += 1
+
+
+# Splitting ---------------------------------------------------------------------------------------
+
+
+def _blanks() -> list[tuple[int, int]]:
+    """The first and the last of each range of code points that str.split() splits at."""
+    ranges: list[tuple[int, int]] = []
+    for code in (c for c in range(0x3001) if chr(c).isspace()):
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == code - 1 else code
+        ranges.append((first, code))
+    return ranges
+
+
+_BLANKS = _blanks()
+
+
+def _most_pieces(attrs: Attrs, width: Extent) -> Extent:
+    """How many pieces a string of `width` characters has at most."""
+    delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
+    pieces = width // len(delimiter) + 1 if delimiter else (width + 1) // 2
+    return pieces if most < 0 else minimum(pieces, most + 1)
+
+
+def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """The pieces, how many each string has, and the most of these. `delimiter` is code points;
+    where there are none, strings are split at blanks, any number of them."""
+    *shape, width = _codes(types, 0).shape
+    known = int(_split_reference([constants[0]], attrs)[2]) if 0 in constants else None
+    most = data_extent(attrs, _most_pieces(attrs, width), known)
+    return (
+        TensorType(DType.U32, (*shape, most, width)),
+        TensorType(DType.I64, tuple(shape)),
+        COUNT,
+    )
+
+
+def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    delimiter = "".join(map(chr, as_ints(attrs["delimiter"]))) or None
+    most = int_attr(attrs, "maxsplit")
+    pieces = [text.split(delimiter, most) for text in strings_of(x).reshape(-1).tolist()]
+    counts = np.array([len(found) for found in pieces], np.int64)
+    shape, width, widest = x.shape[:-1], x.shape[-1], int(counts.max(initial=0))
+    padded = np.zeros((len(pieces), widest), f"U{width}")
+    for row, found in enumerate(pieces):
+        padded[row, : len(found)] = found
+    codes = codes_of(padded).reshape(*shape, widest, width)
+    return codes, counts.reshape(shape), np.asarray(widest, np.int64)
+
+
+def _split_nest(nest: Nest, node: Node) -> None:
+    """Pieces are counted first: the most of them is the extent by which they are packed."""
+    x, attrs = _rows(nest, 0), attributes_of(node)
+    strings, width = x.shape
+    out = nest.output(0, (strings * _most_pieces(attrs, width) * width,))
+    counts = nest.output(1, (strings,))
+    with nest.parallel(strings) as (row,):
+        found = _count(nest, name="found")
+        with _pieces(nest, attrs, x, row):
+            found.value += 1
+        counts[row] = found.value
+    widest = _count(nest, name="widest")
+    with nest.for_(strings) as row, nest.if_(counts[row] > widest.value):
+        widest.value = counts[row]
+    count = nest.let(widest.value, "count")
+    nest.output(2)[()] = count
+    with nest.parallel(strings) as (row,):
+        first = nest.let(row * count * width)
+        piece = _count(nest, name="piece")
+        with nest.while_(piece.value < count):
+            _fill(nest, out, nest.let(first + piece.value * width), width)
+            piece.value += 1
+        place = _count(nest, first, "place")
+        with _pieces(nest, attrs, x, row) as (start, end):
+            taken = _count(nest, start)
+            with nest.while_(taken.value < end):
+                out[place.value + taken.value - start] = x[row, taken.value]
+                taken.value += 1
+            place.value += number(width, DType.I64)
+
+
+@contextlib.contextmanager
+def _pieces(nest: Nest, attrs: Attrs, x: Tensor, row: Scalar) -> Iterator[tuple[Scalar, Scalar]]:
+    """The block for each piece of a string: from a position up to another."""
+    delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
+    start, end, splits = (_count(nest, name=name) for name in ("start", "end", "splits"))
+
+    def skip_blanks() -> None:
+        with nest.while_(guarded(_has_character(x, row, start.value), is_blank(start.value))):
+            start.value += 1
+
+    def is_blank(at: Scalar) -> Scalar:
+        code = x[row, at]
+        tests = (both(code >= low, code <= high) for low, high in _BLANKS)
+        return functools.reduce(either, tests)
+
+    def is_delimiter(at: Scalar) -> Scalar:
+        """Character by character, the last of which a string may lack."""
+        last = at + (len(delimiter) - 1)
+        matches: Scalar = equal(x[row, last], delimiter[-1])
+        for position in reversed(range(len(delimiter) - 1)):
+            matches = guarded(equal(x[row, at + position], delimiter[position]), matches)
+        return guarded(_inside(last, x.shape[-1]), matches)
+
+    def ends_piece(at: Scalar) -> Scalar:
+        found = is_delimiter(at) if delimiter else is_blank(at)
+        return found if most < 0 else guarded(splits.value < most, found)
+
+    if not delimiter:
+        skip_blanks()
+    more = _holds(nest, True if delimiter else _has_character(x, row, start.value), "more")
+    with nest.while_(more.value):
+        end.value = start.value
+        with nest.while_(guarded(_has_character(x, row, end.value), invert(ends_piece(end.value)))):
+            end.value += 1
+        yield start.value, end.value
+        splits.value += 1
+        if delimiter:
+            more.value = _has_character(x, row, end.value)
+            start.value = end.value + len(delimiter)
+        else:
+            start.value = end.value
+            skip_blanks()
+            more.value = _has_character(x, row, start.value)
+
+
+# Case --------------------------------------------------------------------------------------------
+
+
+def _case_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """(x, pages, elements, longer) → x in the case `to`, lower or upper. A code point's element is
+    elements[pages[code // PAGE], code % PAGE], 0 beyond the pages; longer[number] are several code
+    points that one becomes."""
+    x, pages, elements, longer = (_codes(types, position) for position in range(4))
+    if attrs.get("to") not in ("lower", "upper"):
+        raise Mismatch(f"the case {attrs.get('to')!r}")
+    if (pages.rank, elements.rank, longer.rank) != (1, 2, 2) or elements.shape[1] != PAGE:
+        raise Mismatch(f"tables of {pages.shape}, {elements.shape} and {longer.shape}")
+    return (TensorType(DType.U32, (*x.shape[:-1], x.shape[-1] * longer.shape[-1])),)
+
+
+def _case_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, longer = present(arrays, 0), present(arrays, 3)
+    change = np.char.lower if attrs["to"] == "lower" else np.char.upper
+    return (fitted(codes_of(change(strings_of(x))), x.shape[-1] * longer.shape[-1]),)
+
+
+def _case_nest(nest: Nest, node: Node) -> None:
+    x, pages, elements, longer = _rows(nest, 0), nest.input(1), nest.input(2), nest.input(3)
+    strings, width = x.shape
+    parts = number_of(longer.shape[-1])
+    out = nest.output(0, (strings, width * parts))
+
+    def element(code: Scalar) -> Scalar:
+        page = code / PAGE
+        known = elements[cast(pages[page], DType.I64), remainder(code, PAGE)]
+        return where(page < pages.shape[0], known, 0)
+
+    def character(row: Scalar, at: Scalar) -> Scalar:
+        return nest.let(cast(x[row, at], DType.I64), "code")
+
+    def is_near(row: Scalar, at: Scalar, step: int) -> Scalar:
+        """Whether the next character that counts, before or behind `at`, has a case."""
+        near = _count(nest, at + step, "near")
+        looks = _holds(nest, True, "looks")
+        found = _holds(nest, False, "found")
+        with nest.while_(looks.value):
+            looks.value = False
+            there = guarded(near.value >= 0, _has_character(x, row, near.value))
+            with nest.if_(there):
+                said = nest.let(element(character(row, near.value)))
+                with nest.if_(said >= IGNORABLE):
+                    near.value += step
+                    looks.value = True
+                with nest.else_():
+                    found.value = said >= CASED
+        return found.value
+
+    with nest.parallel(strings) as (row,):
+        with nest.vector(width * parts) as lane:
+            out[row, lane] = 0
+        at, to = _count(nest), _count(nest, name="to")
+        with nest.while_(_has_character(x, row, at.value)):
+            code = character(row, at.value)
+            changed = nest.let(remainder(code + cast(element(code), DType.I64), ELEMENTS))
+            with nest.if_(changed < LONGER):
+                out[row, to.value] = cast(changed, DType.U32)
+                to.value += 1
+            with nest.else_():
+                line = nest.let(changed - LONGER)
+                for part in range(parts):
+                    with nest.if_(unequal(longer[line, part], 0)):
+                        out[row, to.value] = longer[line, part]
+                        to.value += 1
+            if node.attr("to") == "lower":
+                with nest.if_(equal(code, _SIGMA)):
+                    before = nest.let(is_near(row, at.value, -1))
+                    behind = nest.let(is_near(row, at.value, 1))
+                    with nest.if_(both(before, invert(behind))):
+                        out[row, to.value - 1] = _FINAL_SIGMA
+            at.value += 1
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+
+def _find_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """(x, keys) → the row of `keys` that each row of x is, or how many there are. Keys are sorted,
+    each once; rows of different lengths are the same where the rest is zeros."""
+    x, keys = required(types, 0), required(types, 1)
+    if x.dtype is not keys.dtype or not x.dtype.is_integer or not x.rank or keys.rank != 2:
+        raise Mismatch(f"keys {keys.dtype}{list(keys.shape)} for {x.dtype}{list(x.shape)}")
+    return (TensorType(DType.I64, x.shape[:-1]),)
+
+
+def _find_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, keys = present(arrays, 0), present(arrays, 1)
+    width = max(x.shape[-1], keys.shape[-1])
+    places = {row.tobytes(): place for place, row in enumerate(_filled(keys, width))}
+    rows = _filled(x, width).reshape(-1, width)
+    found = [places.get(row.tobytes(), len(keys)) for row in rows]
+    return (np.array(found, np.int64).reshape(x.shape[:-1]),)
+
+
+def _filled(rows: Array, width: int) -> Array:
+    return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, width - rows.shape[-1])])
+
+
+def _find_nest(nest: Nest, node: Node) -> None:
+    """By halving."""
+    x, keys = _rows(nest, 0), nest.input(1)
+    strings, width = x.shape
+    count = keys.shape[0]
+    out = nest.output(0, (strings,))
+    longest = maximum(width, keys.shape[1])
+
+    def element(t: Tensor, row: Scalar, at: Scalar) -> Scalar:
+        return where(_inside(at, t.shape[1]), t[row, at], 0)
+
+    def compared(key: Scalar, row: Scalar) -> tuple[Scalar, Scalar]:
+        """Whether the key is less, and whether it is the row."""
+        at = _count(nest)
+        left, right = (nest.variable(number(0, x.dtype), name) for name in ("key", "own"))
+        goes = _holds(nest, True, "goes")
+        with nest.while_(goes.value):
+            left.value, right.value = element(keys, key, at.value), element(x, row, at.value)
+            at.value += 1
+            goes.value = both(equal(left.value, right.value), _inside(at.value, longest))
+        return left.value < right.value, equal(left.value, right.value)
+
+    with nest.parallel(strings) as (row,):
+        low, high = _count(nest, name="low"), _count(nest, number(count, DType.I64), "high")
+        with nest.while_(low.value < high.value):
+            middle = nest.let((low.value + high.value) / 2)
+            is_less, _ = compared(middle, row)
+            with nest.if_(is_less):
+                low.value = middle + 1
+            with nest.else_():
+                high.value = middle
+        out[row] = count
+        with nest.if_(_inside(low.value, count)):
+            _, is_same = compared(low.value, row)
+            with nest.if_(is_same):
+                out[row] = low.value
+
+
+# Automata ----------------------------------------------------------------------------------------
+
+
+def _match_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """(x, starts, next, accepts) → whether the automaton ends each string in a state that accepts.
+    `starts` are the sorted code points where ranges start, from 0 on; next[state, range] is the
+    state after a character of the range, -1 where nothing can match any more; the first is 0."""
+    x, starts = _codes(types, 0), _codes(types, 1)
+    following, accepts = required(types, 2), required(types, 3)
+    if following.shape != (*accepts.shape, *starts.shape) or accepts.rank != 1:
+        raise Mismatch(f"tables of {starts.shape}, {following.shape} and {accepts.shape}")
+    return (TensorType(DType.BOOL, x.shape[:-1]),)
+
+
+def _match_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, starts, following, accepts = (present(arrays, position) for position in range(4))
+    states = np.zeros(x.shape[:-1], np.int64)
+    for codes in np.moveaxis(x, -1, 0):
+        place = np.searchsorted(starts, codes, side="right") - 1
+        after = np.where(states < 0, -1, following[states, place])
+        states = np.where(codes == 0, states, after)
+    return ((states >= 0) & accepts[states],)
+
+
+def _match_nest(nest: Nest, node: Node) -> None:
+    x, starts, following, accepts = _rows(nest, 0), nest.input(1), nest.input(2), nest.input(3)
+    (strings, _), ranges = x.shape, starts.shape[0]
+    out = nest.output(0, (strings,))
+    with nest.parallel(strings) as (row,):
+        state, at = _count(nest, name="state"), _count(nest)
+        with nest.while_(guarded(state.value >= 0, _has_character(x, row, at.value))):
+            code = nest.let(x[row, at.value], "code")
+            low, high = _count(nest, name="low"), _count(nest, number(ranges, DType.I64), "high")
+            with nest.while_(low.value + 1 < high.value):
+                middle = nest.let((low.value + high.value) / 2)
+                with nest.if_(starts[middle] <= code):
+                    low.value = middle
+                with nest.else_():
+                    high.value = middle
+            state.value = cast(following[state.value, low.value], DType.I64)
+            at.value += 1
+        out[row] = guarded(state.value >= 0, accepts[state.value])
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("StringConcat", Kind.NEST, _concat_infer, _concat_reference, None, nest=_concat_nest),
+    Operator(
+        "StringSplit",
+        Kind.NEST,
+        _split_infer,
+        _split_reference,
+        None,
+        nest=_split_nest,
+        counts=True,
+    ),
+    Operator("ChangeCase", Kind.NEST, _case_infer, _case_reference, None, nest=_case_nest),
+    Operator("FindRow", Kind.NEST, _find_infer, _find_reference, None, nest=_find_nest),
+    Operator("MatchAutomaton", Kind.NEST, _match_infer, _match_reference, None, nest=_match_nest),
+)

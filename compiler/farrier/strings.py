@@ -1,0 +1,73 @@
+"""Strings as tensors of code points, which is all that the compiler knows of them.
+
+A tensor of strings of shape S is a u32 tensor of shape S + (width,): each string's code points,
+then zeros. That is how numpy's dtype `U` lies in memory. A string may not contain the character 0,
+which could not be told from what fills it up. The width is at least 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_LAST = 0x10FFFF  # code point
+
+
+def codes_of(strings: npt.ArrayLike) -> Array:
+    """The code points of an array of str, of bytes (UTF-8), or of objects that are either: as wide
+    as numpy's dtype `U` for them, which those of `U` keep. Raises ValueError for anything else, and
+    for a string that contains NUL."""
+    array = np.asarray(strings)
+    if array.dtype.kind not in "USOT":
+        raise ValueError(f"it is {array.dtype}, not strings")
+    if array.dtype.kind != "U":
+        flat = [_text(value) for value in array.reshape(-1).tolist()]
+        array = np.array(flat, np.str_).reshape(array.shape)
+    array = np.array(array, array.dtype.newbyteorder("="), order="C", copy=None)
+    width = array.dtype.itemsize // 4
+    if not width:
+        return np.zeros((*array.shape, 1), np.uint32)
+    codes: Array = np.ndarray((*array.shape, width), np.uint32, array)
+    if codes.size and codes.max() > _LAST:
+        raise ValueError(f"it contains {int(codes.max())}, which is no code point")
+    if np.any((codes[..., :-1] == 0) & (codes[..., 1:] != 0)):
+        raise ValueError("a string contains NUL, with which Farrier fills strings up")
+    return codes
+
+
+def _text(value: Any) -> str:
+    """Raises ValueError, of which UnicodeDecodeError is one."""
+    text = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        raise ValueError(f"it contains {value!r}, which is no string")
+    if "\0" in text:
+        raise ValueError("a string contains NUL, with which Farrier fills strings up")
+    return text
+
+
+def strings_of(codes: Array) -> Array:
+    """The strings of code points, of dtype `U`; the inverse of `codes_of`."""
+    *shape, width = codes.shape
+    return np.ndarray(tuple(shape), f"U{width}", np.ascontiguousarray(codes))
+
+
+def fitted(codes: Array, width: int) -> Array:
+    """Code points with room for strings of `width` characters. Raises ValueError for a longer
+    one."""
+    if codes[..., width:].any():
+        raise ValueError(f"a string has more than {width} characters")
+    codes = codes[..., :width]
+    more = width - codes.shape[-1]
+    return np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, more)]) if more else codes
+
+
+def random_strings(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Code points of words of small letters, and blanks between them."""
+    alphabet = np.array([ord(c) for c in "aabbccdefgh   "], np.uint32)
+    codes = alphabet[generator.integers(0, len(alphabet), shape)]
+    lengths = generator.integers(0, shape[-1] + 1, shape[:-1])
+    return np.where(np.arange(shape[-1]) < lengths[..., None], codes, 0).astype(np.uint32)
