@@ -265,6 +265,9 @@ class _Import:
             raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
         self._values.body.nodes.append(node)
 
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._values.body.nodes)
+
     def _hand_in(self, value: Value, body: Body) -> Value:
         """What stands in a region for a value of the body around it; a constant is the region's as
         well."""

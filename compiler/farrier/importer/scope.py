@@ -95,6 +95,9 @@ class Regions(Scope, Protocol):
     def append(self, node: Node) -> None:
         """Adds a node whose values are defined."""
 
+    def nodes(self) -> tuple[Node, ...]:
+        """Those imported so far, of the graph or region at hand."""
+
 
 Upgrade: TypeAlias = Callable[[RawNode, int, Regions], list[RawNode]]
 
