@@ -15,6 +15,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 _LAST = 0x10FFFF  # code point
+_NUL = "a string contains NUL, with which Farrier fills strings up"
 
 
 def codes_of(strings: npt.ArrayLike) -> Array:
@@ -25,9 +26,13 @@ def codes_of(strings: npt.ArrayLike) -> Array:
     if array.dtype.kind not in "USOT":
         raise ValueError(f"it is {array.dtype}, not strings")
     if array.dtype.kind != "U":
-        flat = [_text(value) for value in array.reshape(-1).tolist()]
-        array = np.array(flat, np.str_).reshape(array.shape)
-    array = np.array(array, array.dtype.newbyteorder("="), order="C", copy=None)
+        values = array.reshape(-1).tolist()
+        if not {*map(type, values)} <= {str}:
+            values = list(map(_text, values))
+        if "\0" in "".join(values):
+            raise ValueError(_NUL)
+        array = np.array(values, np.str_).reshape(array.shape)
+    array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
     width = array.dtype.itemsize // 4
     if not width:
         return np.zeros((*array.shape, 1), np.uint32)
@@ -35,7 +40,7 @@ def codes_of(strings: npt.ArrayLike) -> Array:
     if codes.size and codes.max() > _LAST:
         raise ValueError(f"it contains {int(codes.max())}, which is no code point")
     if np.any((codes[..., :-1] == 0) & (codes[..., 1:] != 0)):
-        raise ValueError("a string contains NUL, with which Farrier fills strings up")
+        raise ValueError(_NUL)
     return codes
 
 
@@ -44,8 +49,6 @@ def _text(value: Any) -> str:
     text = value.decode() if isinstance(value, bytes) else value
     if not isinstance(text, str):
         raise ValueError(f"it contains {value!r}, which is no string")
-    if "\0" in text:
-        raise ValueError("a string contains NUL, with which Farrier fills strings up")
     return text
 
 

@@ -90,8 +90,16 @@ def test_a_fixed_width(reversed_):
         artifact.run({"x": ["abcde", ""]})
 
 
+def test_a_hot_size(reversed_):
+    hot = [{"x.width": 8, "n": 2}]
+    artifact = farrier.compile(reversed_, shapes={"x": ("n",)}, hot=hot, threads=1, verify=False)
+    for x in (["é", "a" * 8], ["b", "a" * 9], ["abc"]):
+        assert artifact.run({"x": x})["y"].tolist() == x[::-1]
+
+
 def test_shapes(reversed_):
-    assert import_model(reversed_, {"x": (3,)}).dims[0].name == "x.width"
+    (width,) = import_model(reversed_, {"x": (3,)}).dims
+    assert (width.name, width.typical) == ("x.width", 16)
     assert import_model(reversed_, {"x": ("n", "w:1..8")}).dims[1].high == 8
     for shape, message in (((3, 0), "width, 1 at least"), ((3, 4, 5), "rank 3, not 1")):
         with pytest.raises(UsageError, match=message):

@@ -183,11 +183,13 @@ def _symbols(
                 f"{name} is {number} in --hot, and {_range_text(low, high, step)} in --shape"
             )
         chosen.setdefault(name, number)
+    widths = {_name(sizes[declared.name][-1]) for declared in inputs if declared.is_strings}
     named: list[NamedDim] = []
     extents: dict[str, Extent] = {}
     for name, axis in first_axis.items():
         low, high, step = ranges.get(name, _ANY)
-        usual = high if high < DEFAULT_HIGH else _USUAL_BATCH if axis == 0 else _USUAL
+        usual = _USUAL_WIDTH if name in widths else _USUAL_BATCH if axis == 0 else _USUAL
+        usual = high if high < DEFAULT_HIGH else usual
         usual = chosen.get(name, min(max(usual, low), high))
         least, most = -(-low // step), high // step
         found = NamedDim(name, f"s{len(named)}", least, most, max(usual // step, least), step)
@@ -210,6 +212,7 @@ def _range_text(low: int, high: int, step: int) -> str:
 _ANY = (1, DEFAULT_HIGH, 1)
 # Sizes to tune for, where the user names none and the range has no end.
 _USUAL_BATCH = 1
+_USUAL_WIDTH = 16
 _USUAL = 128
 
 

@@ -218,8 +218,8 @@ class _Parser:
 
     def _counts(self) -> tuple[int, int | None] | None:
         """`{n}`, `{n,}` or `{n,m}`; other braces are characters."""
-        end = self._pattern.find("}", self._at)
-        if not self._sees("{") or end < 0:
+        end = self._pattern.find("}", self._at) if self._sees("{") else -1
+        if end < 0:
             return None
         least, comma, most = self._pattern[self._at + 1 : end].partition(",")
         if not all(text.isascii() and text.isdigit() for text in (least, most or "0")):
