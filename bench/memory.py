@@ -1,12 +1,12 @@
 """`python -m bench.memory`: the workspace that models take, beside what no plan can go below.
 
-    lower bound   what is alive at once, kernels' own workspace included
+    lower bound   what is alive at once, kernels' own workspace included: no packing takes less
     ours          what the planner takes; `over` is its share of the lower bound
     requested     what ONNX Runtime's arena gave away at once, by its own profile
     held          what that arena took from the system
 
-Megabytes, one thread, inputs and weights not counted. Farrier's outputs are the caller's, too;
-ONNX Runtime's are in its arena.
+Megabytes, inputs and weights not counted. Farrier's outputs are the caller's, too; ONNX Runtime's
+are in its arena.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Workspace:
     """Bytes of one model; the peer's are None where it is not installed."""
 
     model: str
+    threads: int
     lower_bound: int
     ours: int
     requested: int | None
@@ -45,29 +46,29 @@ class Workspace:
         return self.ours / max(self.lower_bound, 1)
 
 
-def measure(source: Workload) -> Workspace:
+def measure(source: Workload, threads: int) -> Workspace:
     data = source.build()
-    options = CompileOptions(shapes=source.shapes, threads=1, verify=False)
+    options = CompileOptions(shapes=source.shapes, threads=threads, verify=False)
     artifact = compile_model(data, options, name=source.name)
     told = artifact.report["memory"]
     requested = held = None
     if not missing_packages("onnxruntime"):
-        found = ort_profile.run(data, random_inputs(artifact.manifest.inputs), 1, seconds=0.0)
+        inputs = random_inputs(artifact.manifest.inputs)
+        found = ort_profile.run(data, inputs, threads, seconds=0.0)
         requested, held = found.requested_bytes, found.held_bytes
-    return Workspace(
-        source.name, told["lower_bound_bytes"], told["workspace_bytes"], requested, held
-    )
+    least, ours = told["lower_bound_bytes"], told["workspace_bytes"]
+    return Workspace(source.name, threads, least, ours, requested, held)
 
 
 def table(found: Sequence[Workspace]) -> Table:
     made = Table(box=None)
     made.add_column("model", no_wrap=True)
-    for name in ("lower bound", "ours", "over", "requested", "held"):
+    for name in ("threads", "lower bound", "ours", "over", "requested", "held"):
         made.add_column(name, justify="right", no_wrap=True)
     for one in found:
         sizes = (one.lower_bound, one.ours, one.requested, one.held)
         lower, ours, *theirs = ("-" if n is None else f"{n / 1e6:.2f}" for n in sizes)
-        made.add_row(one.model, lower, ours, f"{one.over:.2f}", *theirs)
+        made.add_row(one.model, str(one.threads), lower, ours, f"{one.over:.2f}", *theirs)
     return made
 
 
@@ -78,11 +79,16 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--threads", default="1,2", help="thread counts (1,2)")
     arguments = parser.parse_args()
     width = None if sys.stdout.isatty() else _PIPED_COLUMNS
     console = Console(highlight=False, soft_wrap=True, width=width)
     try:
-        found = [measure(workload(name)) for name in arguments.models.split(",")]
+        found = [
+            measure(workload(name), int(threads))
+            for name in arguments.models.split(",")
+            for threads in arguments.threads.split(",")
+        ]
     except FarrierError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code

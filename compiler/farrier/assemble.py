@@ -14,10 +14,8 @@ from farrier.codegen import (
     compile_text,
     emit_entry,
     entry,
-    has_slices,
     link,
     support_object,
-    workspace_bytes,
 )
 from farrier.codegen.entry import (
     ENTRY,
@@ -34,13 +32,14 @@ from farrier.codegen.entry import (
     position_of,
 )
 from farrier.codegen.support import SYMBOLS
-from farrier.ir.dim import Extent, Symbol, typical
+from farrier.codegen.workspace import plan as plan_workspace
+from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
 from farrier.ir.graph import Value
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout
 from farrier.partition.program import Branch, Call, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
-from farrier.passes.plan_memory import Place, buffers_of, scratch_of
+from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
@@ -99,20 +98,28 @@ def plan(
     functions: Mapping[str, Function],
     target: Target,
     threads: int,
-    arena: ParamArena | None = None,
+    beside: Plan | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `functions` are by task key; constants are placed in `arena`, beside what is there."""
+    target. `functions` are by task key; constants and sizes are placed beside those of the plan
+    `beside`."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
     for call in program.calls:
-        function = functions[call.task]
-        needed = workspace_bytes(function, most)
-        if needed != 0:
-            (slices if has_slices(function) else scratch)[call.outputs[0].name] = needed
-    memory = plan_memory(program, scratch, slices)
-    driver = _Driver(program, functions, memory, ParamArena() if arena is None else arena)
+        needed = plan_workspace(functions[call.task])
+        told: dict[Atom, Extent] = dict(zip(functions[call.task].dims, call.dims, strict=True))
+        name = call.outputs[0].name
+        if needed.shared:
+            scratch[name] = substitute(needed.shared_bytes, told)
+        if needed.per_worker:
+            slices[name] = substitute(needed.slice_bytes, told)
+    memory = plan_memory(program, scratch, slices, most)
+    if beside is None:
+        typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
+        driver = _Driver(program, functions, memory, ParamArena(), typicals)
+    else:
+        driver = _Driver(program, functions, memory, beside.arena, beside.sizes)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
@@ -163,7 +170,7 @@ def assemble(
         ),
         dims=planned.dims,
         counted=planned.counted,
-        sizes=planned.sizes,
+        sizes=shown.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
         calls=shown.calls,
@@ -180,6 +187,7 @@ class _Driver:
         functions: Mapping[str, Function],
         memory: MemoryPlan,
         arena: ParamArena,
+        sizes: Iterable[int],
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
@@ -187,7 +195,7 @@ class _Driver:
         self._functions = functions
         self._memory = memory
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
-        self.sizes = [symbol.typical for symbol in (*program.dims, *program.counted)]
+        self.sizes = [*sizes]
         self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
     def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
@@ -208,11 +216,13 @@ class _Driver:
         values = zip((*call.inputs, *call.outputs), function.params, strict=True)
         args: list[entry.Address | Sizes]
         args = [self._address(value, param.layout) for value, param in values]
-        if call.dims:
-            args.append(Sizes(call.dims))
-        own = self._memory.places.get(scratch_of(call.outputs[0].name))
-        if own is not None:
-            args.append(_segment(own))
+        name = call.outputs[0].name
+        step = self._memory.slice_steps.get(name)
+        if call.dims or step is not None:
+            args.append(Sizes(call.dims if step is None else (*call.dims, step)))
+        for own in (scratch_of(name), slices_of(name)):
+            if own in self._memory.places:
+                args.append(_segment(self._memory.places[own]))
         nbytes = [typical(param.nbytes) for param in function.params]
         nbytes += [0] * (len(args) - len(nbytes))
         arguments = tuple(map(self._argument, args, nbytes))

@@ -96,7 +96,6 @@ def package(
         "memory": {
             "workspace_bytes": linked.workspace_bytes,
             "lower_bound_bytes": linked.memory.lower_bound,
-            "slice_bytes": typical(linked.memory.slice_bytes),
             "params_bytes": params.nbytes,
         },
         "size": {

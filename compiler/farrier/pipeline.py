@@ -83,7 +83,7 @@ def compile_model(
         planned = plan(made.variant.program, functions, target, threads)
         hot_planned = {
             tuple(sizes[symbol.name] for symbol in planned.dims): plan(
-                one.variant.program, functions, target, threads, planned.arena
+                one.variant.program, functions, target, threads, planned
             )
             for sizes, one in zip(hot, hot_made, strict=True)
         }

@@ -72,7 +72,7 @@ def test_every_engine_is_profiled_and_most_of_its_time_matched():
 
 
 def test_the_workspace_beside_its_lower_bound_and_the_arena_of_a_peer():
-    found = memory.measure(TINY)
+    found = memory.measure(TINY, threads=2)
     assert 0 < found.lower_bound <= found.ours
     assert found.over == found.ours / found.lower_bound
     assert 0 < found.requested <= found.held

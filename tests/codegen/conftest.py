@@ -12,7 +12,7 @@ from farrier.codegen.emit import emit_function
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
-from farrier.codegen.workspace import workspace_bytes
+from farrier.codegen.workspace import plan
 from farrier.ir.loop import Function
 from farrier.target import Target, host
 from farrier_device.native import Library, Pool, pointers
@@ -59,7 +59,9 @@ def run_function(load, pool_of, target: Target) -> Callable[..., None]:
         library = load(emit_function(function, target))
         pool = pool_of(library, threads)
         held = [aligned(a) for a in arrays]
-        scratch = aligned(np.zeros(max(workspace_bytes(function, threads), 1), np.uint8))
+        needed = plan(function)
+        assert not needed.per_worker  # `differential` has a place for slices
+        scratch = aligned(np.zeros(max(needed.shared_bytes, 1), np.uint8))
         addresses = [a.ctypes.data for a in (*held, scratch)]
         assert library.entry(function.name)(pointers(addresses), pool.address) == 0
         for array, result in zip(arrays, held, strict=True):

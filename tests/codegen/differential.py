@@ -8,7 +8,7 @@ from farrier.codegen.emit import emit_function
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
-from farrier.codegen.workspace import workspace_bytes
+from farrier.codegen.workspace import plan
 from farrier.ir.dim import evaluate
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout
@@ -70,17 +70,29 @@ class Compiled:
         sizes = sizes or {}
         params = [bind(param, sizes) for param in self.function.params]
         memory = {p.name: Memory(p, inputs.get(p.name)) for p in params}
-        needed = evaluate(workspace_bytes(self.function, self.threads), names(sizes))
-        scratch = np.full(needed + 128, 0xFF, np.uint8)
-        dims = np.array([sizes[symbol] for symbol in self.function.dims], np.int64)
+        needed, values = plan(self.function), [sizes[symbol] for symbol in self.function.dims]
+        own = []
+        if needed.shared:
+            own.append(scratch(evaluate(needed.shared_bytes, names(sizes))))
+        if needed.per_worker:
+            values.append(evaluate(needed.slice_bytes, names(sizes)) + GUARD)
+            own.append(scratch(self.threads * values[-1]))
+        told = np.array(values, np.int64)
         addresses = [memory[p.name].address for p in params]
-        addresses += [dims.ctypes.data] if self.function.dims else []
-        addresses.append(scratch.ctypes.data + -scratch.ctypes.data % 64)
+        addresses += [told.ctypes.data] if values else []
+        addresses += [one.ctypes.data for one in own]
         entry = self._library.entry(self.function.name)
         assert entry(pointers(addresses), self._pool.address) == 0
         for one in memory.values():
             one.assert_untouched_around()
         return {p.name: memory[p.name].logical() for p in params if p.name not in inputs}
+
+
+def scratch(nbytes):
+    """Memory full of NaNs, aligned to 64 bytes."""
+    whole = np.full(nbytes + 64, 0xFF, np.uint8)
+    start = -whole.ctypes.data % 64
+    return whole[start : start + nbytes]
 
 
 def names(sizes):

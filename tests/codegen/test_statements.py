@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.codegen.workspace import has_slices, plan, workspace_bytes
+from farrier.codegen.workspace import SLICE_STEP, plan, sizes_of
 from farrier.errors import CompilerError
 from farrier.ir.expr import (
     Binary,
@@ -113,27 +113,29 @@ def test_scratch_of_one_thread(threads, columns):
     function = Function(
         "kernel", (x, out), For("i", 5, PARALLEL, Alloc(line, Block((write, read))))
     )
-    assert (workspace_bytes(function, threads) > 0) is (columns == 40_000)
+    assert bool(plan(function).per_worker) is (columns == 40_000)
+    assert (SLICE_STEP in sizes_of(function)) is (columns == 40_000)
     check(function, {"x": normal(5, columns)}, threads)
 
 
-@pytest.mark.parametrize("shared", [0, 7])
-@pytest.mark.parametrize("columns", [20_000, 200_000, 1_000_000])
-def test_slices_lie_apart_and_begin_at_whole_steps(columns, shared):
-    out, line = Buffer("out", F32, (5,)), Buffer("line", F32, (columns,), scope=Scope.LOCAL)
-    body = For("i", 5, PARALLEL, Alloc(line, Store(out, (I,), Const(1.0, F32))))
-    if shared:
-        body = Alloc(Buffer("all", F32, (shared,), scope=Scope.WORKSPACE), body)
-    function = Function("kernel", (out,), body)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shared", [1, 77])
+def test_memory_of_all_threads_beside_that_of_each(shared, threads):
+    """The sum of a line, by way of a copy in the thread's slice, times what all threads share."""
+    columns = 20_000
+    x, out = Buffer("x", F32, (5, columns)), Buffer("out", F32, (5, shared))
+    line = Buffer("line", F32, (columns,), scope=Scope.LOCAL)
+    factors = Buffer("factors", F32, (shared,), scope=Scope.WORKSPACE)
+    write = For("j", columns, SERIAL, Store(line, (J,), Load(x, (I, J))))
+    total = plus(Load(line, (Const(0, I64),)), Load(line, (Const(columns - 1, I64),)))
+    read = For("k", shared, SERIAL, Store(out, (I, K), mul(total, Load(factors, (K,)))))
+    each = For("i", 5, PARALLEL, Alloc(line, Block((write, read))))
+    fill = For("k", shared, SERIAL, Store(factors, (K,), Cast(F32, K)))
+    function = Function("kernel", (x, out), Alloc(factors, Block((fill, each))))
     made = plan(function)
-    assert has_slices(function)
+    assert made.shared_bytes == -(-4 * shared // 64) * 64
     assert made.slice_bytes == 4 * columns
-    assert made.slice_step % (1 << 20) == 0
-    assert made.slice_step - made.slice_bytes >= 256 << 10
-    assert made.shared_bytes >= 4 * shared + (256 << 10)
-    for threads in (1, 2, 9):
-        last = made.shared_bytes + (threads - 1) * made.slice_step
-        assert workspace_bytes(function, threads) == last + made.slice_bytes
+    check(function, {"x": normal(5, columns)}, threads)
 
 
 def test_a_parallel_loop_may_not_write_an_outer_register():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from farrier.ir.dim import dim, evaluate
 from farrier.ir.parser import parse_ir
 from farrier.partition import extract_tasks
 from farrier.passes.plan_memory import (
+    GAP_BYTES,
     Block,
     Place,
     Segment,
@@ -22,6 +24,7 @@ from farrier.passes.plan_memory import (
     pack_blocks,
     plan_memory,
     scratch_of,
+    slices_of,
 )
 
 _STEPS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
@@ -136,6 +139,31 @@ def test_what_ends_highest_is_placed_first_in_the_next_attempt():
     assert pack_blocks(blocks)[1] == alive_at_once(blocks) == 384
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_few_blocks_are_packed_as_well_as_can_be(seed):
+    """Each block in turn at the lowest place that is free: some order of them needs least."""
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for number in range(6):
+        first = int(rng.integers(6))
+        blocks.append(Block(f"b{number}", 64 * int(rng.integers(1, 9)), first, first + 2))
+    least = min(map(_stacked, itertools.permutations(blocks)))
+    assert least <= pack_blocks(blocks)[1] <= 1.1 * least
+
+
+def _stacked(order):
+    placed = []
+    for block in order:
+        near = [p for p in placed if p[2].first <= block.last and block.first <= p[2].last]
+        offset = 0
+        for start, end, _ in sorted(near, key=lambda p: p[0]):
+            if start - offset >= block.nbytes:
+                break
+            offset = max(offset, end)
+        placed.append((offset, offset + block.nbytes, block))
+    return max(end for _, end, _ in placed)
+
+
 def test_many_blocks_are_packed_once():
     """Attempts take time by the square of the blocks."""
     assert _attempts(32) > 50
@@ -165,24 +193,49 @@ def g(x: f32[1, 64], w: f32[64]):
 """
 
 
-def test_memory_of_the_threads_own_lies_at_one_place_behind_all_values():
+def test_slices_lie_apart_at_one_place_behind_all_values():
     program = extract_tasks(parse_ir(_GRAPH))[1]
-    without = plan_memory(program, {"b": 70_000})
-    plan = plan_memory(program, {"b": 70_000}, {"a": 5000, "c": 3000})
-    end = without.workspace_bytes
-    assert plan.places[scratch_of("a")] == plan.places[scratch_of("c")]
-    assert plan.places[scratch_of("a")] == Place(Segment.WORKSPACE, 0, end)
-    assert plan.slice_bytes == 5000
-    assert plan.workspace_bytes == end + 5000
-    assert plan.lower_bound == without.lower_bound + 5000
+    without = plan_memory(program, {"b": 10 << 20})
+    plan = plan_memory(program, {"b": 10 << 20}, {"a": 5120, "c": 3072}, threads=3)
+    step = 5120 + GAP_BYTES
+    end = Place(Segment.WORKSPACE, 0, without.workspace_bytes)
+    assert plan.places[slices_of("a")] == plan.places[slices_of("c")] == end
+    assert plan.slice_steps == {"a": step, "c": step}
+    assert plan.workspace_bytes == without.workspace_bytes + 2 * step + 5120
+    assert plan.lower_bound == without.lower_bound
     assert plan.places.items() >= without.places.items()
 
 
-def test_memory_of_the_threads_own_is_laid_over_values_where_it_is_much():
+def test_slices_are_laid_over_values_where_they_are_much():
     program = extract_tasks(parse_ir(_GRAPH))[1]
-    plan = plan_memory(program, {"b": 700}, {"a": 5000, "c": 3000})
-    assert plan.slice_bytes == 0
-    assert plan == plan_memory(program, {"b": 700, "a": 5000, "c": 3000})
+    slices = {"a": 2 << 20, "c": 1 << 20}
+    plan = plan_memory(program, {"b": 4 << 20}, slices, threads=2)
+    assert plan.slice_steps == {name: nbytes + GAP_BYTES for name, nbytes in slices.items()}
+    assert plan.workspace_bytes == (4 << 20) + GAP_BYTES + 256
+    assert plan.lower_bound == (4 << 20) + 2 * 256
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 64])
+@pytest.mark.parametrize("seed", range(5))
+def test_slices_are_spread_within_a_tenth(seed, threads):
+    program = extract_tasks(parse_ir(_GRAPH))[1]
+    sizes = (64 * np.random.default_rng(seed).geometric(1e-4, 3)).tolist()
+    scratch, slices = {"b": sizes[0]}, dict(zip("ac", sizes[1:], strict=True))
+    tight = {**scratch, **{name: threads * nbytes for name, nbytes in slices.items()}}
+    least = plan_memory(program, tight)
+    plan = plan_memory(program, scratch, slices, threads)
+    assert least.workspace_bytes <= plan.workspace_bytes <= 1.1 * least.workspace_bytes
+    assert plan.lower_bound == least.lower_bound
+    for name, alive in (("a", "a"), ("c", "ab")):
+        step = plan.slice_steps[name]
+        assert step >= slices[name]
+        start = plan.places[slices_of(name)].offset
+        end = start + (threads - 1) * step + slices[name]
+        assert end <= plan.workspace_bytes
+        for value in alive:
+            if plan.places[value].segment is Segment.WORKSPACE:
+                at = plan.places[value].offset
+                assert at + 256 <= start or end <= at
 
 
 def test_places():

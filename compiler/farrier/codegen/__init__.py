@@ -6,15 +6,12 @@ from farrier.codegen.entry import emit_entry
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
-from farrier.codegen.workspace import has_slices, workspace_bytes
 
 __all__ = [
     "compile_functions",
     "compile_text",
     "emit_entry",
     "emit_function",
-    "has_slices",
     "link",
     "support_object",
-    "workspace_bytes",
 ]

@@ -1,6 +1,6 @@
 """A loop function to LLVM text: one pass over the statements, nothing left to an optimiser.
 
-    i32 @name(ptr %args, ptr %pool)            the kernel: args = params, then dims and workspace
+    i32 @name(ptr %args, ptr %pool)        the kernel: args = params, then sizes, workspace, slices
     void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      one for each parallel loop
 
 Unrolled loops are emitted once an iteration, vectorized loops once with values as wide as the loop
@@ -28,7 +28,7 @@ from farrier.codegen.text import Value, type_of
 from farrier.errors import CompilerError
 from farrier.intrinsics import Dot, dot_of
 from farrier.intrinsics.dot import factors_of
-from farrier.ir.dim import bounds
+from farrier.ir.dim import as_extent, bounds
 from farrier.ir.dim import number as static
 from farrier.ir.expr import BinaryOp, Load, Scope, less
 from farrier.ir.loop import (
@@ -46,14 +46,14 @@ from farrier.ir.loop import (
 )
 from farrier.target import Target
 
-_DIMS = "dims!"  # no buffer can have this name
+_SIZES = "sizes!"  # no buffer can have this name
 
 
 def emit_function(function: Function, target: Target) -> str:
     """A module with the kernel `i32 @<function.name>(ptr args, ptr pool)`.
 
-    `args` holds the params in order, then, where the function has dims, a pointer to their values
-    (i64), and where `workspace_bytes` is not 0, the workspace.
+    `args` holds the params in order, then, each where the function has any (`codegen.workspace`): a
+    pointer to the values of `sizes_of` (i64), the workspace, and the slice of worker 0.
     """
     module = Module(function, target)
     kernel = _Emitter(module, None)
@@ -125,16 +125,18 @@ class _Emitter:
     def _bind_arguments(self) -> None:
         """Every pointer is loaded once, where the function begins."""
         names = list(self.module.params)
-        dims = self.module.function.dims
-        if dims:
-            names.append(_DIMS)
-        if self.module.workspace.needed:
-            names.append(workspace.NAME)
+        sizes = workspace.sizes_of(self.module.function)
+        if sizes:
+            names.append(_SIZES)
+        if self.module.workspace.shared:
+            names.append(workspace.SHARED)
+        if self.module.workspace.per_worker:
+            names.append(workspace.SLICES)
         for number, name in enumerate(names):
             pointer = self.b.hoisted(0, f"load ptr, ptr {self._word('%args', number)}, align 8")
             self.memory.bind(name, pointer)
-        for number, symbol in enumerate(dims):
-            at = self._word(self.memory.bases[_DIMS], number)
+        for number, symbol in enumerate(sizes):
+            at = self._word(self.memory.bases[_SIZES], number)
             value = self.b.hoisted(0, f"load i64, ptr {at}, align 8")
             self.bindings.dynamic[symbol.name] = (0, value)
 
@@ -168,15 +170,16 @@ class _Emitter:
             size = plan.on_stack[buffer.name]
             # The comment makes buffers of one size different instructions.
             return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
-        base = self.memory.base(dataclasses.replace(buffer, name=workspace.NAME))
         if buffer.scope is Scope.WORKSPACE:
+            base = self.memory.base(dataclasses.replace(buffer, name=workspace.SHARED))
             offset = self.expressions.indices.size(plan.shared[buffer.name])
-            return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {offset}")
-        slice_step = self.expressions.indices.size(plan.slice_step)
-        slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {slice_step}")
-        mine = self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {slice_at}")
-        offset = self.expressions.indices.size(plan.shared_bytes + plan.per_worker[buffer.name])
-        return self.b.hoisted(0, f"getelementptr i8, ptr {mine}, i64 {offset}")
+        else:
+            slices = self.memory.base(dataclasses.replace(buffer, name=workspace.SLICES))
+            step = self.expressions.indices.size(as_extent(workspace.SLICE_STEP))
+            slice_at = self.b.hoisted(0, f"mul i64 {self.worker}, {step}")
+            base = self.b.hoisted(0, f"getelementptr i8, ptr {slices}, i64 {slice_at}")
+            offset = self.expressions.indices.size(plan.per_worker[buffer.name])
+        return self.b.hoisted(0, f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _count_tiles(self) -> None:
         self.memory.tile_vectors = self.registers.vectors

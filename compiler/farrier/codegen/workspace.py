@@ -1,29 +1,26 @@
-"""Where the Allocs of a function live: on the stack, or in the kernel's workspace argument.
+"""Where the Allocs of a function live: on the stack, in memory that the threads share, or in each
+thread's slice.
 
-The workspace begins with the WORKSPACE buffers, which all threads share; behind them each worker
-has a slice for its LOCAL buffers that are too large for a stack. Offsets are multiples of 64.
-
-Slices lie apart from each other and from what lies before. Loads that walk a slice in large
-strides, one a channel, make the processor fetch lines several strides ahead, beyond the end; where
-another core has just written those, it has to get each of them back. Slices begin whole steps
-apart, so that a worker's is mostly where it was in the kernel before.
+WORKSPACE buffers lie one behind another in the workspace argument. LOCAL buffers that are too large
+for a stack lie in the slices argument, at `slices + worker * step`; the caller says `step`, by the
+size `SLICE_STEP`. Offsets are multiples of 64.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from farrier.ir.dim import Extent, bounds, ceildiv, maximum
+from farrier.ir.dim import Extent, Symbol, bounds, ceildiv, maximum
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Alloc, Function
 from farrier.ir.statements import walk_stmts
 
-NAME = "workspace!"  # no buffer can have this name
+SHARED = "workspace!"  # no buffer can have these names
+SLICES = "slices!"
+SLICE_STEP = Symbol("slice step!", 0, 1 << 62, 0)
 
 _ALIGNMENT = 64
 _STACK_BYTES = 64 << 10
-_APART_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
-_STEP_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,15 +28,10 @@ class WorkspacePlan:
     """Bytes by buffer name. Allocs of one name in different branches share their place."""
 
     on_stack: dict[str, int]  # name -> size
-    shared: dict[str, Extent]  # name -> offset in the shared part
-    shared_bytes: Extent  # up to the first slice
+    shared: dict[str, Extent]  # name -> offset in the workspace argument
+    shared_bytes: Extent
     per_worker: dict[str, Extent]  # name -> offset in a worker's slice
     slice_bytes: Extent
-    slice_step: Extent  # from the start of a worker's slice to that of the next
-
-    @property
-    def needed(self) -> bool:
-        return bool(self.shared or self.per_worker)
 
 
 def plan(function: Function) -> WorkspacePlan:
@@ -52,25 +44,13 @@ def plan(function: Function) -> WorkspacePlan:
             largest[node.buffer.name] = maximum(largest.get(node.buffer.name, 0), nbytes)
     most = {name: bounds(size)[1] for name, size in sizes[Scope.LOCAL].items()}
     large = {n: size for n, size in sizes[Scope.LOCAL].items() if most[n] > _STACK_BYTES}
-    shared, shared_bytes = _stack_up(sizes[Scope.WORKSPACE])
-    per_worker, slice_bytes = _stack_up(large)
-    slice_step: Extent = 0
-    if large:
-        shared_bytes = shared_bytes + _APART_BYTES
-        slice_step = ceildiv(slice_bytes + _APART_BYTES, _STEP_BYTES) * _STEP_BYTES
     on_stack = {name: size for name, size in most.items() if name not in large}
-    return WorkspacePlan(on_stack, shared, shared_bytes, per_worker, slice_bytes, slice_step)
+    return WorkspacePlan(on_stack, *_stack_up(sizes[Scope.WORKSPACE]), *_stack_up(large))
 
 
-def workspace_bytes(function: Function, threads: int = 1) -> Extent:
-    """Bytes of the workspace argument when run by `threads` threads; 0 where it takes none."""
-    made = plan(function)
-    return made.shared_bytes + (threads - 1) * made.slice_step + made.slice_bytes
-
-
-def has_slices(function: Function) -> bool:
-    """Whether the workspace argument holds memory of each worker's own."""
-    return bool(plan(function).per_worker)
+def sizes_of(function: Function) -> tuple[Symbol, ...]:
+    """What the sizes argument holds: the dims, and the slices' step where the function has any."""
+    return (*function.dims, *((SLICE_STEP,) if plan(function).per_worker else ()))
 
 
 def _stack_up(sizes: dict[str, Extent]) -> tuple[dict[str, Extent], Extent]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from farrier.codegen.batch import compile_functions
 from farrier.codegen.link import link
 from farrier.codegen.support import support_object
-from farrier.codegen.workspace import workspace_bytes
+from farrier.codegen.workspace import plan as plan_workspace
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, Scope
@@ -17,8 +17,10 @@ from farrier.ir.types import DType
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.measure.packing import as_argument, packing_function
 from farrier.measure.runner import Blobs
+from farrier.measure.sizes import sizes_argument
 from farrier.measure.task_data import TaskData, make_task_data
 from farrier.partition.extract import Task
+from farrier.passes.plan_memory import GAP_BYTES
 from farrier.precision import rounding
 from farrier.space import Decisions, Space
 from farrier.target import Target
@@ -121,10 +123,9 @@ class BatchBuilder:
             plain.append((source, given))
             arguments.append(Argument(Role.SCRATCH, static(buffer.nbytes), cold=cold))
         params = [as_argument(buffer) for buffer in function.params]
-        scratch = static(workspace_bytes(function, self._policy.threads))
-        if scratch:
-            arguments.append(Argument(Role.SCRATCH, scratch))
-            params.append(Buffer("scratch", DType.U8, (scratch,)))
+        for number, argument in enumerate(self._own_memory(function)):
+            arguments.append(argument)
+            params.append(Buffer(f"own{number}", DType.U8, (argument.nbytes,)))
         arguments += [given for _, given in plain]
         prepare = None
         if pairs:
@@ -134,6 +135,18 @@ class BatchBuilder:
                 packers[key] = packing_function(f"packing{len(packers)}", params, pairs)
             prepare = packers[key].name
         return _Built(function, Candidate(function.name, tuple(arguments), prepare))
+
+    def _own_memory(self, function: Function) -> list[Argument]:
+        """What a kernel takes behind its params, its slices as far apart as ever in a model."""
+        needed, arguments = plan_workspace(function), list[Argument]()
+        if needed.per_worker:
+            step = static(needed.slice_bytes) + GAP_BYTES
+            arguments += sizes_argument((step,), self._blobs)
+        if needed.shared:
+            arguments.append(Argument(Role.SCRATCH, static(needed.shared_bytes)))
+        if needed.per_worker:
+            arguments.append(Argument(Role.SCRATCH, self._policy.threads * step))
+        return arguments
 
     def _compile(
         self,

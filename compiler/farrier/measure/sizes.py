@@ -11,7 +11,7 @@ from farrier_device.measurement import Argument, Role
 
 
 def sizes_argument(sizes: Sequence[int], blobs: Blobs) -> list[Argument]:
-    """The last argument of a model's entry: its sizes as i64; none where it has no dims."""
+    """The argument that holds sizes as i64; none where there are no sizes."""
     if not sizes:
         return []
     data = np.array(sizes, np.int64).tobytes()

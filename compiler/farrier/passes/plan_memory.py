@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import enum
+import functools
+import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
@@ -14,7 +16,8 @@ from farrier.partition.program import Branch, Call, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
-_MOST_APART = 1.1  # of the workspace with the threads' memory laid over values
+GAP_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
+_MOST_SPREAD = 1.1  # of the workspace with nothing between the threads' slices
 _PAIRS = 5_000_000  # of blocks to be compared, in all attempts
 _NONE: Mapping[str, Extent] = {}
 
@@ -43,14 +46,15 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`places` are by value name, those of `scratch_of` and `buffers_of` included. No such plan
-    needs less than `lower_bound` bytes at the typical sizes: what is alive at once, and
-    `slice_bytes`."""
+    """`places` are by value name, those of `scratch_of`, `slices_of` and `buffers_of` included.
+    `slice_steps` are bytes from a thread's slice to the next one's, by the name of the call's first
+    output. No plan needs less than `lower_bound` bytes at the typical sizes: what is alive at once,
+    slices with nothing between them included."""
 
     places: Mapping[str, Place]
-    workspace_bytes: Extent  # `slice_bytes` included
+    slice_steps: Mapping[str, Extent]
+    workspace_bytes: Extent
     lower_bound: int
-    slice_bytes: Extent  # what lies apart for the threads' own; 0 where it is laid over values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,34 +67,64 @@ class Block:
     last: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Spread:
+    """How the threads' slices lie: `gap` bytes from each other, and `behind` all values, at one
+    place for all calls, or over values that are not alive."""
+
+    gap: int
+    behind: bool
+
+
+_TIGHT = _Spread(0, behind=False)
+_SPREADS = (
+    _Spread(GAP_BYTES, behind=True),
+    *(_Spread(GAP_BYTES >> halvings, behind=False) for halvings in range(4)),
+)  # the quickest first
+
+
 def plan_memory(
     program: Program,
     scratch: Mapping[str, Extent] = _NONE,
     slices: Mapping[str, Extent] = _NONE,
+    threads: int = 1,
 ) -> MemoryPlan:
-    """The plan for a program of kernels. `scratch` gives the bytes of workspace that a call needs
-    for itself while it runs, by the name of its first output, and `slices` those of calls that hold
-    memory of each thread's own. These lie at one place behind all values, where that takes little
-    more than to lay them over values that are not alive: lines that one core wrote last reach
-    another slowly, and there each keeps its own from call to call.
+    """The plan for a program of kernels. `scratch` gives the bytes that a call needs for itself
+    while it runs, by the name of its first output, and `slices` those that each of `threads`
+    threads needs for itself.
+
+    Slices are spread where the workspace grows by a tenth at most. Loads that walk a slice in large
+    strides, one a channel, make the processor fetch lines several strides ahead, beyond the end;
+    where another core has just written those, it has to get each of them back: so there are gaps.
+    And lines that one core wrote last reach another slowly: at one place behind all values, each
+    thread keeps its own from call to call.
 
     Time is linear over the text of the program: a region's values live where they stand, and what a
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
-    laid_over = _plan(program, {**scratch, **slices}, _NONE)
-    if not slices:
-        return laid_over
-    apart = _plan(program, scratch, slices)
-    most = _MOST_APART * typical(laid_over.workspace_bytes)
-    return apart if typical(apart.workspace_bytes) <= most else laid_over
+    tight = _plan(program, scratch, slices, threads, _TIGHT)
+    if not slices or threads == 1:
+        return tight
+    most = _MOST_SPREAD * typical(tight.workspace_bytes)
+    for spread in _SPREADS:
+        found = _plan(program, scratch, slices, threads, spread)
+        if typical(found.workspace_bytes) <= most:
+            return dataclasses.replace(found, lower_bound=tight.lower_bound)
+    return tight
 
 
 def _plan(
-    program: Program, scratch: Mapping[str, Extent], slices: Mapping[str, Extent]
+    program: Program,
+    scratch: Mapping[str, Extent],
+    slices: Mapping[str, Extent],
+    threads: int,
+    spread: _Spread,
 ) -> MemoryPlan:
     fixed = _fixed_places(program)
-    timeline = _Timeline(program, fixed, scratch, slices)
+    steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
+    spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
+    timeline = _Timeline(program, fixed, scratch, _NONE if spread.behind else spans)
     timeline.walk(program.steps)
     unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
     if unowned:
@@ -100,17 +134,25 @@ def _plan(
     places = dict(fixed)
     places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
     places |= {name: Place(Segment.POINTER, pointer=name) for name in timeline.pointers}
-    places |= {scratch_of(name): Place(Segment.WORKSPACE, 0, total) for name in slices}
+    if spread.behind:
+        largest = functools.reduce(maximum, map(timeline.most, slices.values()))
+        places |= {slices_of(name): Place(Segment.WORKSPACE, 0, total) for name in slices}
+        steps = dict.fromkeys(slices, largest + spread.gap)
+        total += (threads - 1) * (largest + spread.gap) + largest
     for name, home in program.homes.items():
         place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if never written
         places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
-    own = timeline.slice_bytes
-    return MemoryPlan(places, total + own, alive_at_once(blocks) + typical(own), own)
+    return MemoryPlan(places, steps, total, alive_at_once(blocks))
 
 
 def scratch_of(name: str) -> str:
     """Whose place is that of the scratch memory of the call with that first output."""
     return f"{name}.scratch"  # no value is called so
+
+
+def slices_of(name: str) -> str:
+    """Whose place is that of the first thread's slice, for the call with that first output."""
+    return f"{name}.slices"
 
 
 def buffers_of(current: str) -> tuple[str, str]:
@@ -141,13 +183,12 @@ class _Timeline:
         program: Program,
         fixed: Mapping[str, Place],
         scratch: Mapping[str, Extent],
-        slices: Mapping[str, Extent],
+        spans: Mapping[str, Extent],
     ) -> None:
         self._program = program
         self._fixed = fixed
         self._scratch = scratch
-        self._slices = slices
-        self.slice_bytes: Extent = 0  # of the call that has most
+        self._spans = spans
         self._step = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -182,8 +223,8 @@ class _Timeline:
         own = step.outputs[0].name
         if own in self._scratch:
             self._hold(scratch_of(own), self._scratch[own])
-        if own in self._slices:
-            self.slice_bytes = maximum(self.slice_bytes, self._most(self._slices[own]))
+        if own in self._spans:
+            self._hold(slices_of(own), self._spans[own])
 
     def _repeat(self, step: Repeat) -> None:
         start = self._step
@@ -219,9 +260,9 @@ class _Timeline:
         self._last[name] = self._step
         known = self._sizes.get(name, 0)
         if nbytes != known:
-            self._sizes[name] = maximum(known, self._most(nbytes))
+            self._sizes[name] = maximum(known, self.most(nbytes))
 
-    def _most(self, nbytes: Extent) -> Extent:
+    def most(self, nbytes: Extent) -> Extent:
         """What data decides takes what it may need at most."""
         return upper(nbytes, lambda symbol: symbol.name in self._given)
 
@@ -274,22 +315,36 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
     Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
     Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
-    alive at once, the blocks that end highest go first in the next attempt, and the best attempt
-    counts (Joslin and Clements, "Squeaky Wheel Optimization", 1999).
+    alive at once, the blocks that end highest go first in the next attempt (Joslin and Clements,
+    "Squeaky Wheel Optimization", 1999). Where that goes round in circles, single blocks change
+    their turn in the best order found, half of the time one of those that end highest.
     """
     order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)
-    best, total = _placed_in(order)
-    offsets, reach = best, total
-    for _ in range(_attempts(len(blocks))):
+    offsets, reach = _placed_in(order)
+    best_order, best, total = order, offsets, reach
+    attempts = _attempts(len(blocks))
+    rng = random.Random(0)  # the same plan each time
+    for attempt in range(attempts):
         if total == least:
             break
-        top = {b.name for b in order if offsets[b.name] + number(_aligned(b.nbytes)) == reach}
-        order.sort(key=lambda b: b.name not in top)
+        if attempt < attempts // 2:
+            top = {block.name for block in _highest(order, offsets, reach)}
+            order = sorted(order, key=lambda b: b.name not in top)
+        else:
+            among = best_order if rng.random() < 0.5 else _highest(best_order, best, total)
+            moved = rng.choice(among)
+            order = [block for block in best_order if block is not moved]
+            order.insert(rng.randrange(len(blocks)), moved)
         offsets, reach = _placed_in(order)
-        if reach < total:
-            best, total = offsets, reach
+        if reach <= total:
+            best_order, best, total = order, offsets, reach
     return best, total
+
+
+def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> list[Block]:
+    """The blocks that end where memory does."""
+    return [b for b in order if offsets[b.name] + number(_aligned(b.nbytes)) == reach]
 
 
 def _attempts(blocks: int) -> int:
