@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_MOST_SHOWN = 16_000  # characters
+
+
+def _shown(text: str) -> str:
+    if len(text) > _MOST_SHOWN:
+        text = f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 2 :]}"
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
 
 class FarrierError(Exception):
     """Base of every error meant for a user.
 
     `message` names the thing and the clash; `hint` says the way out, as a command where there is
-    one.
+    one. Both may quote what strangers wrote: characters that are not printable are escaped, and
+    what is very long loses its middle.
     """
 
     code: ClassVar[str] = "error"
@@ -22,9 +33,9 @@ class FarrierError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _shown(message)
+        self.hint = _shown(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

@@ -142,6 +142,11 @@ def test_mismatch_names_node_operator_and_both_facts(model):
         (node("MaxPool", ["x"], ["y"], kernel_shape=[9, 9]), "does not fit"),
         (node("LeakyRelu", ["x"], ["y"], alpha="steep"), "'alpha' is STRING, and must be FLOAT"),
         (node("Add", ["x"], ["y"]), "1 inputs, not 2 to 2"),
+        (node("Relu", ["x"], ["y"], value=1), "has no attribute 'value' in opset 17"),
+        (node("Not", ["x"], ["y"]), "input 0 is f32, and must be one of bool"),
+        (node("Gather", ["x", "x"], ["y"]), "input 1 is f32, and must be one of i32, i64"),
+        (node("LpNormalization", ["x"], ["y"], p=3), "p is 3"),
+        (node("LRN", ["x"], ["y"], size=0), "0 neighbouring channels"),
     ],
 )
 def test_malformed_nodes(model, bad, reason):
@@ -308,3 +313,108 @@ def test_typed_fields_read_like_raw_bytes(model):
         (constant,) = import_model(proto.SerializeToString()).graph.constants
         np.testing.assert_array_equal(constant.data, want)
         assert numpy_helper.to_array(typed).dtype == constant.data.dtype
+
+
+def test_operands_that_must_be_of_one_type(model):
+    add = node("Add", ["x", "z"], ["y"])
+    data = model([add], {"x": [1], "z": [1]}, dtypes={"z": TensorProto.DOUBLE})
+    with pytest.raises(InvalidModelError, match="input 1 is f64, and another is f32"):
+        import_model(data)
+
+
+@pytest.mark.parametrize("op", ["Gather", "ScatterElements", "Softmax", "Split", "Concat"])
+def test_a_scalar_has_no_axis(model, op):
+    operands = {"Gather": ["x", "i"], "ScatterElements": ["x", "i", "x"], "Concat": ["x", "x"]}
+    given = operands.get(op, ["x"])
+    attrs = {"num_outputs": 1} if op == "Split" else {}
+    data = model(
+        [node(op, given, ["y"], axis=0, **attrs)],
+        {"x": []},
+        constants={"i": np.array(0)},
+        opset=18,
+    )
+    with pytest.raises(InvalidModelError, match="axis 0 of a tensor of rank 0"):
+        import_model(data)
+
+
+def test_the_sum_of_a_scalar_over_its_first_axis(model):
+    """What exporters write is read, though a scalar has no axes."""
+    data = model([node("ReduceSum", ["x", "a"], ["y"])], {"x": []}, constants={"a": np.array([0])})
+    assert import_model(data).graph.outputs[0].type.shape == ()
+
+
+@pytest.mark.parametrize("version", [-1, 1 << 40])
+def test_versions_of_other_domains(model, version):
+    proto = onnx.load_from_string(model([node("Relu", ["x"], ["y"])], {"x": [1]}))
+    proto.opset_import.add(domain="other", version=version)
+    with pytest.raises(InvalidModelError, match=f"opset {version} of 'other'"):
+        import_model(proto.SerializeToString())
+
+
+def test_an_axis_too_long_for_a_sequence(model):
+    nodes = [node("SplitToSequence", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])]
+    with pytest.raises(UnsupportedOperatorError, match="an axis of 1000000 cut into a sequence"):
+        import_model(model(nodes, {"x": [1_000_000]}))
+
+
+def _with_functions(model, bodies):
+    """A model that calls the first of local functions of one input and one output."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    call = node(next(iter(bodies)), ["x"], ["y"], domain="local")
+    proto = onnx.load_from_string(model([call], {"x": [3]}))
+    proto.opset_import.append(opsets[1])
+    for name, nodes in bodies.items():
+        proto.functions.append(helper.make_function("local", name, ["a"], ["b"], nodes, opsets))
+    return proto.SerializeToString()
+
+
+def test_functions_that_call_each_other(model):
+    calls = {
+        "F": [node("G", ["a"], ["b"], domain="local")],
+        "G": [node("F", ["a"], ["b"], domain="local")],
+    }
+    with pytest.raises(InvalidModelError, match=r"the function local:[FG] calls itself"):
+        import_model(_with_functions(model, calls))
+
+
+def test_functions_that_grow_beyond_what_is_read(model):
+    bodies = {
+        f"F{i}": [
+            node(f"F{i + 1}", ["a"], ["t"], domain="local"),
+            node(f"F{i + 1}", ["t"], ["b"], domain="local"),
+        ]
+        for i in range(20)
+    }
+    bodies["F20"] = [node("Neg", ["a"], ["b"])]
+    with pytest.raises(InvalidModelError, match=f"has {1 << 20} nodes"):
+        import_model(_with_functions(model, bodies))
+
+
+def test_what_a_model_calls_things_cannot_disturb_a_terminal(model):
+    data = model([node("\x1b[2Jboo", ["x"], ["y"])], {"x": [1]})
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        import_model(data)
+    assert "\\x1b[2Jboo ×1" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_very_long_name_is_cut(model):
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        import_model(model([node("n" * 1_000_000, ["x"], ["y"])], {"x": [1]}))
+    assert len(str(caught.value)) < 20_000
+
+
+def test_a_loop_whose_iteration_is_no_scalar(model):
+    body = helper.make_graph(
+        [node("Identity", ["c"], ["d"]), node("Neg", ["s"], ["t"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, [1, 1]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [3]),
+        ],
+        [onnx.ValueInfoProto(name="d"), onnx.ValueInfoProto(name="t")],
+    )
+    loop = node("Loop", ["n", "", "x"], ["y"], body=body)
+    with pytest.raises(InvalidModelError, match=r"its iteration v\d+ is no i64"):
+        import_model(model([loop], {"x": [3]}, constants={"n": np.array(100)}))

@@ -152,6 +152,12 @@ def g(x: f32[2]):
         "        while x[i] < 1.0:\n            x[i] = x[i] + 1.0\n",
         "a while stands in a vectorized loop",
     ),
+    (
+        "@function\ndef f(x: f32[4]):\n    for i in vectorized(4):\n"
+        "        with alloc(f32[1] in register) as v:\n            v[0] = x[i]\n"
+        "            x[i] = v[0]\n",
+        "all lanes of a vectorized loop share v",
+    ),
     ("@function\ndef f(x: f32[4]):\n    while x[0]:\n        x[0] = 1.0\n", "a condition is f32"),
 ]
 

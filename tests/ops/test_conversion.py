@@ -60,7 +60,8 @@ def test_every_pair_keeps_what_both_have(source):
     for to in CODES:
         signed = source.is_signed and to.is_signed and DType.F8E8M0 not in (source, to)
         x = np.array([1, -1 if signed else 1]).astype(source.numpy)
-        for like in (False, True) if to is not source else ():
+        six = {DType.F6E2M3, DType.F6E3M2} & {source, to}  # ONNX's CastLike does not take them
+        for like in ((False,) if six else (False, True)) if to is not source else ():
             found = cast(source, to, x, like=like).astype(np.float32)
             np.testing.assert_array_equal(found, [1, -1 if signed else 1], f"{source} {to}")
 

@@ -19,7 +19,6 @@ from farrier.importer.limits import (
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
     MAX_NODES,
-    MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
@@ -34,12 +33,12 @@ from farrier.importer.raw import (
     qualified_name,
     to_raw,
 )
-from farrier.importer.schema import check_node
+from farrier.importer.schema import check_node, check_types
 from farrier.importer.scope import Region
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims
-from farrier.importer.tensors import to_array
+from farrier.importer.tensors import check_size, to_array
 from farrier.importer.upgrade import READABLE, upgrade
 from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
@@ -115,6 +114,7 @@ class _Import:
         self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
+            check_size(kind, f"input {name!r}")
             if kind.is_static and not kind.size:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
             if name in self._strings:
@@ -167,6 +167,9 @@ class _Import:
         known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
         outer = self._current
         for node in in_order(nodes, known):
+            entries = [self._values.entry(name) if name else None for name in node.inputs]
+            dtypes = [e.type.dtype if isinstance(e, Value) else None for e in entries]
+            check_types(node, self._version_of(node.op, opset), dtypes)
             self._import_node(node, opset)
         self._current = outer
         for output in graph.output:
@@ -204,14 +207,18 @@ class _Import:
 
     def expand(self, node: RawNode, opset: int) -> None:
         types = [self._values[name].type if name else None for name in node.inputs]
-        domain = node.op.rpartition(":")[0]
-        found = expand(node, self._opsets.get(domain, 1) if domain else opset, types, self.fresh)
+        found = expand(node, self._version_of(node.op, opset), types, self.fresh)
         if found is None:
             raise NotSupported(f"the operator {node.op}")
         body, version = found
         self._read.update(names_read(body))
         for inner in body:
             self._import_node(to_raw(inner), version)
+
+    def _version_of(self, op: str, opset: int) -> int:
+        """The version of the operator of that qualified name; `opset` is of ONNX's own domain."""
+        domain = op.rpartition(":")[0]
+        return self._opsets.get(domain, 1) if domain else opset
 
     # What control flow asks for as well: the protocol `Regions`.
 
@@ -421,9 +428,7 @@ class _Import:
         if surplus:
             raise NotSupported(f"the further output {surplus[0]!r}")
         for kind in kinds:
-            nbytes = typical(kind.nbytes)
-            if nbytes > MAX_TENSOR_BYTES:
-                raise Mismatch(f"its output {kind.shape} of {kind.dtype} takes {nbytes} bytes")
+            check_size(kind, f"an output of node {node.origin!r} ({node.op})")
 
     def _pruned(
         self, body: Body, name: str, inputs: tuple[Value, ...], outputs: Sequence[Value]

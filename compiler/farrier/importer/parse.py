@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+
 import onnx
 from google.protobuf.message import DecodeError
 
 from farrier.errors import InvalidModelError
-from farrier.importer.limits import DOMAINS, MAX_MODEL_BYTES, NEWEST_OPSET, OLDEST_OPSET
-from farrier.importer.raw import graphs_in
+from farrier.importer.limits import (
+    DOMAINS,
+    MAX_INLINED_BYTES,
+    MAX_MODEL_BYTES,
+    MAX_NODES,
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+)
+from farrier.importer.raw import graphs_in, graphs_of, nodes_in
 
 
 def parse(data: bytes) -> onnx.ModelProto:
@@ -28,6 +38,9 @@ def parse(data: bytes) -> onnx.ModelProto:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
     _check_names(model)
     opset(model)
+    for entry in model.opset_import:
+        if not 0 <= entry.version < 1 << 31:
+            raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
     for graph in graphs_in(model.graph):
         _refuse_external_data(graph)
     return _inline(model)
@@ -91,12 +104,54 @@ def _refuse_external_data(graph: onnx.GraphProto) -> None:
         )
 
 
+def _check_calls(model: onnx.ModelProto) -> None:
+    """Refuses functions that call themselves, and more nodes or bytes than a model may have once
+    all calls are inlined."""
+    bodies: dict[tuple[str, str], list[onnx.NodeProto]] = {}
+    for function in model.functions:
+        inner = (nodes_in(graph) for node in function.node for graph in graphs_of(node))
+        nodes = [*function.node, *itertools.chain.from_iterable(inner)]
+        if bodies.setdefault((function.domain, function.name), nodes) is not nodes:
+            raise InvalidModelError(f"two functions are named {function.domain}:{function.name}")
+    sizes: dict[tuple[str, str], tuple[int, int]] = {}
+    pending = list(bodies)
+    entered: set[tuple[str, str]] = set()
+    while pending:  # depth first: a function is done when what it calls is
+        name = pending[-1]
+        calls = [(node.domain, node.op_type) for node in bodies[name]]
+        open_calls = [call for call in calls if call in bodies and call not in sizes]
+        if name in sizes or not open_calls:
+            pending.pop()
+            sizes[name] = _size(bodies[name], sizes)
+            continue
+        if name in entered:
+            raise InvalidModelError(f"the function {name[0]}:{name[1]} calls itself")
+        entered.add(name)
+        pending += open_calls
+    count, nbytes = _size(list(nodes_in(model.graph)), sizes)
+    if count > MAX_NODES or nbytes > model.ByteSize() + MAX_INLINED_BYTES:
+        raise InvalidModelError(
+            f"with its functions in place of their calls, the model has {count} nodes of {nbytes} "
+            f"bytes; Farrier reads {MAX_NODES} nodes, and {MAX_INLINED_BYTES >> 20} MiB more than "
+            "the model itself has"
+        )
+
+
+def _size(
+    nodes: Sequence[onnx.NodeProto], sizes: Mapping[tuple[str, str], tuple[int, int]]
+) -> tuple[int, int]:
+    """Nodes and their bytes, calls counting as what they call."""
+    found = [sizes.get((n.domain, n.op_type)) or (1, n.ByteSize()) for n in nodes]
+    return sum(count for count, _ in found), sum(nbytes for _, nbytes in found)
+
+
 def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the bodies of its own functions in place of their calls."""
     from onnx import inliner
 
     if not model.functions:
         return model
+    _check_calls(model)
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # the inliner is native code and raises what it likes

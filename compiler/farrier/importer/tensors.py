@@ -10,8 +10,9 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError
-from farrier.importer.limits import MAX_TENSOR_BYTES
-from farrier.ir.types import DType
+from farrier.importer.limits import MAX_RANK, MAX_TENSOR_BYTES
+from farrier.ir.dim import typical
+from farrier.ir.types import DType, TensorType
 from farrier.strings import codes_of, strings_of
 
 _DTYPES = {
@@ -69,6 +70,24 @@ def code_of(dtype: DType) -> int:
     return _CODES[dtype]
 
 
+def check_size(kind: TensorType, what: str) -> None:
+    """Raises InvalidModelError for too many axes or bytes, and for an extent below 0."""
+    if kind.rank > MAX_RANK:
+        raise InvalidModelError(
+            f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most"
+        )
+    extents = [typical(extent) for extent in kind.shape]
+    if min(extents, default=0) < 0:
+        raise InvalidModelError(f"{what} has the shape {kind.shape}")
+    # An extent beside one of 0 counts as well: numpy refuses what it could not address.
+    nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
+    if nbytes > MAX_TENSOR_BYTES:
+        raise InvalidModelError(
+            f"{what} of {kind.dtype} has the shape {kind.shape}, which takes {nbytes} bytes, more "
+            f"than {MAX_TENSOR_BYTES >> 30} GiB"
+        )
+
+
 def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
     """The tensor as a read-only array, without a copy where its bytes are stored raw; strings as
     numpy's dtype `U`.
@@ -79,9 +98,8 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
         return _strings(tensor, what)
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
+    check_size(TensorType(dtype, shape), what)
     count = math.prod(shape)
-    if min(shape, default=0) < 0 or count * dtype.nbytes > MAX_TENSOR_BYTES:
-        raise InvalidModelError(f"{what} has the shape {shape}")
     if tensor.HasField("raw_data"):
         array = np.frombuffer(tensor.raw_data, np.uint8)
         if dtype.bits < 8:
@@ -111,7 +129,8 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
 
 def _strings(tensor: onnx.TensorProto, what: str) -> npt.NDArray[np.str_]:
     shape, stored = tuple(tensor.dims), list(tensor.string_data)
-    if min(shape, default=0) < 0 or math.prod(shape) != len(stored):
+    check_size(TensorType(DType.U32, shape), what)
+    if math.prod(shape) != len(stored):
         raise InvalidModelError(f"{what} has the shape {shape}, and stores {len(stored)} strings")
     if 4 * len(stored) * max(map(len, stored), default=1) > MAX_TENSOR_BYTES:
         raise InvalidModelError(f"{what} has the shape {shape}, and too long a string")

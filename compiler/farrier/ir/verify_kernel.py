@@ -140,6 +140,8 @@ class _Checker:
                 self._lanes -= kind is LoopKind.VECTORIZED
                 self.unbind(var)
             case Alloc(buffer, body):
+                if self._lanes:
+                    raise self.error(f"all lanes of a vectorized loop share {buffer.name}", node)
                 self.define(buffer)
                 self.statement(body)
                 del self._buffers[buffer.name]

@@ -209,9 +209,9 @@ def differ(left: Extent, right: Extent) -> bool:
 
 def normal_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front; raises Mismatch where the tensor has no such axis."""
-    if not -rank <= axis < max(rank, 1):
+    if not -rank <= axis < rank:
         raise Mismatch(f"axis {axis} of a tensor of rank {rank}")
-    return axis % rank if rank else 0
+    return axis % rank
 
 
 def int_attr(attrs: Attrs, name: str, default: int | None = None) -> int:

@@ -56,6 +56,8 @@ def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, 
     """The axes to reduce, sorted; all of them where none are given."""
     if not given:
         return () if attrs.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    if not rank and set(given) <= {0, -1}:
+        return ()  # exporters write it for scalars too
     axes = sorted(normal_axis(axis, rank) for axis in given)
     if len(set(axes)) != len(axes):
         raise Mismatch(f"axes {given} of a tensor of rank {rank} repeat one")

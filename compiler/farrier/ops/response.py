@@ -34,6 +34,12 @@ def _same(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType,
     return (TensorType(x.dtype, x.shape),)
 
 
+def _lp_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    _p(attrs)
+    _lp_axis(attrs, required(types, 0).rank)
+    return _same(types, constants, attrs)
+
+
 def _p(attrs: Attrs) -> int:
     p = int_attr(attrs, "p", 2)
     if p not in (1, 2):
@@ -63,6 +69,13 @@ def _lp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
         return where(norm <= 0, number(0, x.dtype), x(*at) / (norm if p == 1 else sqrt(norm)))
 
     return (builder.output(node, body),)
+
+
+def _lrn_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, (size, *_) = required(types, 0), _neighbours(attrs)
+    if size < 1 or x.rank < 2:
+        raise Mismatch(f"{size} neighbouring channels of {x.shape}")
+    return _same(types, constants, attrs)
 
 
 def _neighbours(attrs: Attrs) -> tuple[int, int, int]:
@@ -107,6 +120,6 @@ def _lrn_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("LpNormalization", Kind.REDUCTION, _same, _lp_reference, _lp_compute),
-    Operator("LRN", Kind.REDUCTION, _same, _lrn_reference, _lrn_compute),
+    Operator("LpNormalization", Kind.REDUCTION, _lp_infer, _lp_reference, _lp_compute),
+    Operator("LRN", Kind.REDUCTION, _lrn_infer, _lrn_reference, _lrn_compute),
 )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import constant, extents
+from farrier.importer.rewrites.known import check_made, constant, extents
 from farrier.importer.scope import Scope, ints
 from farrier.ops import Mismatch
 
@@ -23,6 +23,7 @@ def col2im(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     dilations = list(node.attrs.get("dilations") or [1] * rank)
     pads = list(node.attrs.get("pads") or [0] * (2 * rank))
     channels = rows // size
+    check_made(size, size, channels)
     reach = [d * (b - 1) + 1 for d, b in zip(dilations, block, strict=True)]
     padded = [image[a] + pads[a] + pads[a + rank] for a in range(rank)]
     blocks = [(p - r) // s + 1 for p, r, s in zip(padded, reach, strides, strict=True)]
@@ -54,6 +55,7 @@ def deform_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     taps, points = math.prod(kernel), math.prod(outs)
     if len(image) != rank or channels % sets or each * groups != channels:
         raise Mismatch(f"an image of {channels} channels, weights of {each} in {groups} groups")
+    check_made(taps, points, rank)
     dtype = scope.dtype(x).numpy
     strides = node.attrs.get("strides") or [1] * rank
     dilations = node.attrs.get("dilations") or [1] * rank

@@ -21,9 +21,10 @@ from farrier.importer.raw import RawNode
 from farrier.importer.scope import Region, Regions, ints
 from farrier.ir.control import If, Loop, make_if, make_loop
 from farrier.ir.dim import Dim, Extent, number
-from farrier.ir.graph import Value
+from farrier.ir.graph import Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Mismatch, NotStatic, NotSupported
+from farrier.ops.control import check_control
 
 _SMALL = 64  # nodes that a loop may unroll to where it need not
 
@@ -51,7 +52,7 @@ def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         for region, name, values in zip(regions, ("then", "otherwise"), outputs, strict=True)
     )
     made = If(condition, captured, tuple(results), (then, otherwise))
-    scope.append(make_if(made, node.origin))
+    _append(make_if(made, node.origin), scope)
     _bind(node.outputs, _entries(forms[0], results), scope)
     return []
 
@@ -227,7 +228,7 @@ class _Loop:
             parts=tuple(parts),
             extent=str(ran) if ran != trips else "",
         )
-        scope.append(make_loop(made, self.origin))
+        _append(make_loop(made, self.origin), scope)
         return [*made.results, *made.stacks]
 
     def _unrolled(self, trips: int | None) -> list[Entry]:
@@ -277,6 +278,12 @@ class _Loop:
     def _empty(self, part: TensorType) -> Entry:
         shape = (0, *part.static_shape)
         return self.scope.entry(self.scope.constant(np.empty(shape, part.dtype.numpy)))
+
+
+def _append(node: Node, scope: Regions) -> None:
+    """Raises Mismatch where the node and its regions are typed apart."""
+    check_control(node)
+    scope.append(node)
 
 
 def _scalar(name: str, scope: Regions) -> Value | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy.typing as npt
 
+from farrier.importer.limits import MAX_MADE_BYTES
 from farrier.importer.scope import Scope
 from farrier.importer.symbolic import has_dims
-from farrier.ops import NotStatic
+from farrier.ops import NotStatic, NotSupported
 
 
 def constant(scope: Scope, name: str, what: str) -> npt.NDArray[Any]:
@@ -26,3 +28,9 @@ def extents(scope: Scope, name: str) -> tuple[int, ...]:
     if len(fixed) < len(shape):
         raise NotStatic(f"its operand {shape} has open dims", ())
     return fixed
+
+
+def check_made(*shape: int) -> None:
+    """Raises NotSupported where a constant that a rewrite is about to make would be too large."""
+    if math.prod(shape) * 8 > MAX_MADE_BYTES:
+        raise NotSupported(f"what takes a constant of {' × '.join(map(str, shape))} elements")

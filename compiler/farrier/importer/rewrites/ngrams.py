@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import extents
+from farrier.importer.rewrites.known import check_made, extents
 from farrier.importer.scope import Regions, Scope, ints
 from farrier.importer.strings.codes import codes
 from farrier.importer.strings.tables import find
@@ -29,6 +29,7 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode
     places, weights = np.array(attrs["ngram_indexes"]), attrs.get("weights")
     longest, shortest = attrs["max_gram_length"], attrs["min_gram_length"]
     counts, first = [], 0
+    check_made(len(places), int(places.max()) + 1)
     matrix = np.zeros((len(places), places.max() + 1), np.float32)
     for length in range(1, len(starts)):
         grams = pool[starts[length - 1] : starts[length]].reshape(-1, length)
@@ -64,10 +65,9 @@ def _occurrences(tokens: str, grams: np.ndarray, width: int, skips: int, scope: 
     """How often each n-gram occurs in each row, [rows, grams], for each number of skips."""
     length = grams.shape[1]
     found = []
-    for skip in range(skips + 1 if length > 1 else 1):
+    longest = (width - 1) // (length - 1) - 1 if length > 1 else 0
+    for skip in range(min(skips, longest) + 1):
         windows = width - (length - 1) * (skip + 1)
-        if windows < 1:
-            continue
         equal = []
         for position in range(length):
             at = scope.constant(ints(np.arange(windows) + position * (skip + 1)))

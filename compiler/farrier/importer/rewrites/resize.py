@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import constant, extents
+from farrier.importer.rewrites.known import check_made, constant, extents
 from farrier.importer.scope import Scope, ints
 from farrier.ops import NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
@@ -59,6 +59,7 @@ def as_products(node: RawNode, scope: Scope) -> list[RawNode]:
     for position, axis in enumerate(axes):
         extent, wanted = shape[axis], float(given[position])
         outputs = int(wanted) if by_size else math.floor(extent * wanted)
+        check_made(outputs, extent)
         scale = outputs / extent if by_size else wanted
         crop = None if roi is None else (float(roi[0, position]), float(roi[1, position]))
         weights, beyond = _weights(node.attrs, extent, outputs, scale, crop)

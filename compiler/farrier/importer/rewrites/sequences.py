@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from farrier.importer.limits import MAX_NODES
 from farrier.importer.names import Absent, Entry
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Regions, ints
 from farrier.ir.dim import number
-from farrier.ops import Mismatch, NotStatic
+from farrier.ops import Mismatch, NotStatic, NotSupported
 from farrier.ops.operator import normal_axis
 
 
@@ -54,6 +55,8 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     shape = scope.shape(name)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
     whole = number(shape[axis])
+    if whole > MAX_NODES:
+        raise NotSupported(f"an axis of {whole} cut into a sequence")
     lengths = [1] * whole
     if node.input(1):
         given = scope.data(node.inputs[1])

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import constant, extents
+from farrier.importer.rewrites.known import check_made, constant, extents
 from farrier.importer.scope import Scope, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ops import Mismatch, NotSupported
@@ -47,6 +47,7 @@ def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) 
     """What `count` numbers of `parts` (real, imaginary) contribute to each result:
     [count, parts, results, parts of a result]."""
     used = min(count, length)
+    check_made(count, parts, length, 2)
     if inverse and onesided:
         return _real_inverse(count, parts, length)
     results = length // 2 + 1 if onesided else length
@@ -90,6 +91,7 @@ def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     onesided = bool(node.attrs.get("onesided", 1))
     if onesided and shape[-1] == 2:
         raise NotSupported("half of a complex signal's spectrum")
+    check_made(frames, length)
     at = scope.constant(ints(np.arange(frames)[:, None] * step + np.arange(length)))
     taken = scope.add("Gather", signal, at, axis=1)
     if node.input(2):
@@ -120,6 +122,7 @@ def mel_weight_matrix(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) -> Array:
     """Triangles [length/2 + 1, bands] whose corners are evenly spaced on the mel scale, the last
     one a step below `high`."""
+    check_made(length // 2 + 1, bands + 2)
     first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
     mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)
     corners = 700 * (10 ** (mel / 2595) - 1)
@@ -129,8 +132,8 @@ def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) 
         left, middle, right = at[band : band + 3]
         if left == middle:
             matrix[middle, band] = 1
-        for k in range(left, middle + 1) if left != middle else ():
-            matrix[k, band] = (k - left) / (middle - left)
-        for k in range(middle, right) if right != middle else ():
-            matrix[k, band] = (right - k) / (right - middle)
+        else:
+            matrix[left : middle + 1, band] = np.arange(middle + 1 - left) / (middle - left)
+        if right != middle:
+            matrix[middle:right, band] = np.arange(right - middle, 0, -1) / (right - middle)
     return matrix
