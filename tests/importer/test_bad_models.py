@@ -418,3 +418,8 @@ def test_a_loop_whose_iteration_is_no_scalar(model):
     loop = node("Loop", ["n", "", "x"], ["y"], body=body)
     with pytest.raises(InvalidModelError, match=r"its iteration v\d+ is no i64"):
         import_model(model([loop], {"x": [3]}, constants={"n": np.array(100)}))
+
+
+def test_an_input_without_a_name(model):
+    with pytest.raises(InvalidModelError, match="an input has no name"):
+        import_model(model([node("Relu", ["x"], ["y"])], {"x": [1], "": [2]}))

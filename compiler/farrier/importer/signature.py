@@ -54,7 +54,9 @@ def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
 
 
 def _declare(info: onnx.ValueInfoProto) -> Declared:
-    """Raises InvalidModelError for what is not a tensor."""
+    """Raises InvalidModelError for what is not a tensor, and for what has no name."""
+    if not info.name:
+        raise InvalidModelError("an input has no name")
     if info.type.WhichOneof("value") != "tensor_type":
         kind = info.type.WhichOneof("value") or "without a type"
         raise InvalidModelError(f"input {info.name!r} is no tensor ({kind.removesuffix('_type')})")

@@ -14,6 +14,7 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import (
     before_seven,
+    classical,
     columns,
     control,
     gradient,
@@ -27,6 +28,7 @@ from farrier.importer.rewrites import (
     sequences,
     spectral,
     training,
+    trees,
 )
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.strings import operators as strings
@@ -385,6 +387,12 @@ _UPGRADES: dict[str, Upgrade] = {
     "RegexFullMatch": strings.full_match,
     "StringNormalizer": strings.normalize,
     "ai.onnx.ml:LabelEncoder": label_encoder,
+    "ai.onnx.ml:ArrayFeatureExtractor": classical.array_feature_extractor,
+    "ai.onnx.ml:Binarizer": classical.binarizer,
+    "ai.onnx.ml:Scaler": classical.scaler,
+    "ai.onnx.ml:LinearRegressor": classical.linear_regressor,
+    "ai.onnx.ml:TreeEnsemble": trees.tree_ensemble,
+    "ai.onnx.ml:TreeEnsembleRegressor": trees.tree_ensemble_regressor,
     "MaxPool": _max_pool,
     "Scatter": _scatter,
     "TopK": _top_k,
