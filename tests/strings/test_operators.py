@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import farrier
-from farrier.errors import InvalidModelError, UnsupportedOperatorError
+from farrier.errors import FarrierError, InvalidModelError, UnsupportedOperatorError
+from farrier.importer import import_model
 from tests.strings.conftest import STRING, strings_model, tensor, words
 
 node = helper.make_node
@@ -206,6 +207,7 @@ def encoder(**attrs):
         (node("StringNormalizer", ["x"], ["y"], case_change_action="l"), InvalidModelError, "'l'"),
         (encoder(keys_strings=["a"]), InvalidModelError, "no values"),
         (encoder(keys_strings=["a"], values_int64s=[1, 2]), InvalidModelError, "1 keys for 2"),
+        (encoder(keys_strings=["a\0"], values_int64s=[1]), InvalidModelError, "NUL"),
         (encoder(keys_int64s=[1], values_int64s=[2]), UnsupportedOperatorError, "of strings"),
     ],
 )
@@ -213,3 +215,34 @@ def test_refused(made, error, message):
     model = strings_model([made], {"x": (STRING, [3])}, ["y"])
     with pytest.raises(error, match=message):
         farrier.compile(model, verify=False)
+
+
+def test_every_flipped_byte_is_refused_or_read():
+    """As of any model (tests/importer): nothing but an error for the user."""
+    nodes = [
+        node("StringConcat", ["x", "c"], ["k"]),
+        node("StringSplit", ["k"], ["s", "n"], delimiter="ab", maxsplit=2),
+        node("RegexFullMatch", ["x"], ["r"], pattern=r"[a-c]{2,}x\b|(?:é)"),
+        node("StringNormalizer", ["x"], ["z"], stopwords=["a", "é"], case_change_action="LOWER"),
+        encoder(keys_strings=["a", "b"], values_floats=[1.0, 2.0]),
+        node("Equal", ["k", "x"], ["e"]),
+        node("Reshape", ["x", "i"], ["q"]),
+        node("Gather", ["x", "i"], ["g"], axis=-1),
+    ]
+    outputs = ["s", "n", "r", "z", "y", "e", "q", "g"]
+    whole = strings_model(nodes, {"x": (STRING, [3])}, outputs, {"c": "é", "i": [-1]})
+    survived = 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x40 if position % 2 else 0x15
+        try:
+            import_model(bytes(damaged))
+            survived += 1
+        except FarrierError:
+            pass
+    assert 0 < survived < len(whole)
+
+
+def test_an_input_without_a_name():
+    model = strings_model([node("Identity", ["c"], ["y"])], {"": (STRING, [3])}, ["y"], {"c": "é"})
+    assert import_model(model).strings == {"", "y"}

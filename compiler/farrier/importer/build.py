@@ -117,7 +117,7 @@ class _Import:
             check_size(kind, f"input {name!r}")
             if kind.is_static and not kind.size:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
-            if name in self._strings:
+            if name in self._strings and name in self._values:
                 self._values[name] = Strings(self._values[name])
         self._read = {output.name for output in model.graph.output}
         self._read.update(names_read(model.graph.node))

@@ -32,6 +32,7 @@ from farrier.importer.rewrites import (
 )
 from farrier.importer.scope import Regions, Scope, Upgrade, ints
 from farrier.importer.strings import operators as strings
+from farrier.importer.strings.codes import words
 from farrier.importer.strings.tables import label_encoder
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
@@ -283,13 +284,12 @@ def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]
 
 def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Constants are no nodes: the value takes the output's place as a constant of the graph."""
-    forms: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
-    forms |= {"value_int": np.int64, "value_ints": np.int64}
-    forms |= {"value_string": np.str_, "value_strings": np.str_}
+    forms: dict[str, Any] = {"value": np.asarray, "value_string": words, "value_strings": words}
+    forms |= dict.fromkeys(("value_float", "value_floats"), np.float32)
+    forms |= dict.fromkeys(("value_int", "value_ints"), np.int64)
     for name, value in node.attrs.items():
-        if name == "value" or name in forms:
-            data = np.asarray(value) if name == "value" else np.array(value, forms[name])
-            alias = [scope.constant(data)]
+        if name in forms:
+            alias = [scope.constant(np.asarray(forms[name](value)))]
             return [RawNode("Identity", alias, node.outputs, {}, node.origin)]
     raise NotSupported(f"a constant given as {', '.join(node.attrs) or 'nothing'}")
 

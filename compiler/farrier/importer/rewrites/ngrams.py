@@ -9,7 +9,7 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, extents
 from farrier.importer.scope import Regions, Scope, ints
-from farrier.importer.strings.codes import codes
+from farrier.importer.strings.codes import codes, words
 from farrier.importer.strings.tables import find
 
 
@@ -19,8 +19,8 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode
     the pool has them."""
     (x, *_), attrs = node.inputs, node.attrs
     if "pool_strings" in attrs:
-        words, pool = np.unique(np.array(attrs["pool_strings"], np.str_), return_inverse=True)
-        tokens, _ = find(scope, codes(scope, x), words)
+        distinct, pool = np.unique(words(attrs["pool_strings"]), return_inverse=True)
+        tokens, _ = find(scope, codes(scope, x), distinct)
     else:
         pool = np.array(attrs["pool_int64s"], np.int64)
         tokens = scope.add("Cast", x, to="i64")

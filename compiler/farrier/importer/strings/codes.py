@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from farrier.importer.names import Strings
 from farrier.importer.scope import Regions, ints
 from farrier.ir.dim import maximum
 from farrier.ir.graph import Value
 from farrier.ops import Mismatch
+from farrier.strings import codes_of, strings_of
+
+Array = npt.NDArray[Any]
 
 
 def is_strings(scope: Regions, name: str) -> bool:
@@ -29,6 +36,11 @@ def bind_strings(scope: Regions, name: str, codes: str) -> None:
     entry = scope.entry(codes)
     assert isinstance(entry, Value)
     scope.bind(name, Strings(entry))
+
+
+def words(values: Any) -> Array:
+    """Strings of an attribute, as numpy's dtype `U`; ValueError for one that contains NUL."""
+    return strings_of(codes_of(np.array(values, object)))
 
 
 def of_one_width(scope: Regions, names: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.scope import Regions, ints
 from farrier.importer.strings.automaton import automaton
 from farrier.importer.strings.cases import change_case
-from farrier.importer.strings.codes import bind_strings, codes, is_strings, of_one_width
+from farrier.importer.strings.codes import bind_strings, codes, is_strings, of_one_width, words
 from farrier.importer.strings.tables import find
 from farrier.ir.dim import product
 from farrier.ir.types import DType
@@ -65,7 +65,7 @@ def normalize(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         raise NotSupported(f"the locale {attrs['locale']!r}")
     given = scope.add("Reshape", x, scope.constant(ints([extents[-1], width])))
     changed = given if action == "NONE" else change_case(scope, given, action.lower())
-    stops = np.array(attrs.get("stopwords", ()), np.str_)
+    stops = words(attrs.get("stopwords", ()))
     compared = given
     if not attrs.get("is_case_sensitive", 0):
         # As ONNX Runtime does it, which the specification leaves open.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Regions, ints
-from farrier.importer.strings.codes import bind_strings, codes, is_strings
+from farrier.importer.strings.codes import bind_strings, codes, is_strings, words
 from farrier.ops import Mismatch
 from farrier.strings import codes_of
 
@@ -48,10 +50,10 @@ def label_encoder(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     return []
 
 
-_KINDS: dict[str, tuple[Any, Any]] = {  # the dtype of a list, and the default in one of its values
-    "strings": (np.str_, "_Unused"),
-    "int64s": (np.int64, -1),
-    "floats": (np.float32, -0.0),
+_KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # a list, and the default in its values
+    "strings": (words, "_Unused"),
+    "int64s": (functools.partial(np.array, dtype=np.int64), -1),
+    "floats": (functools.partial(np.array, dtype=np.float32), -0.0),
 }
 
 
@@ -59,7 +61,7 @@ def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
     """Keys, values and the default."""
     attrs = node.attrs
     if "classes_strings" in attrs:  # version 1: strings to their numbers, or the way back
-        names = np.array(attrs["classes_strings"])
+        names = words(attrs["classes_strings"])
         numbers = np.arange(len(names))
         keys, values = (names, numbers) if of_strings else (numbers, names)
     else:
@@ -67,7 +69,8 @@ def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
     kind = {"U": "strings", "f": "floats"}.get(values.dtype.kind, "int64s")
     given = attrs.get("default_tensor")
     if given is None:
-        given = np.array(attrs.get(f"default_{kind.removesuffix('s')}", _KINDS[kind][1]))
+        as_array, usual = _KINDS[kind]
+        given = as_array(attrs.get(f"default_{kind.removesuffix('s')}", usual))
     if given.size != 1 or (given.dtype.kind == "U") != (values.dtype.kind == "U"):
         raise Mismatch(f"a default {given.dtype}{list(given.shape)} beside {values.dtype}")
     is_text = given.dtype.kind == "U"
@@ -75,9 +78,9 @@ def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
 
 
 def _list(node: RawNode, what: str) -> Array:
-    for kind, (dtype, _) in _KINDS.items():
+    for kind, (as_array, _) in _KINDS.items():
         if f"{what}_{kind}" in node.attrs:
-            return np.array(node.attrs[f"{what}_{kind}"], dtype)
+            return as_array(node.attrs[f"{what}_{kind}"])
     if f"{what}_tensor" not in node.attrs:
         raise Mismatch(f"it has no {what}")
     array: Array = node.attrs[f"{what}_tensor"]
