@@ -3,7 +3,8 @@
     expr   = Const(value, dtype) | Var(name) | Size(dim) | Load(buffer, [expr])
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
-    unary  = neg | abs | exp | log | sqrt | erf | tanh | floor | ceil | round | not | sin | cos
+    unary  = neg | abs | exp | decay | log | sqrt | erf | tanh | floor | ceil | round | not | sin
+           | cos
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
            | bit_and | bit_or | bit_xor | shl | shr            (integers)
     buffer = name : dtype[extent, ...] [@layout] in scope
