@@ -16,11 +16,13 @@ from farrier.ir.substitute import loads, variables
 class Guard:
     """`outer + inner >= 0`, where `inner` lies in [low, high] within one iteration of a loop.
 
-    `outer` are the terms bound outside that loop's body. A `soft` guard is a Select's: code may be
+    `outer` are the terms bound outside that loop's body, `inner` those bound within; the ends of
+    the latter's range include the constant. A `soft` guard is a Select's: code may be
     kept as it is where taking the guard out of a loop would cost too many copies.
     """
 
     outer: dict[Expr, Extent]
+    inner: dict[Expr, Extent]
     low: Extent
     high: Extent
     soft: bool
@@ -54,7 +56,7 @@ def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
             (inside if inwards else outer)[atom] = factor
             linear = linear and (not inwards or names <= inner.keys()) and not any(loads(atom))
         if outer and linear:
-            yield Guard(outer, *simplifier.bounds_of(Linear(inside, form.const)), soft)
+            yield Guard(outer, inside, *simplifier.bounds_of(Linear(inside, form.const)), soft)
 
 
 def _conditions(

@@ -25,6 +25,7 @@ from farrier.ir.affine import Linear, Simplifier, to_expr
 from farrier.ir.dim import Dim, Extent, is_less, number
 from farrier.ir.expr import (
     Binary,
+    Buffer,
     Const,
     Expr,
     Load,
@@ -47,12 +48,14 @@ from farrier.ir.loop import (
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.lower.guards import Guard, guards
+from farrier.lower.narrow_tiles import narrow, narrower
 from farrier.lower.whole_tiles import whole_tile
 
 _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
+_TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
 def specialize(body: Stmt, symbolic: bool = False) -> Stmt:
@@ -67,6 +70,7 @@ class _Specializer:
         self._taken = {s.var for s in walk_stmts(body) if isinstance(s, For)}
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
+        self._tails = 0  # stores in tails of narrower tiles
         self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
 
     def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
@@ -79,7 +83,7 @@ class _Specializer:
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(context.ranges)
                 inside = self.stmt(body, context)
-                return inside if inside == _EMPTY else Alloc(buffer, inside)
+                return _EMPTY if _fills_nothing_else(inside, buffer) else Alloc(buffer, inside)
             case If():
                 return self._if(stmt, context)
             case While(condition, body):
@@ -188,11 +192,15 @@ class _Specializer:
         that is none of those already `tested` around it."""
         for guard in found:
             test = Linear(guard.outer, guard.low)
-            if test in tested:
-                continue
             low, high = context.bounds_of(Linear(guard.outer, 0))
             if is_less(high, low):
                 return _EMPTY  # no size brings anyone here
+            if is_less(high, -guard.low):
+                narrowed = self._narrowed(var, kind, body, context, guard, tested)
+                if narrowed is not None:
+                    return narrowed
+            if test in tested:
+                continue
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             border = (
                 -guard.low
@@ -216,6 +224,46 @@ class _Specializer:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
         return self.stmt(body, context)
+
+    def _narrowed(
+        self,
+        var: str,
+        kind: LoopKind,
+        body: Stmt,
+        context: Simplifier,
+        guard: Guard,
+        tested: Collection[Linear],
+    ) -> Stmt | None:
+        """A tail as narrower tiles for the sizes at which those do; None where it has none."""
+        test = Linear(guard.outer, guard.high)
+        widths = list(narrower(body, guard)) if self._symbolic and test not in tested else []
+        if not widths:
+            return None
+        tested = (*tested, test)
+        low, high = context.bounds_of(Linear(guard.outer, 0))
+        branches: list[tuple[Expr, Stmt]] = []
+        for used in (0, *widths):
+            most = used - 1 - guard.high  # what the outer terms are at most where no more are used
+            if is_less(most, low):
+                continue
+            known = context.knowing(guard.outer, low, most)
+            copy: Stmt = narrow(self._copy(body), known) if used else _EMPTY
+            size = _unrolled_size(copy)
+            if is_less(high, most + 1) or self._tails + size > _TAIL_COPIES:
+                break
+            self._tails += size
+            condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), most + 1))
+            found = list(guards(copy, var, known))
+            same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
+            tile = self._branch(var, kind, copy, known, found, (*tested, *same))
+            branches.append((condition, tile))
+            low = most + 1
+        rest = context.knowing(guard.outer, low, high)
+        body = narrow(body, rest)
+        stmt = self._branch(var, kind, body, rest, list(guards(body, var, rest)), tested)
+        for condition, tile in reversed(branches):
+            stmt = If(condition, tile, None if stmt == _EMPTY else stmt)
+        return stmt
 
     def _copy(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
         """The statement with some variables replaced and new names for its loops."""
@@ -270,6 +318,14 @@ def _changes_nothing(store: Store) -> bool:
             return same and term == _IDENTITIES[op].identity(term.dtype)
         case _:
             return False
+
+
+def _fills_nothing_else(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement leaves nothing behind but elements of a buffer."""
+    return all(
+        s.buffer.name == buffer.name if isinstance(s, Store) else not isinstance(s, Intrinsic)
+        for s in walk_stmts(stmt)
+    )
 
 
 def _for(loop: For, body: Stmt) -> Stmt:

@@ -1,0 +1,103 @@
+"""Narrower register tiles for tails of unknown length.
+
+before:  if m % 8 rows are left:  for i in unrolled(8): if o*8 + i < m: …
+after:   if m % 8 < 2:            for i in unrolled(1): …
+         else if m % 8 < 3:       for i in unrolled(2): …
+         else if m % 8 < 5:       for i in unrolled(4): if o*8 + i < m: …
+         else:                    for i in unrolled(7): if o*8 + i < m: …
+
+Where few are left, a whole tile takes many times as long as they need: a decoder's step has one
+row. Widths are powers of two, so that a tile computes less than twice of what is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import is_less
+from farrier.ir.expr import Scope, Var
+from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt
+from farrier.ir.statements import walk_stmts
+from farrier.lower.guards import Guard, guards
+
+
+def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
+    """How many of the values of a guard's inner terms, fewest first, are worth a tile of their own:
+    where one unrolled loop over a register tile, with a sum in it, runs over them."""
+    if guard.soft:
+        return
+    tiled = {
+        loop.var: loop.extent
+        for alloc in walk_stmts(body)
+        if isinstance(alloc, Alloc) and alloc.buffer.scope is Scope.REGISTER and _sums(alloc.body)
+        for loop in walk_stmts(alloc.body)
+        if isinstance(loop, For) and loop.kind is LoopKind.UNROLLED
+    }
+    terms = [
+        (tiled[atom.name], -factor)
+        for atom, factor in guard.inner.items()
+        if isinstance(atom, Var) and atom.name in tiled and isinstance(factor, int)
+    ]
+    if len(terms) != 1:
+        return
+    ((extent, step),) = terms
+    width = 1
+    while isinstance(extent, int) and step > 0 and 4 * width <= 3 * extent:
+        yield width * step
+        width *= 2
+
+
+def _sums(stmt: Stmt) -> bool:
+    return any(isinstance(s, For) and s.kind is LoopKind.SERIAL for s in walk_stmts(stmt))
+
+
+def narrow(stmt: Stmt, context: Simplifier) -> Stmt:
+    """The statement with each unrolled loop as short as what is known in `context` lets it be: no
+    condition lets anything through in the iterations that are left out."""
+    match stmt:
+        case For(var, extent, kind, body):
+            inside = Simplifier({**context.ranges, var: extent}, context.facts, context.sums)
+            loop = For(var, extent, kind, narrow(body, inside))
+            return _shortened(loop, inside) if kind is LoopKind.UNROLLED else loop
+        case Block(statements):
+            return Block(tuple(narrow(s, context) for s in statements))
+        case Alloc(buffer, body):
+            return Alloc(buffer, narrow(body, context))
+        case _:
+            return stmt
+
+
+def _shortened(loop: For, context: Simplifier) -> For:
+    assert isinstance(loop.extent, int)
+    at = Var(loop.var)
+    for guard in guards(loop.body, loop.var, context):
+        step = guard.outer.get(at, 0)
+        if guard.soft or not isinstance(step, int) or step >= 0:
+            continue
+        others = {atom: factor for atom, factor in guard.outer.items() if atom != at}
+        most = context.bounds_of(Linear(others, guard.high))[1]
+        count = next((n for n in range(loop.extent) if is_less(most, -step * n)), loop.extent)
+        beyond = context.knowing({at: 1}, count, loop.extent - 1)
+        if count < loop.extent and _is_idle(loop.body, beyond):
+            return For(loop.var, count, loop.kind, loop.body)
+    return loop
+
+
+def _is_idle(stmt: Stmt, context: Simplifier) -> bool:
+    """Whether no condition in a statement lets anything through."""
+    match stmt:
+        case If(condition, then, otherwise):
+            truth = context.truth(condition)
+            return (truth is False or _is_idle(then, context)) and (
+                truth is True or otherwise is None or _is_idle(otherwise, context)
+            )
+        case For(var, extent, _, body):
+            ranges = {**context.ranges, var: extent}
+            return _is_idle(body, Simplifier(ranges, context.facts, context.sums))
+        case Block(statements):
+            return all(_is_idle(s, context) for s in statements)
+        case Alloc(_, body):
+            return _is_idle(body, context)
+        case _:
+            return False

@@ -1,0 +1,92 @@
+"""Tails of unknown length compute tiles of about as many rows as are left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farrier.ir.evaluate import evaluate
+from farrier.ir.loop import For, LoopKind
+from farrier.ir.parser import parse_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ir.statements import walk_stmts
+from farrier.ir.verify import verify_function
+from farrier.space.rules import register_tile
+from farrier.target import host
+from tests.ir.bind import bind
+from tests.schedule.programs import inputs_of
+
+MATMUL = """@program(m=dim(1, 40, 20))
+def matmul(a: f32[m, 4], b: f32[4, 40] in constant, r: f32[m, 40]):
+    matmul: f32[m, 40] in workspace
+    for m_, n in axes(m, 40):
+        matmul[m_, n] = sum(a[m_, k] * b[k, n] for k in axes(4))
+    y: f32[m, 40]
+    for i, j in axes(m, 40):
+        y[i, j] = matmul[i, j] + r[i, j]
+    return y
+"""
+CONV = """@program(h=dim(1, 12, 6), w=dim(2, 12, 6))
+def conv(x: f32[1, 3, h, w], f: f32[16, 3, 2, 2] in constant):
+    conv: f32[1, 16, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, oc, oy, ox in axes(1, 16, h, w):
+        conv[n, oc, oy, ox] = sum((x[n, ic, oy + ky, ox + kx] if oy + ky < h and ox + kx < w
+            else 0.0) * f[oc, ic, ky, kx] for ic, ky, kx in axes(3, 2, 2))
+    return conv
+"""
+
+
+def built(program, pick, **knobs):
+    """A candidate of the register tile rule with these knobs, and its decisions."""
+    space = register_tile.space(program, host(), 2)
+    assert space is not None
+    rows = space.candidates()
+    columns = space.columns(rows)
+    for name, value in knobs.items():
+        rows = rows[columns[name] == value]
+        columns = space.columns(rows)
+    function = space.build(space.decisions(rows[pick % len(rows)]))
+    verify_function(function)
+    return function
+
+
+def agree(program, function, sizes):
+    bound = bind(program, sizes)
+    inputs = inputs_of(bound)
+    found = run_loops(bind(function, sizes), inputs)
+    for output, expected in evaluate(bound, inputs).items():
+        np.testing.assert_allclose(found[output], expected, rtol=1e-4, atol=1e-5)
+
+
+def tiles(function, name):
+    """Extents of the unrolled loops over the rows of a tile's sum, which may be one row."""
+    return {
+        s.extent
+        for s in walk_stmts(function.body)
+        if isinstance(s, For) and s.kind is LoopKind.UNROLLED and s.var.startswith(name)
+    }
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 10**6))
+def test_a_product_of_any_number_of_rows(rows, m, pick):
+    program = parse_ir(MATMUL)
+    function = built(program, pick, rows=rows)
+    (symbol,) = program.dims
+    agree(program, function, {symbol: m})
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 10**6))
+def test_a_convolution_of_an_image_of_any_size(h, w, pick):
+    program = parse_ir(CONV)
+    function = built(program, pick)
+    agree(program, function, dict(zip(program.dims, (h, w), strict=True)))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(8, {2, 4, 7, 8}), (5, {2, 4, 5}), (3, {2, 3})])
+def test_tiles_are_halved_down_to_one_row(rows, expected):
+    function = built(parse_ir(MATMUL), 0, rows=rows)
+    assert tiles(function, "matmul_m_") == expected  # a loop over one row is none
