@@ -13,6 +13,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.verify import verify_function
+from farrier.lower.finalize import finalize
 from farrier.space.rules import register_tile
 from farrier.target import host
 from tests.ir.bind import bind
@@ -35,6 +36,19 @@ def conv(x: f32[1, 3, h, w], f: f32[16, 3, 2, 2] in constant):
         conv[n, oc, oy, ox] = sum((x[n, ic, oy + ky, ox + kx] if oy + ky < h and ox + kx < w
             else 0.0) * f[oc, ic, ky, kx] for ic, ky, kx in axes(3, 2, 2))
     return conv
+"""
+SELECT = """@function(m=dim(1, 40, 20))
+def rows(a: f32[m, 3], y: f32[8*((m + 7) // 8)]):
+    for o in serial((m + 7) // 8):
+        with alloc(f32[8] in register) as t:
+            for z in unrolled(8):
+                t[z] = 0.0
+            for k in serial(3):
+                for i in unrolled(8):
+                    if o * 8 + i < m:
+                        t[i] = t[i] + a[o * 8 + i, k]
+            for j in unrolled(8):
+                y[o * 8 + j] = t[j] if o * 8 + j < m else 0.0
 """
 
 
@@ -90,3 +104,17 @@ def test_a_convolution_of_an_image_of_any_size(h, w, pick):
 def test_tiles_are_halved_down_to_one_row(rows, expected):
     function = built(parse_ir(MATMUL), 0, rows=rows)
     assert tiles(function, "matmul_m_") == expected  # a loop over one row is none
+
+
+def test_what_a_select_reads_is_written():
+    """A tile that is read beyond what its sum is guarded for, under a Select, stays whole."""
+    function = finalize(parse_ir(SELECT))
+    assert tiles(function, "i") == tiles(function, "j") == {8}
+    (symbol,) = function.dims
+    for m in (1, 3, 8, 13):
+        bound = bind(function, {symbol: m})
+        a = np.arange(3 * m, dtype=np.float32).reshape(m, 3)
+        expected = np.zeros(-(-m // 8) * 8, np.float32)
+        expected[:m] = a.sum(axis=1)
+        y = run_loops(bound, {"a": a})["y"]
+        np.testing.assert_array_equal(y, expected)

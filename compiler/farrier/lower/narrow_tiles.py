@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from farrier.ir.affine import Linear, Simplifier
-from farrier.ir.dim import is_less
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Scope, Var
-from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt
+from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, Store
 from farrier.ir.statements import walk_stmts
+from farrier.ir.substitute import loads, variables
 from farrier.lower.guards import Guard, guards
 
 
@@ -63,9 +64,33 @@ def narrow(stmt: Stmt, context: Simplifier) -> Stmt:
         case Block(statements):
             return Block(tuple(narrow(s, context) for s in statements))
         case Alloc(buffer, body):
-            return Alloc(buffer, narrow(body, context))
+            alloc = Alloc(buffer, narrow(body, context))
+            pairs = zip(_spans(alloc), _spans(stmt), strict=True)
+            agree = all(len(new) <= len(old) for new, old in pairs)
+            return alloc if agree else stmt
         case _:
             return stmt
+
+
+def _spans(alloc: Alloc) -> list[set[Extent]]:
+    """The extents of the unrolled loops that walk along each axis of a register tile: all that
+    write and read it do so as far, for what a Select does not take is read all the same."""
+    spans: list[set[Extent]] = [set() for _ in alloc.buffer.shape]
+    if alloc.buffer.scope is not Scope.REGISTER:
+        return spans
+    inside = list(walk_stmts(alloc.body))
+    unrolled = {
+        s.var: s.extent for s in inside if isinstance(s, For) and s.kind is LoopKind.UNROLLED
+    }
+    for store in inside:
+        if isinstance(store, Store):
+            touched = [(store.buffer, store.indices)]
+            touched += [(load.buffer, load.indices) for load in loads(store.value)]
+            for buffer, indices in touched:
+                if buffer.name == alloc.buffer.name:
+                    for span, index in zip(spans, indices, strict=True):
+                        span |= {unrolled[v] for v in variables(index) & unrolled.keys()}
+    return spans
 
 
 def _shortened(loop: For, context: Simplifier) -> For:

@@ -247,7 +247,10 @@ class _Specializer:
             if is_less(most, low):
                 continue
             known = context.knowing(guard.outer, low, most)
-            copy: Stmt = narrow(self._copy(body), known) if used else _EMPTY
+            tile = narrow(body, known) if used else _EMPTY
+            if tile == body:
+                continue
+            copy = self._copy(tile)
             size = _unrolled_size(copy)
             if is_less(high, most + 1) or self._tails + size > _TAIL_COPIES:
                 break
@@ -260,7 +263,9 @@ class _Specializer:
             low = most + 1
         rest = context.knowing(guard.outer, low, high)
         body = narrow(body, rest)
-        stmt = self._branch(var, kind, body, rest, list(guards(body, var, rest)), tested)
+        found = list(guards(body, var, rest))
+        same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
+        stmt = self._branch(var, kind, body, rest, found, (*tested, *same))
         for condition, tile in reversed(branches):
             stmt = If(condition, tile, None if stmt == _EMPTY else stmt)
         return stmt
