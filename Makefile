@@ -35,7 +35,7 @@ exports: $(READY)  ## Exports of real models, in an environment of their own wit
 	test -d build/exports || $(PYTHON) -m venv build/exports
 	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
 	build/exports/bin/python -m bench.exports build/models
-	$(BIN)/python -m bench.real build/models $(ARGS)
+	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m conformance $(ARGS)

@@ -1,165 +1,434 @@
-"""Real exports through Farrier and ONNX Runtime: the same numbers? how fast?
+"""Models as strangers upload them: one artifact for every size, held to the lines asked of it.
 
-    python -m bench.real FOLDER [NAME ...] [--open] [--sizes N] [--threads N] [--repeat N]
+    python -m bench.real MODEL … [--shape MODEL:INPUT=DIM,…] [--hot MODEL:DIM=SIZE,…] [--sizes 20]
+                         [--static] [--threads 2] [--json FILE]
 
-FOLDER holds ONNX files, by `bench.exports` or of your own. Inputs are random; an error is the
-largest difference as a share of the output's range. Without --open each model is compiled for N
-random sizes of its open dims, one artifact a size; with it, once for all sizes.
+A MODEL is an ONNX file, a folder of them (`bench.exports` writes one), or a name of `python -m
+bench`. Its open dims have the ranges and steps of `--shape`, which is `farrier compile`'s with the
+model's name before it; without one, those of `bench.workloads`, or 1..4 where the dim is called a
+batch, and 2..28. The artifact is untuned, made once, and run at its hot size and at random ones,
+on random inputs, beside ONNX Runtime, and with --static beside an artifact made for that size.
+
+    error     largest difference from ONNX Runtime, as a share of its output's range. Where that is
+              above 1e-4, also from the operators in float64: `exact` of Farrier, `its` of ONNX
+              Runtime
+    ratio     Farrier's latency over ONNX Runtime's, which knows the size beforehand: the geometric
+              mean of all sizes, and the worst. Each engine runs in its own process, in turns
+    hot       latency over a static artifact's at the hot size; `others` is the worst elsewhere
+    compile   seconds from the file to the artifact
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import dataclasses
+import datetime
+import json
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime
+from rich.console import Console
+from rich.table import Table
 
+from bench.workloads import NAMES, Workload, workload
 from farrier.artifact.artifact import Artifact
+from farrier.bench.race import Entrant, race
+from farrier.errors import FarrierError, UsageError
+from farrier.hot import hot_sizes, shapes_at
+from farrier.importer import ImportedModel, import_model, inspect
+from farrier.ir.special import convert
+from farrier.ops.run import run_graph
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
+from farrier.shapes import GivenShape, parse_hot, parse_shapes
+from farrier_device import describe
 
-Arrays = dict[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
 
-LARGEST = 28  # of a random size
-_INTEGERS = 100  # random integers are below this
 TOLERANCE = 1e-4
+_MOST_MEAN, _MOST_RATIO = 1.0, 2.0
+_MOST_HOT, _MOST_OTHER = 1.05, 1.5
+_MOST_COMPILE_S = 20.0
+_BATCHES, _OTHERS = "1..4", "2..28"  # of open dims of which nothing is said
+_INTEGERS = 100  # random integers are below this
+_PIPED_COLUMNS = 160
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One size. `exact` and `peer_exact` are the engines' errors against float64, where they
+    differ by more than TOLERANCE; `over_static` is None where there was no static artifact."""
+
+    sizes: Mapping[str, int]
+    is_hot: bool
+    error: float
+    exact: float | None
+    peer_exact: float | None
+    median_ms: float
+    ratio: float
+    over_static: float | None
+
+    @property
+    def own_error(self) -> float:
+        """The error that is Farrier's."""
+        return self.error if self.exact is None else self.exact
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """One model at all its sizes."""
+
+    model: str
+    compile_s: float
+    runs: tuple[Run, ...]
+
+    @property
+    def mean_ratio(self) -> float:
+        return statistics.geometric_mean(run.ratio for run in self.runs)
+
+    @property
+    def worst_ratio(self) -> float:
+        return max(run.ratio for run in self.runs)
+
+    def over_static(self, is_hot: bool) -> float | None:
+        """The worst latency over a static artifact's, at hot sizes or at the others."""
+        found = [
+            run.over_static
+            for run in self.runs
+            if run.is_hot is is_hot and run.over_static is not None
+        ]
+        return max(found, default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """What is asked of the worst model, or of all together."""
+
+    asked: str
+    found: float
+    most: float
+    model: str  # whose figure it is
+
+    @property
+    def is_met(self) -> bool:
+        return self.found <= self.most
+
+
+def lines(results: Sequence[Result]) -> list[Line]:
+    """The lines that the results can be held to."""
+
+    def worst(asked: str, most: float, figures: Mapping[str, float | None]) -> Iterator[Line]:
+        known = {model: figure for model, figure in figures.items() if figure is not None}
+        if known:
+            model = max(known, key=lambda one: known[one])
+            yield Line(asked, known[model], most, model)
+
+    found = [
+        *worst(
+            "error, of ONNX Runtime's output or exactly",
+            TOLERANCE,
+            {one.model: max(run.own_error for run in one.runs) for one in results},
+        )
+    ]
+    if results:
+        mean = statistics.geometric_mean(one.mean_ratio for one in results)
+        found.append(Line("latency over ONNX Runtime's, geometric mean", mean, _MOST_MEAN, "all"))
+    by_name = {one.model: one for one in results}
+    ratios: dict[str, float | None] = {name: one.worst_ratio for name, one in by_name.items()}
+    hot = {name: one.over_static(is_hot=True) for name, one in by_name.items()}
+    others = {name: one.over_static(is_hot=False) for name, one in by_name.items()}
+    seconds: dict[str, float | None] = {name: one.compile_s for name, one in by_name.items()}
+    found += worst("latency over ONNX Runtime's, worst size", _MOST_RATIO, ratios)
+    found += worst("latency over a static artifact's, hot size", _MOST_HOT, hot)
+    found += worst("latency over a static artifact's, other sizes", _MOST_OTHER, others)
+    found += worst("seconds to compile", _MOST_COMPILE_S, seconds)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    sizes: int
+    threads: int
+    static: bool
+    rounds: int
+    round_s: float
+
+
+def measure(source: Workload, settings: Settings) -> Result:
+    """Raises FarrierError where the model cannot be compiled or run."""
+    data = source.build()
+    shapes = source.open_shapes or _open_shapes(data)
+    opened = import_model(data, shapes, source.hot)
+    began = time.perf_counter()
+    options = CompileOptions(shapes=shapes, hot=source.hot, threads=settings.threads, verify=False)
+    artifact = compile_model(data, options, name=source.name)
+    compile_s = time.perf_counter() - began
+    rng = np.random.default_rng(0)
+    hot = hot_sizes(opened.dims, source.hot)
+    drawn = [
+        {dim.symbol: int(rng.integers(dim.low, dim.high + 1)) for dim in opened.dims}
+        for _ in range(settings.sizes if opened.dims else 1)
+    ]
+    with tempfile.TemporaryDirectory(prefix="farrier-real-") as name:
+        bench = _Bench(source.name, data, opened, artifact, settings, Path(name))
+        runs = [
+            bench.run(sizes, rng, is_hot=number < len(hot))
+            for number, sizes in enumerate([*hot, *drawn])
+        ]
+    return Result(source.name, compile_s, tuple(runs))
+
+
+class _Bench:
+    """One model's engines, and what they are compared with."""
+
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        opened: ImportedModel,
+        artifact: Artifact,
+        settings: Settings,
+        folder: Path,
+    ) -> None:
+        self._name = name
+        self._data = data
+        self._opened = opened
+        self._artifact = artifact
+        self._settings = settings
+        self._folder = folder
+        self._model = folder / "model.onnx"
+        self._model.write_bytes(data)
+        self._entrant = Entrant("farrier", artifact.save(folder / "open.farrier"))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = settings.threads
+        options.log_severity_level = 3
+        self._peer = onnxruntime.InferenceSession(data, options)
+
+    def run(self, sizes: Mapping[str, int], rng: np.random.Generator, *, is_hot: bool) -> Run:
+        """One size of each symbol."""
+        shapes = shapes_at(self._opened, sizes)
+        inputs = self._inputs(shapes, sizes, rng)
+        names = list(self._opened.output_names)
+        theirs = dict(zip(names, map(np.asarray, self._peer.run(names, inputs)), strict=True))
+        ours = self._artifact.run(inputs)
+        error = _error(ours, theirs)
+        exact = peer_exact = None
+        if not error <= TOLERANCE:
+            wanted = self._in_float64(shapes, inputs)
+            exact, peer_exact = _error(ours, wanted), _error(theirs, wanted)
+        entrants = [self._entrant, Entrant("onnxruntime", self._model)]
+        if self._settings.static:
+            entrants.append(self._static(shapes))
+        figures = race(
+            entrants,
+            inputs,
+            threads=self._settings.threads,
+            rounds=self._settings.rounds,
+            round_s=self._settings.round_s,
+        )
+        return Run(
+            {dim.name: dim.step * sizes[dim.symbol] for dim in self._opened.dims},
+            is_hot,
+            error,
+            exact,
+            peer_exact,
+            figures[0].median_ms,
+            figures[1].ratio,
+            figures[2].ratio if self._settings.static else None,
+        )
+
+    def _inputs(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        sizes: Mapping[str, int],
+        rng: np.random.Generator,
+    ) -> Arrays:
+        """Floats from a normal distribution, integers that are an index of whatever there is."""
+        limit = min((_INTEGERS, *sizes.values()))
+        arrays: Arrays = {}
+        for name, value in zip(self._opened.input_names, self._opened.graph.inputs, strict=True):
+            dtype = value.type.dtype
+            drawn = rng.standard_normal if dtype.is_float else _below(rng, limit)
+            arrays[name] = convert(np.asarray(drawn(shapes[name])), dtype)
+        return arrays
+
+    def _in_float64(self, shapes: Mapping[str, tuple[int, ...]], inputs: Arrays) -> Arrays:
+        """What the operators give that are computed in float64."""
+        imported = import_model(self._data, shapes)
+        graph = imported.graph
+        given = {v.name: inputs[n] for n, v in zip(imported.input_names, graph.inputs, strict=True)}
+        outputs = run_graph(graph, given, wide=True).values()
+        return dict(zip(imported.output_names, outputs, strict=True))
+
+    def _static(self, shapes: Mapping[str, tuple[int, ...]]) -> Entrant:
+        options = CompileOptions(shapes=dict(shapes), threads=self._settings.threads, verify=False)
+        made = compile_model(self._data, options, name=self._name)
+        return Entrant("farrier:static", made.save(self._folder / "static.farrier"))
+
+
+def _below(rng: np.random.Generator, limit: int) -> Any:
+    return lambda shape: rng.integers(0, limit, shape)
+
+
+def _error(made: Mapping[str, Array], wanted: Mapping[str, Array]) -> float:
+    """max |difference| over the range of the wanted output, the worst of all outputs."""
+    worst = 0.0
+    for name, expected in wanted.items():
+        if made[name].shape != expected.shape:
+            return float("inf")
+        if expected.size:
+            exact = expected.astype(np.float64)
+            difference = np.abs(made[name].astype(np.float64) - exact).max()
+            worst = max(worst, float(difference / (np.ptp(exact) or 1.0)))
+    return worst
+
+
+def _open_shapes(data: bytes) -> dict[str, GivenShape]:
+    """The model's inputs, with ranges for their open dims."""
+    return {
+        one.name: tuple(dim if isinstance(dim, int) else _range(dim) for dim in one.dims)
+        for one in inspect(data).inputs
+        if one.dims is not None
+    }
+
+
+def _range(dim: str) -> str:
+    return f"{dim}:{_BATCHES if 'batch' in dim else _OTHERS}"
+
+
+def table(results: Sequence[Result]) -> Table:
+    """One row a model."""
+    made = Table(box=None)
+    made.add_column("model", no_wrap=True)
+    columns = ("sizes", "error", "exact", "its", "ratio", "worst", "hot", "others", "compile s")
+    for name in columns:
+        made.add_column(name, justify="right", no_wrap=True)
+    for one in results:
+        doubtful = [run for run in one.runs if run.exact is not None]
+        made.add_row(
+            one.model,
+            str(len(one.runs)),
+            f"{max(run.error for run in one.runs):.1e}",
+            *(
+                f"{max(getattr(run, which) for run in doubtful):.1e}" if doubtful else "-"
+                for which in ("exact", "peer_exact")
+            ),
+            f"{one.mean_ratio:.2f}",
+            f"{one.worst_ratio:.2f}",
+            *(
+                "-" if figure is None else f"{figure:.2f}"
+                for figure in (one.over_static(is_hot=True), one.over_static(is_hot=False))
+            ),
+            f"{one.compile_s:.1f}",
+        )
+    return made
+
+
+def workloads(
+    models: Sequence[str], shapes: Sequence[str] = (), hot: Sequence[str] = ()
+) -> list[Workload]:
+    """What the command's arguments name. Raises UsageError."""
+    found: list[Workload] = []
+    for given in models:
+        path = Path(given)
+        if given in NAMES:
+            found.append(workload(given))
+        elif path.is_dir() or path.suffix == ".onnx":
+            files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
+            found += [Workload(one.stem, one.read_bytes) for one in files]
+        else:
+            raise UsageError(
+                f"{given} is no folder, no .onnx file and no model of the bench",
+                hint=f"models of the bench: {', '.join(NAMES)}",
+            )
+    return [
+        dataclasses.replace(
+            one,
+            open_shapes=parse_shapes(_of(one.name, shapes)) or one.open_shapes,
+            hot=parse_hot(_of(one.name, hot)) or one.hot,
+        )
+        for one in found
+    ]
+
+
+def _of(model: str, texts: Sequence[str]) -> list[str]:
+    """The texts that are of this model, without its name."""
+    return [text.removeprefix(f"{model}:") for text in texts if text.startswith(f"{model}:")]
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    paths = sorted(Path(arguments.folder).glob("*.onnx"))
-    chosen = [path for path in paths if not arguments.names or path.stem in arguments.names]
-    bad, ratios = 0, []
-    for path in chosen:
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    settings = Settings(
+        arguments.sizes, arguments.threads, arguments.static, arguments.rounds, arguments.round_s
+    )
+    try:
+        chosen = workloads(arguments.models, arguments.shape, arguments.hot)
+    except FarrierError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return error.exit_code
+    results, failed = [], 0
+    for one in chosen:
         try:
-            error, ratio, compile_s = _one(path.read_bytes(), arguments)
-        except Exception as failure:  # of any kind: one model must not keep the others
-            bad += 1
-            print(f"{path.stem:24} {type(failure).__name__}: {failure}", flush=True)
-            continue
-        bad += not error <= TOLERANCE
-        ratios.append(ratio)
-        print(
-            f"{path.stem:24} error {error:.1e}   {ratio:.2f} of ONNX Runtime's time"
-            f"   compiled in {compile_s:.1f} s",
-            flush=True,
+            results.append(measure(one, settings))
+        except FarrierError as error:  # one model must not keep the others
+            failed += 1
+            console.print(f"{one.name}: {error}", style="red", markup=False)
+        else:
+            run = results[-1]
+            console.print(f"{one.name}: {run.mean_ratio:.2f} of ONNX Runtime's latency")
+        if arguments.json is not None:  # after every model: a run cut short has left something
+            arguments.json.write_text(_json(results))
+    console.print(table(results))
+    held = lines(results)
+    for line in held:
+        said = "met" if line.is_met else "MISSED"
+        console.print(
+            f"{said:6} {line.asked}: {line.found:.3g} ({line.model}), at most {line.most:g}",
+            style=None if line.is_met else "red",
+            markup=False,
         )
-    if ratios:
-        mean = statistics.geometric_mean(ratios)
-        print(f"{len(ratios)} of {len(chosen)}; geometric mean {mean:.2f}")
-    return min(bad, 1)
+    return 1 if failed or not all(line.is_met for line in held) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.real")
-    parser.add_argument("folder")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--open", action="store_true")
-    parser.add_argument("--sizes", type=int, default=2)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.real",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("--shape", action="append", default=[], metavar="MODEL:INPUT=DIM,…")
+    parser.add_argument("--hot", action="append", default=[], metavar="MODEL:DIM=SIZE,…")
+    parser.add_argument("--sizes", type=int, default=20, help="random sizes of each model (20)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--static", action="store_true", help="compile each size by itself too")
+    parser.add_argument("--rounds", type=int, default=5, help="of each engine, in turn (5)")
+    parser.add_argument("--round-s", type=float, default=0.05, help="seconds of a round (0.05)")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     return parser
 
 
-def _one(data: bytes, arguments: argparse.Namespace) -> tuple[float, float, float]:
-    """Largest error, median ratio of latencies, and seconds to compile."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = arguments.threads
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(data, options)
-    rng = np.random.default_rng(0)
-    names = [output.name for output in session.get_outputs()]
-    begin = time.perf_counter()
-    opened = _compiled(data, _open_shapes(data), arguments.threads) if arguments.open else None
-    compile_s = time.perf_counter() - begin
-    worst, ratios = 0.0, []
-    for _ in range(arguments.sizes):
-        inputs = _inputs(data, rng)
-        begin = time.perf_counter()
-        artifact = opened or _compiled(
-            data, {name: array.shape for name, array in inputs.items()}, arguments.threads
-        )
-        compile_s = max(compile_s, time.perf_counter() - begin)
-        ours = artifact.session(arguments.threads)
-        theirs = session.run(names, inputs)
-        made = ours.run(inputs)
-        for name, expected in zip(names, theirs, strict=True):
-            worst = max(worst, _error(made[name], expected))
-        calls = functools.partial(ours.run, inputs), functools.partial(session.run, names, inputs)
-        ratios.append(_ratio(*calls, arguments.repeat))
-        ours.close()
-    return worst, statistics.median(ratios), compile_s
-
-
-def _compiled(data: bytes, shapes: Mapping[str, Any], threads: int) -> Artifact:
-    return compile_model(data, CompileOptions(shapes=dict(shapes), threads=threads, verify=False))
-
-
-def _open_shapes(data: bytes) -> dict[str, tuple[int | str, ...]]:
-    """The model's inputs with its open dims open, for all sizes that `_inputs` draws."""
-    shapes = {}
-    for info in onnx.load_from_string(data).graph.input:
-        dims = info.type.tensor_type.shape.dim
-        shapes[info.name] = tuple(
-            d.dim_value if d.HasField("dim_value") else f"{d.dim_param}:1..{LARGEST}" for d in dims
-        )
-    return shapes
-
-
-def _inputs(data: bytes, rng: np.random.Generator) -> Arrays:
-    """Random inputs, a random size for each open dim."""
-    sizes: dict[str, int] = {}
-    arrays: Arrays = {}
-    for info in onnx.load_from_string(data).graph.input:
-        kind = info.type.tensor_type
-        shape = [
-            d.dim_value
-            if d.HasField("dim_value")
-            else sizes.setdefault(d.dim_param, int(rng.integers(2, _largest(d.dim_param) + 1)))
-            for d in kind.shape.dim
-        ]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if dtype.kind == "f":
-            arrays[info.name] = rng.standard_normal(shape).astype(dtype)
-        else:
-            limit = min((_INTEGERS, *sizes.values()))  # an index of whatever there is
-            arrays[info.name] = rng.integers(0, limit, shape).astype(dtype)
-    return arrays
-
-
-def _largest(dim: str) -> int:
-    return 4 if "batch" in dim else LARGEST
-
-
-def _error(made: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    if made.shape != expected.shape:
-        return float("inf")
-    span = float(np.ptp(expected.astype(np.float64))) if expected.size else 0.0
-    if not expected.size:
-        return 0.0
-    difference = np.abs(made.astype(np.float64) - expected.astype(np.float64)).max()
-    return float(difference / (span or 1.0))
-
-
-def _ratio(ours: Any, theirs: Any, repeat: int) -> float:
-    """Our median time over theirs, taken in turns after a warm-up of both."""
-    times: list[list[float]] = [[], []]
-    for round_ in range(repeat + 3):
-        for side, call in enumerate((ours, theirs)):
-            begin = time.perf_counter()
-            call()
-            if round_ >= 3:
-                times[side].append(time.perf_counter() - begin)
-    return statistics.median(times[0]) / statistics.median(times[1])
+def _json(results: Sequence[Result]) -> str:
+    facts = {
+        "command": " ".join(["python -m bench.real", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": dataclasses.asdict(describe.describe()),
+        "onnxruntime": onnxruntime.__version__,
+        "results": [dataclasses.asdict(one) for one in results],
+        "lines": [{**dataclasses.asdict(one), "is_met": one.is_met} for one in lines(results)],
+    }
+    return json.dumps(facts, indent=1)
 
 
 if __name__ == "__main__":

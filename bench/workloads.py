@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping
 
 from bench import models
 from farrier.errors import UsageError
+from farrier.shapes import GivenShape, Hot, parse_hot, parse_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open."""
+    """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open, and
+    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.shapes`)."""
 
     name: str
     build: Callable[[], bytes]
     shapes: Shapes = dataclasses.field(default_factory=dict)
+    open_shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
+    hot: tuple[Hot, ...] = ()
 
 
 def workload(name: str) -> Workload:
@@ -35,17 +39,23 @@ def _light(name: str) -> Workload:
     return Workload(name, lambda: models.light(name))
 
 
-def _trained(part: str, shape: tuple[int, ...]) -> Workload:
-    return Workload(f"rapidocr_{part}", lambda: models.rapidocr(part).read_bytes(), {"x": shape})
+def _trained(part: str, shape: tuple[int, ...], opened: str, hot: str) -> Workload:
+    return Workload(
+        f"rapidocr_{part}",
+        lambda: models.rapidocr(part).read_bytes(),
+        {"x": shape},
+        parse_shapes([f"x={opened}"]),
+        parse_hot([hot]),
+    )
 
 
 _WORKLOADS = {
     one.name: one
     for one in (
         *map(_generated, models.NAMES),
-        _trained("cls", (1, 3, 48, 192)),
-        _trained("det", (1, 3, 320, 320)),
-        _trained("rec", (1, 3, 48, 320)),
+        _trained("cls", (1, 3, 48, 192), "n:1..8,3,48,192", "n=1"),
+        _trained("det", (1, 3, 320, 320), "1,3,h:32..960:32,w:32..960:32", "h=320,w=320"),
+        _trained("rec", (1, 3, 48, 320), "n:1..8,3,48,w:32..960:8", "n=1,w=320"),
         _light("squeezenet"),
         _light("densenet121"),
     )
