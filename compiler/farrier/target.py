@@ -52,6 +52,9 @@ _LEVELS = {"x86-64-v2": (128, 16), "x86-64-v3": (256, 16), "x86-64-v4": (512, 32
 _V2 = frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt", "cx16"})
 _V3 = _V2 | {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_EXTENSIONS = frozenset(
+    {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile", "amx_bf16"}
+)
 _REQUIRED = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 
 
@@ -75,8 +78,7 @@ def host() -> Target:
         raise UsageError(f"no code generator for {machine.arch} yet", hint="use an x86-64 machine")
     flags = set(machine.features)
     level = "x86-64-v4" if flags >= _V4 else "x86-64-v3" if flags >= _V3 else "x86-64-v2"
-    extensions = flags & {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile"}
-    return _at_level(level, tuple(sorted(extensions)))
+    return _at_level(level, tuple(sorted(flags & _EXTENSIONS)))
 
 
 def missing_features(triple: str, cpu: str, features: tuple[str, ...]) -> list[str]:

@@ -46,6 +46,7 @@ _WIDER = {"i16": 2, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4, "u32": 4,
           "f64": 8, "i64": 8, "u64": 8}  # fmt: skip
 DTYPE_BYTES = {name: _WIDER.get(name, 1) for name in DTYPE_CODES}
 
+_REFUSED_AT = 16  # in a pool: the kernel's error, after which no code of the library may run
 _CALIBRATION_S = 0.02  # the clocks are read to about 100 ns: an error of 1e-5
 
 
@@ -190,6 +191,11 @@ class Pool:
         self.address = self._memory.address
         cpus = (pin[worker % len(pin)] for worker in range(threads)) if pin else ()
         init(self.address, threads, (ctypes.c_int32 * threads)(*cpus) if pin else None)
+        refused = ctypes.c_int32.from_address(self.address + _REFUSED_AT).value
+        if refused:
+            raise NativeError(
+                f"the kernel refuses the registers that the code needs: {os.strerror(refused)}"
+            )
         self._helpers = [
             threading.Thread(
                 target=self._work,

@@ -71,6 +71,8 @@ _CLONE3 = (
     435,
 )  # its flags are out of a filter's sight: "not implemented" makes libc use clone
 _OPENAT = (257, 56)  # allowed for reading
+_ARCH_PRCTL = 158  # of x86-64; allowed for asking for tile registers
+_REQUEST_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
 _TGKILL = (234, 131)  # allowed on the process itself: abort()
 
 _CLONE_THREAD = 0x10000
@@ -122,6 +124,8 @@ def _filter(machine: str, pid: int) -> Iterator[_Instruction]:
     yield from _allow_if(_CLONE[table], 0, (_IF_ANY_BIT, 0, 1, _CLONE_THREAD))
     yield from _allow_if(_OPENAT[table], 2, (_IF_ANY_BIT, 1, 0, _WRITING))
     yield from _allow_if(_TGKILL[table], 0, (_IF_EQUAL, 0, 1, pid))
+    if machine == "x86_64":
+        yield from _allow_if(_ARCH_PRCTL, 0, (_IF_EQUAL, 0, 1, _REQUEST_PERMISSION))
     yield _RETURN, 0, 0, _DENY
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.intrinsics import expand, lookup
-from farrier.intrinsics.x86 import INTRINSICS
+from farrier.intrinsics import lookup
+from farrier.intrinsics.x86 import BROADCASTS
 from farrier.ir.expr import Scope
-from farrier.ir.loop import Function, Intrinsic
+from farrier.ir.loop import Intrinsic
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ir.types import Layout, PhysicalDim
+from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
-from farrier.schedule.nest import map_children
-from tests.schedule.programs import assert_same_result, matmul
+from tests.intrinsics.written_out import written_out
+from tests.schedule.programs import assert_same_result, bf16_matmul, matmul
 
 NAME = "avx512_broadcast_fma"
 
@@ -35,20 +35,6 @@ def _lanes(program, *, packed=True):
     return s
 
 
-def _expanded(function):
-    """The function with every call of an intrinsic written out."""
-    count = 0
-
-    def visit(stmt):
-        nonlocal count
-        if isinstance(stmt, Intrinsic):
-            count += 1
-            return expand(stmt, lookup(stmt.name), f"i{count}_")
-        return map_children(stmt, visit)
-
-    return Function(function.name, function.params, visit(function.body)), count
-
-
 def test_a_matching_nest_becomes_a_call_that_means_the_same():
     program = matmul(3, 32, 5)
     schedule = _lanes(program)
@@ -58,9 +44,7 @@ def test_a_matching_nest_becomes_a_call_that_means_the_same():
     calls = [s for s in walk_stmts(function.body) if isinstance(s, Intrinsic)]
     assert [call.name for call in calls] == [NAME]
     assert [tile.buffer.name for tile in calls[0].operands] == ["acc", "x", "w"]
-    expanded, count = _expanded(function)
-    assert count == 1
-    assert_same_result(expanded, program)
+    assert_same_result(written_out(function), program)
     trace = Trace.parse(str(schedule.trace))
     assert replay(trace, to_loops(program)) == schedule.function
 
@@ -71,7 +55,11 @@ def test_a_matching_nest_becomes_a_call_that_means_the_same():
         (lambda: _lanes(matmul(3, 32, 5)), "y_lane", "computes something else"),
         (lambda: _lanes(matmul(3, 32, 5)), "acc_m", "runs over 16, acc_m is serial over 1"),
         (lambda: _lanes(matmul(3, 24, 5)), "acc_n", "has a Store where the nest has a If"),
-        (lambda: Schedule(to_loops(matmul(3, 5, 16))), "y_k", "is not where they lie"),
+        (
+            lambda: Schedule(to_loops(matmul(3, 5, 16))),
+            "y_k",
+            "runs along axes of c that the nest does not",
+        ),
     ],
 )
 def test_another_nest_is_refused(prepare, loop, reason):
@@ -86,7 +74,7 @@ def test_an_undeclared_intrinsic_is_refused():
         _lanes(matmul(3, 32, 5)).tensorize("acc_n", "magic")
 
 
-@pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
+@pytest.mark.parametrize("intrinsic", BROADCASTS, ids=lambda i: i.name)
 def test_a_broadcast_fma_means_what_it_says(intrinsic):
     rng = np.random.default_rng(1)
     c, b = (rng.standard_normal(intrinsic.lanes).astype(np.float32) for _ in "cb")
@@ -112,3 +100,35 @@ def test_an_emitter_calls_fma_on_the_operands_in_order():
         kind,
         ((kind, "%a"), (kind, "%b"), (kind, "%c")),
     )
+
+
+@pytest.mark.parametrize("rows", [2, 7, 16])
+def test_tiles_of_rows_mean_what_they_say(rows):
+    rng = np.random.default_rng(rows)
+    c = rng.standard_normal((rows, 16)).astype(np.float32)
+    a, b = (rng.standard_normal(shape).astype(DType.BF16.numpy) for shape in ((rows, 32), (32, 16)))
+
+    def run(name, inputs, output):
+        return run_loops(lookup(f"{name}_{rows}").semantics, inputs, initial={output: c})[output]
+
+    assert (run("amx_zero", {}, "c") == 0).all()
+    np.testing.assert_array_equal(run("amx_store", {"c": 2 * c}, "memory"), 2 * c)
+    expected = c + a.astype(np.float64) @ b.astype(np.float64)
+    found = run("amx_dot_bf16", {"a": a, "b": b}, "c")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_do_not_lie_as_declared_are_refused():
+    """The weights of a bf16 product want pairs beside each other."""
+    program = bf16_matmul(16, 16, 32)
+    s = Schedule(to_loops(program))
+    s.split("y_k", 32)
+    s.split("y_m", 16)
+    s.reorder("y_m_o", "y_k_o", "y_m_i", "y_n", "y_k_i")
+    with pytest.raises(ScheduleError) as caught:
+        s.tensorize("y_m_i", "amx_dot_bf16_16")
+    assert "those of w do not lie so" in caught.value.reason
+    pairs = Layout((PhysicalDim(0, 2), PhysicalDim(1), PhysicalDim(0, 1, 2)))
+    s.transform_layout("w", pairs)
+    s.tensorize("y_m_i", "amx_dot_bf16_16")
+    assert_same_result(written_out(s.function), program)

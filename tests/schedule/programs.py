@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from farrier.ir import expr as e
@@ -57,6 +59,21 @@ def matmul(m: int, n: int, k: int) -> Program:
     y = Buffer("y", F32, (m, n))
     body = total(axes(k=k), times(load(x, "m", "k"), load(w, "k", "n")))
     return Program("matmul", (x, w), (Stage(y, axes(m=m, n=n), body),), (y,))
+
+
+def bf16_matmul(m: int, n: int, k: int, *follow: Callable[[e.Expr], e.Expr]) -> Program:
+    """y[m, n] = sum_k x[m, k] * w[k, n], multiplied in bf16 and summed in f32; `follow` are applied
+    to the sum, a stage each."""
+    x = Buffer("x", DType.BF16, (m, k))
+    w = Buffer("w", DType.BF16, (k, n), None, Scope.CONSTANT)
+    factors = (e.Cast(F32, load(x, "m", "k")), e.Cast(F32, load(w, "k", "n")))
+    names = [*(f"s{number}" for number in range(len(follow))), "y"]
+    buffers = [Buffer(name, F32, (m, n), None, Scope.WORKSPACE) for name in names[:-1]]
+    buffers.append(Buffer("y", F32, (m, n)))
+    stages = [Stage(buffers[0], axes(m=m, n=n), total(axes(k=k), times(*factors)))]
+    for before, after, apply in zip(buffers, buffers[1:], follow, strict=False):
+        stages.append(Stage(after, axes(m=m, n=n), apply(load(before, "m", "n"))))
+    return Program("matmul", (x, w), tuple(stages), (buffers[-1],))
 
 
 def conv_bias_relu(
@@ -125,7 +142,7 @@ def softmax(rows: int, columns: int) -> Program:
 
 def inputs_of(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in program.inputs}
+    return {b.name: rng.standard_normal(b.shape).astype(b.dtype.numpy) for b in program.inputs}
 
 
 def run(function: Function, program: Program, seed: int = 0) -> dict[str, np.ndarray]:

@@ -130,6 +130,17 @@ class Builder:
         values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
         return self.pure(f"call {flags}{result} @{name}({values})")
 
+    def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
+        """A call of an intrinsic, made wherever it is asked for; "" where `result` is void."""
+        types = ", ".join(type_name for type_name, _ in arguments)
+        self.declarations.add(f"declare {result} @{name}({types})")
+        values = ", ".join(f"{type_name} {value}" for type_name, value in arguments)
+        call = f"call {result} @{name}({values})"
+        if result != "void":
+            return self.emit(call)
+        self.put(call)
+        return ""
+
     def overloaded(self, name: str, type_name: str, *values: str) -> str:
         """A pure call of an intrinsic whose arguments and result have one type."""
         full = f"llvm.{name}.{suffix(type_name)}"

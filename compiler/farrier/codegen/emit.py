@@ -24,7 +24,8 @@ from farrier.codegen.memory import tail_mask
 from farrier.codegen.module import Module
 from farrier.codegen.reductions import horizontal
 from farrier.codegen.registers import Piece, Tiles
-from farrier.codegen.text import Value, type_of
+from farrier.codegen.text import Value
+from farrier.codegen.tiles import RowsCall, RowsOperand
 from farrier.errors import CompilerError
 from farrier.intrinsics import Dot, dot_of
 from farrier.intrinsics.dot import factors_of
@@ -407,7 +408,7 @@ class _Emitter:
         for name, number, piece in carried:
             result = f"%{self.b.fresh('acc')}"
             results.append(result)
-            value = Value(result, piece.value.dtype, piece.value.lanes)
+            value = piece.value._replace(text=result)
             self.registers.tiles[name][number] = piece._replace(value=value)
         return results
 
@@ -499,10 +500,10 @@ class _Emitter:
                 value, rival = piece.value, other.value
                 if value.text != rival.text:
                     text = b.emit(
-                        f"phi {type_of(value.dtype, value.lanes)} "
+                        f"phi {value.type} "
                         f"[ {value.text}, %{block_a} ], [ {rival.text}, %{block_b} ]"
                     )
-                    piece = piece._replace(value=Value(text, value.dtype, value.lanes))
+                    piece = piece._replace(value=value._replace(text=text))
                 merged[number] = piece
             registers.tiles[name] = merged
 
@@ -511,6 +512,9 @@ class _Emitter:
     def _intrinsic(self, stmt: Intrinsic) -> None:
         """Loads the tiles, lets the intrinsic write its instructions, stores the output tile."""
         call, bindings = self.module.tile_call(stmt), self.bindings
+        if isinstance(call, RowsCall):
+            self._rows_intrinsic(call)
+            return
         lanes = call.intrinsic.lanes
         operands = []
         bindings.lane, bindings.lanes, bindings.active = call.lane, lanes, lanes
@@ -524,3 +528,39 @@ class _Emitter:
         else:
             self.memory.store(call.store, value)
         bindings.lane, bindings.lanes, bindings.active = None, 1, 1
+
+    def _rows_intrinsic(self, call: RowsCall) -> None:
+        """As above, for tiles of rows."""
+        intrinsic, output = call.intrinsic, call.operands[0]
+        first = [self._rows(output)] if intrinsic.reads_output else [""]
+        text = intrinsic.emit(self.b, [*first, *map(self._rows, call.operands[1:])])
+        if output.buffer.scope is not Scope.REGISTER:
+            self.memory.store_rows(output, text)
+            return
+        value = Value(text, output.buffer.dtype, register=output.registers.type)
+        # A tile is one piece, by its first element: its numbers do not follow one another.
+        self.registers.tiles[output.buffer.name][self._row_number(output)] = Piece(
+            value, output.rows
+        )
+
+    def _rows(self, operand: RowsOperand) -> str:
+        """The value of a tile of rows."""
+        if operand.buffer.scope is not Scope.REGISTER:
+            return self.memory.load_rows(operand).text
+        number = self._row_number(operand)
+        piece = self.registers.tiles[operand.buffer.name].get(number)
+        if piece is None or piece.width != operand.rows or not piece.value.register:
+            raise CompilerError(
+                f"register {operand.buffer.name} holds no tile of {operand.rows} rows at {number}"
+            )
+        return piece.value.text
+
+    def _row_number(self, operand: RowsOperand) -> int:
+        """The number of the first element of a tile in registers."""
+        offset = self.expressions.indices.resolve(operand.place)
+        if offset.terms or offset.irregular:
+            raise CompilerError(
+                f"a tile of register buffer {operand.buffer.name} is not at a constant place",
+                hint="unroll the loops over tiles",
+            )
+        return static(offset.const) // operand.buffer.dtype.nbytes

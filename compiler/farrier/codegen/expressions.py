@@ -6,11 +6,12 @@ from typing import assert_never
 
 from farrier.codegen import arithmetic
 from farrier.codegen.builder import Builder
-from farrier.codegen.indices import Bindings, Indices, flatten
+from farrier.codegen.indices import Bindings, Indices
 from farrier.codegen.memory import Memory
 from farrier.codegen.registers import Registers
 from farrier.codegen.text import Value, literal
 from farrier.errors import CompilerError
+from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import number
 from farrier.ir.expr import (

@@ -13,12 +13,11 @@ from typing import NamedTuple, TypeAlias
 from farrier.codegen.builder import HERE, Builder
 from farrier.codegen.extents import emit_extent
 from farrier.codegen.text import Value, literal, vector
-from farrier.ir.affine import Linear, Simplifier, combine
+from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
-    Buffer,
     Const,
     Expr,
     Load,
@@ -27,7 +26,7 @@ from farrier.ir.expr import (
     Unary,
     Var,
 )
-from farrier.ir.types import DType, Layout
+from farrier.ir.types import DType
 
 
 class Term(NamedTuple):
@@ -267,26 +266,3 @@ def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
         case _:
             parts = [_variables(expr.operand)] if hasattr(expr, "operand") else []
     return frozenset().union(*(p[0] for p in parts)), any(p[1] for p in parts)
-
-
-def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
-    """The offset of an element of `size` bytes, by the layout of its buffer; with size 1 the number
-    of the element, which is the key of a register."""
-    forms = [simplifier.linear(i) for i in indices]
-    layout = buffer.layout
-    if layout is None:
-        layout = Layout.plain(len(buffer.shape))
-    total = Linear({}, 0)
-    stride: Extent = size
-    extents = layout.physical_shape(buffer.shape)
-    for dim, extent in zip(reversed(layout.dims), reversed(extents), strict=True):
-        form = forms[dim.axis]
-        before = layout.halo_of(dim.axis)[0]
-        part = Linear(form.terms, form.const + before) if before else form
-        if dim.div > 1:
-            part = simplifier.divide(part, dim.div)
-        if dim.mod:
-            part = simplifier.remainder(part, dim.mod)
-        total = combine(total, part, stride)
-        stride *= extent
-    return simplifier.join(total)

@@ -23,6 +23,7 @@ _FEATURES = {
     "avx512_fp16": "avx512fp16",
     "avx_vnni": "avxvnni",
     "amx_tile": "amx-tile",
+    "amx_bf16": "amx-bf16",
 }
 
 

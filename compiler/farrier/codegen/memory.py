@@ -12,9 +12,11 @@ from collections.abc import Callable
 
 from farrier.codegen.arithmetic import from_memory, to_memory
 from farrier.codegen.builder import Builder
-from farrier.codegen.indices import Bindings, Indices, Offset, flatten
+from farrier.codegen.indices import Bindings, Indices, Offset
 from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
+from farrier.codegen.tiles import RowsOperand
 from farrier.errors import CompilerError
+from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.expr import Buffer, Load
@@ -97,6 +99,34 @@ class Memory:
         guard = self.guard and self.guard.text
         key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
         return self._remembered(key, lambda: self._load(buffer, pointer, first), bool(first.stride))
+
+    def load_rows(self, operand: RowsOperand) -> Value:
+        """A tile of rows, in the register that holds it whole."""
+        buffer, registers = operand.buffer, operand.registers
+        offset = self._place_of(operand)
+        pointer = self.indices.pointer(self.base(buffer), offset)
+        pitch = self.indices.size(operand.pitch)
+        shape = operand.rows, operand.row_bytes
+
+        def load() -> Value:
+            at = self._displaced(pointer, offset.const)
+            text = registers.load(self.b, *shape, at, pitch)
+            return Value(text, buffer.dtype, register=registers.type)
+
+        return self._remembered((buffer.name, pointer, offset.const, pitch, shape), load)
+
+    def store_rows(self, operand: RowsOperand, value: str) -> None:
+        """Stores a whole register of rows."""
+        at, pitch = self._at(operand.buffer, self._place_of(operand)), operand.pitch
+        shape = operand.rows, operand.row_bytes
+        operand.registers.store(self.b, *shape, at, self.indices.size(pitch), value)
+        self.forget(operand.buffer.name)
+
+    def _place_of(self, operand: RowsOperand) -> Offset:
+        offset = self.indices.resolve(operand.place)
+        if offset.irregular:
+            raise CompilerError(f"a tile of {operand.buffer.name} begins at no one place")
+        return offset
 
     def _first_neighbour(self, node: Load | Store, loop: str, size: int) -> Offset | None:
         """Where the first of `size` iterations of a loop reads or writes; None where these are no

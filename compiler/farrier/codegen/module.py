@@ -10,7 +10,7 @@ from typing import assert_never
 
 from farrier.codegen import workspace
 from farrier.codegen.reductions import Reduction, split_reduction
-from farrier.codegen.tiles import TileCall, tile_call
+from farrier.codegen.tiles import RowsCall, TileCall, tile_call
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Scope
 from farrier.ir.loop import (
@@ -45,7 +45,7 @@ class Module:
         self.workspace = workspace.plan(function)
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._lockstep: dict[int, tuple[For, bool]] = {}
-        self._tile_calls: dict[int, tuple[Intrinsic, TileCall]] = {}
+        self._tile_calls: dict[int, tuple[Intrinsic, TileCall | RowsCall]] = {}
         self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
 
     def next_body(self) -> str:
@@ -64,7 +64,7 @@ class Module:
             )
         return known[1]
 
-    def tile_call(self, stmt: Intrinsic) -> TileCall:
+    def tile_call(self, stmt: Intrinsic) -> TileCall | RowsCall:
         """What a call of a tensor intrinsic reads and writes."""
         known = self._tile_calls.get(id(stmt))
         if known is None:

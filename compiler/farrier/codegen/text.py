@@ -38,10 +38,11 @@ class Value(NamedTuple):
     dtype: DType
     lanes: int = 1
     const: int | float | bool | None = None
+    register: str = ""  # LLVM's type of a whole tile of rows, which has no lanes
 
     @property
     def type(self) -> str:
-        return type_of(self.dtype, self.lanes)
+        return self.register or type_of(self.dtype, self.lanes)
 
 
 def vector(element: str, lanes: int) -> str:

@@ -1,12 +1,16 @@
-"""Calls of tensor intrinsics: each operand tile as a load, the output tile as a store too."""
+"""Calls of tensor intrinsics: each operand tile as a load, the output tile as a store too; tiles of
+rows as an address and a distance."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
-from farrier.intrinsics import TensorIntrinsic, lookup, vector_axis
-from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Const, Load, Var, add
+from farrier.errors import CompilerError
+from farrier.intrinsics import RowRegisters, TensorIntrinsic, lookup, physical_shape, place
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import Extent
+from farrier.ir.expr import Buffer, Const, Load, Var, add
 from farrier.ir.loop import Intrinsic, Store, Tile
 
 
@@ -20,14 +24,40 @@ class TileCall:
     store: Store  # its value is a placeholder
 
 
-def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall:
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowsOperand:
+    """A tile of `rows` rows: `place` is the offset of its first in bytes, `pitch` how far apart."""
+
+    buffer: Buffer
+    registers: RowRegisters
+    rows: int
+    row_bytes: int
+    place: Linear
+    pitch: Extent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowsCall:
+    """The operands of a call on tiles of rows, the output first."""
+
+    intrinsic: TensorIntrinsic
+    operands: tuple[RowsOperand, ...]
+
+
+def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall | RowsCall:
     """The accesses of a call, the lane variable known to the simplifier."""
     intrinsic = lookup(stmt.name)
+    params = intrinsic.semantics.params
+    if intrinsic.rows is not None:
+        pairs = zip(stmt.operands, params, strict=True)
+        registers = intrinsic.rows
+        operands = (_rows(tile, param, registers, simplifier) for tile, param in pairs)
+        return RowsCall(intrinsic, tuple(operands))
     lane = f"lane!{intrinsic.lanes}"  # no loop can have this name
     simplifier.ranges = {**simplifier.ranges, lane: intrinsic.lanes}
     loads = tuple(
         _load(tile, lane if param.shape else None)
-        for tile, param in zip(stmt.operands, intrinsic.semantics.params, strict=True)
+        for tile, param in zip(stmt.operands, params, strict=True)
     )
     output = loads[0]
     store = Store(output.buffer, output.indices, Const(0, output.buffer.dtype))
@@ -37,6 +67,20 @@ def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall:
 def _load(tile: Tile, lane: str | None) -> Load:
     indices = list(tile.origin)
     if lane is not None:
-        axis = vector_axis(tile.buffer)
+        (axis,) = tile.axes
         indices[axis] = add(indices[axis], Var(lane))
     return Load(tile.buffer, tuple(indices))
+
+
+def _rows(
+    tile: Tile, declared: Buffer, registers: RowRegisters, simplifier: Simplifier
+) -> RowsOperand:
+    found = place(tile, declared, simplifier)
+    if found is None:
+        raise CompilerError(
+            f"the rows of a tile of {tile.buffer.name} do not lie at even distances",
+            hint="transform its layout before tensorize",
+        )
+    rows, *run = physical_shape(declared)
+    row_bytes = math.prod(run) * declared.dtype.nbytes
+    return RowsOperand(tile.buffer, registers, rows, row_bytes, *found)

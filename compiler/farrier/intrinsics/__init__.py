@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from farrier.intrinsics import x86
-from farrier.intrinsics.declare import TensorIntrinsic, expand, vector_axis
+from farrier.intrinsics.declare import (
+    RowRegisters,
+    TensorIntrinsic,
+    expand,
+    physical_shape,
+    place,
+    vector_axis,
+)
 from farrier.intrinsics.dot import Dot
 from farrier.ir.types import DType
 from farrier.target import Target
 
 _BY_NAME = {intrinsic.name: intrinsic for intrinsic in x86.INTRINSICS}
 
-__all__ = ["Dot", "TensorIntrinsic", "dot_of", "expand", "lookup", "vector_axis"]
+__all__ = [
+    "Dot",
+    "RowRegisters",
+    "TensorIntrinsic",
+    "dot_of",
+    "expand",
+    "lookup",
+    "physical_shape",
+    "place",
+    "vector_axis",
+]
 
 
 def lookup(name: str) -> TensorIntrinsic:

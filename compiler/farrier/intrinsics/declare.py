@@ -4,8 +4,9 @@ The meaning is a loop function over tiles, output first. `tensorize` matches a l
 and puts a call in its place; `expand` puts the loops back, so that a call can be run and checked
 anywhere. An accelerator is added by declaring what it can do, in a file of its own.
 
-A tile is a scalar, or a vector of elements that lie next to each other in memory, along the
-innermost dimension of its buffer's layout.
+A tile is a scalar; a vector of elements that lie next to each other in memory, along the innermost
+dimension of its buffer's layout; or rows: a tile of two axes, each row a run of neighbours, all
+one distance apart. The layout of a declared tile says what a row holds.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from farrier.ir import expr as e
-from farrier.ir.dim import number
-from farrier.ir.expr import Buffer, Var
+from farrier.ir.addresses import flatten
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import Extent, number
+from farrier.ir.expr import Buffer, Expr, Load, Var
 from farrier.ir.loop import For, Function, Intrinsic, Stmt, Tile
-from farrier.ir.substitute import Indices, Substitution
+from farrier.ir.substitute import Indices, Substitution, variables
+from farrier.ir.types import Layout
+from farrier.ir.walk import walk
 
 
 class Writer(Protocol):
@@ -32,6 +37,10 @@ class Writer(Protocol):
         """The value of an LLVM instruction that depends on its operands alone."""
         ...
 
+    def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
+        """As `call`, for one that is not the same wherever it stands; "" where `result` is void."""
+        ...
+
 
 # (writer, operand values) -> the output's new value. Operands stand in the order of the parameters,
 # as LLVM values; a scalar tile comes with its value in every lane of the widest vector.
@@ -39,13 +48,31 @@ Emit: TypeAlias = Callable[[Writer, Sequence[str]], str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RowRegisters:
+    """Registers that hold a tile of rows each. `load` and `store` take its count of rows, the bytes
+    of one, the address of the first and the bytes from each to the next."""
+
+    type: str  # LLVM's
+    load: Callable[[Writer, int, int, str, str], str]
+    store: Callable[[Writer, int, int, str, str, str], None]  # the value last
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TensorIntrinsic:
-    """`semantics.params` are the operand tiles: the output, which is also read, then the inputs."""
+    """`semantics.params` are the operand tiles: the output, which may also be read, and the inputs.
+    Those of an intrinsic on tiles of rows are all of two axes."""
 
     name: str
     semantics: Function
     features: frozenset[str]  # what the target must have, as `Target.features` or its level's name
     emit: Emit
+    rows: RowRegisters | None = None  # where tiles of rows are held; None: there are none
+
+    @property
+    def reads_output(self) -> bool:
+        output = self.semantics.params[0].name
+        nodes = walk(self.semantics.body)
+        return any(isinstance(node, Load) and node.buffer.name == output for node in nodes)
 
     @property
     def lanes(self) -> int:
@@ -68,12 +95,7 @@ def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
     }
 
     def place(tile: Buffer, indices: Indices) -> Indices:
-        operand = operands[tile.name]
-        axis = vector_axis(operand.buffer)
-        at = list(operand.origin)
-        if indices:
-            at[axis] = e.add(at[axis], indices[0])
-        return tuple(at)
+        return _beyond(operands[tile.name], indices)
 
     names = [stmt.var for stmt in _loops(semantics.body)]
     return Substitution(
@@ -82,6 +104,47 @@ def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
         {name: prefix + name for name in names},
         place,
     ).stmt(semantics.body)
+
+
+def physical_shape(declared: Buffer) -> tuple[int, ...]:
+    """The extents of a declared tile as it lies in memory."""
+    layout = declared.layout or Layout.plain(len(declared.shape))
+    return tuple(map(number, layout.physical_shape(declared.shape)))
+
+
+def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear, Extent] | None:
+    """Where a tile of rows begins in its buffer, and how far its rows lie apart, in bytes; None
+    where its rows are no runs of neighbours as declared, or lie at uneven distances."""
+    layout = declared.layout or Layout.plain(len(declared.shape))
+    extents = physical_shape(declared)
+    # No loop can have these names.
+    names = [f"row!{at}!{extent}" for at, extent in enumerate(extents)]
+    indices: list[Expr] = [e.index(0)] * len(declared.shape)
+    for name, dim in zip(names, layout.dims, strict=True):
+        indices[dim.axis] = e.add(indices[dim.axis], e.mul(Var(name), dim.div))
+    ranges = {**simplifier.ranges, **dict(zip(names, extents, strict=True))}
+    within = Simplifier(ranges, simplifier.facts, simplifier.sums)
+    size = tile.buffer.dtype.nbytes
+    form = flatten(tile.buffer, _beyond(tile, tuple(indices)), within, size)
+    steps = [form.terms.get(Var(name), 0) for name in names]
+    step = size
+    for found, extent in zip(reversed(steps[1:]), reversed(extents[1:]), strict=True):
+        if found != step:
+            return None
+        step *= extent
+    own = {Var(name) for name in names}
+    rest = {atom: factor for atom, factor in form.terms.items() if atom not in own}
+    if any(variables(atom) & set(names) for atom in rest):
+        return None
+    return Linear(rest, form.const), steps[0]
+
+
+def _beyond(tile: Tile, indices: Indices) -> Indices:
+    """The indices in its buffer of an element of a tile."""
+    at = list(tile.origin)
+    for axis, index in zip(tile.axes, indices, strict=True):
+        at[axis] = e.add(at[axis], index)
+    return tuple(at)
 
 
 def _loops(stmt: Stmt) -> list[For]:

@@ -9,7 +9,7 @@
              | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
-    operand  = Tile(buffer, [expr] origin)
+    operand  = Tile(buffer, [expr] origin, [axis])
     kind     = serial | parallel | vectorized | unrolled | dot | group
 
 Variables are unique within a function. A parallel loop's iterations run in any order on any thread.
@@ -91,10 +91,13 @@ class Prefetch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of a buffer that an intrinsic works on: it starts at the logical index `origin`."""
+    """The part of a buffer that an intrinsic works on: it starts at the logical index `origin` and
+    runs along the logical axes `axes`, in the order of the declared tile's; along none it is one
+    element."""
 
     buffer: Buffer
     origin: tuple[Expr, ...]
+    axes: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

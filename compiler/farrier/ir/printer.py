@@ -68,6 +68,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    Tile,
     While,
 )
 from farrier.ir.tensor import Program, Stage
@@ -264,10 +265,15 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
         case Prefetch(buffer, indices, level):
             yield f"{indent}prefetch({_element(buffer, indices)}, level={level})"
         case Intrinsic(name, operands):
-            tiles = [_element(tile.buffer, tile.origin) for tile in operands]
-            yield f"{indent}intrinsic({', '.join([repr(name), *tiles])})"
+            yield f"{indent}intrinsic({', '.join([repr(name), *map(_tile, operands)])})"
         case _:
             assert_never(statement)
+
+
+def _tile(tile: Tile) -> str:
+    """`x[i, 16*j]`, or `tile(x[i, 16*j], 1)` where it runs along axes."""
+    element = _element(tile.buffer, tile.origin)
+    return f"tile({', '.join([element, *map(str, tile.axes)])})" if tile.axes else element
 
 
 # Expressions ------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ class Substitution:
         if isinstance(stmt, Prefetch):
             return Prefetch(*self.element(stmt.buffer, stmt.indices), stmt.level)
         if isinstance(stmt, Intrinsic):
-            tiles = (Tile(*self.element(t.buffer, t.origin)) for t in stmt.operands)
+            tiles = (Tile(*self.element(t.buffer, t.origin), t.axes) for t in stmt.operands)
             return Intrinsic(stmt.name, tuple(tiles))
         assert_never(stmt)
 

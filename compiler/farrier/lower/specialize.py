@@ -94,7 +94,7 @@ class _Specializer:
             case Prefetch(buffer, indices, level):
                 return Prefetch(buffer, tuple(map(simplify, indices)), level)
             case Intrinsic(name, operands):
-                tiles = (Tile(t.buffer, tuple(map(simplify, t.origin))) for t in operands)
+                tiles = (Tile(t.buffer, tuple(map(simplify, t.origin)), t.axes) for t in operands)
                 return Intrinsic(name, tuple(tiles))
         assert_never(stmt)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.intrinsics import TensorIntrinsic, lookup, vector_axis
+from farrier.intrinsics import TensorIntrinsic, lookup, place, vector_axis
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
@@ -17,8 +17,8 @@ def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
     before:  for l in 16: t[16*v + l] = t[16*v + l] + x[k] * w[k, 16*v + l]
     after:   avx512_broadcast_fma(t[16*v], x[k], w[k, 16*v])
 
-    The nest must be the intrinsic's declared one, its tiles being scalars or runs of elements that
-    lie next to each other in their buffers.
+    The nest must be the intrinsic's declared one, its tiles being scalars, runs of elements that
+    lie next to each other in their buffers, or rows of such runs.
     """
     nest = Nest(function, "tensorize")
     path, declared, operands = _check(nest, loop, intrinsic)
@@ -90,21 +90,38 @@ class _Match:
             self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
                             f"{buffer.dtype}")  # fmt: skip
         origin = self._origin(indices)
-        axis = vector_axis(buffer)
-        if at:
-            origin_axis = e.add(origin[axis], self._in_nest(at[0]))
-        else:
-            origin_axis = origin[axis] if origin else e.index(0)
-        for position, (index, start) in enumerate(zip(indices, origin, strict=True)):
-            wanted = origin_axis if position == axis else start
-            if self._simplifier.linear(e.sub(index, wanted)) != ({}, 0):
-                self._nest.fail(
-                    f"{self._name} takes neighbours in memory for {tile.name}; axis {position} of "
-                    f"{buffer.name} is not where they lie, or runs in steps"
-                )
-        bound = Tile(buffer, origin)
+        bound = Tile(buffer, origin, self._axes(tile, at, buffer, indices, origin))
+        if len(at) == 1 and bound.axes[0] != vector_axis(buffer):
+            self._nest.fail(
+                f"{self._name} takes neighbours in memory for {tile.name}; axis {bound.axes[0]} of "
+                f"{buffer.name} is not where they lie"
+            )
+        if len(at) > 1 and place(bound, tile, self._simplifier) is None:
+            self._nest.fail(
+                f"{self._name} takes rows at even distances for {tile.name}; those of "
+                f"{buffer.name} do not lie so"
+            )
         if self.tiles.setdefault(tile.name, bound) != bound:
             self._nest.fail(f"{self._name} uses one tile {tile.name} where the nest has several")
+
+    def _axes(
+        self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices, origin: Indices
+    ) -> tuple[int, ...]:
+        """The axes of the buffer that the tile's run along, one step each."""
+        steps = [
+            self._simplifier.linear(e.sub(index, start))
+            for index, start in zip(indices, origin, strict=True)
+        ]
+        own = [self._simplifier.linear(self._in_nest(index)) for index in at]
+        for position, step in enumerate(steps):
+            if step != ({}, 0) and step not in own:
+                self._nest.fail(
+                    f"{self._name} takes neighbours for {tile.name}; axis {position} of "
+                    f"{buffer.name} runs in steps, or along several loops"
+                )
+        if any(steps.count(step) != 1 for step in own):
+            self._nest.fail(f"{self._name} runs along axes of {tile.name} that the nest does not")
+        return tuple(map(steps.index, own))
 
     def _origin(self, indices: Indices) -> Indices:
         """The indices in the first iteration of the matched loops."""

@@ -34,13 +34,13 @@ def find_grouping(found: Contraction, target: Target) -> Grouping | None:
     dot = dot_of(*operands, found.stage.buffer.dtype, target)
     if dot is None or found.depthwise or found.padded:
         return None
-    axis = _neighbours(found, found.point_load, dot.group)
+    axis = neighbours(found, found.point_load, dot.group)
     if axis is None or extent_of(found.stage, axis) % dot.group:
         return None
     return Grouping(dot, axis) if Var(axis) in found.lane_load.indices else None
 
 
-def _neighbours(found: Contraction, load: Load, group: int) -> str | None:
+def neighbours(found: Contraction, load: Load, group: int) -> str | None:
     """The reduced axis along which groups of a load's elements lie together, within its blocks."""
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     extents = layout.physical_shape(load.buffer.shape)

@@ -11,6 +11,8 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
                           int64_t repeats, uint64_t *ticks_out)      n_flush pairs (address, bytes)
     double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
 
+Where code needs registers that the kernel gives out, `farrier_pool_init` asks for them; the i32 at
+byte 16 of the pool is 0, or the error with which the kernel refused: no entry may be called then.
 At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
 A parallel loop within a parallel loop runs inline, as the worker that met it. An f32
 of `expected` whose bits are `PADDING_BITS`, or a bf16 whose bits are `PADDING_BITS_BF16`, marks
@@ -52,6 +54,8 @@ def support_object(target: Target) -> bytes:
     machine = folder / f"{target.triple.partition('-')[0]}.ll"
     if not machine.exists():
         raise CompilerError(f"no thread pool for {target.triple}")
-    texts = [machine.read_text(), *((folder / part).read_text() for part in _PARTS)]
+    asks = "x86_64_amx.ll" if "amx_tile" in target.features else "nothing_to_ask.ll"
+    parts = (asks, *_PARTS)
+    texts = [machine.read_text(), *((folder / part).read_text() for part in parts)]
     texts.append(element_function())
     return compile_text("\n".join(texts), target)

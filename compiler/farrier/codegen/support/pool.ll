@@ -19,7 +19,7 @@
 ; where it runs itself, and a helper that is bound to the same CPU goes to where the caller was.
 ;
 ; Memory of a pool (64-byte lines, so that no two writers share one):
-;     0  ptr parallel_for    8  i64 threads                              (the public part)
+;     0  ptr parallel_for    8  i64 threads    16  i32 refused           (the public part)
 ;    64  i32 helpers asleep  68  i32 bell, the futex that they sleep on
 ;        72  i32 caller asleep, the futex that it sleeps on             (written for a sleep alone)
 ;   128  i32 a region is running    132  i32 region number               (the caller's own line)
@@ -50,6 +50,9 @@ clear:
   br i1 %more, label %clear, label %fill
 fill:
   store ptr @parallel_for, ptr %pool
+  %refused = call i32 @prepare()
+  %refused.at = getelementptr i8, ptr %pool, i64 16
+  store i32 %refused, ptr %refused.at
   %threads.at = getelementptr i8, ptr %pool, i64 8
   store i64 %threads, ptr %threads.at
   %bound = icmp ne ptr %cpus, null

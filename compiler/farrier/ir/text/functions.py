@@ -80,10 +80,16 @@ class FunctionReader(ExprReader):
                 return Block(tuple(map(self._statement, items)))
         raise Malformed(item.context_expr, "expected `with alloc(…) as name` or `with block()`")
 
+    def _tile(self, node: ast.expr) -> Tile:
+        match node:
+            case ast.Call(func=ast.Name(id="tile"), args=[element, *axes], keywords=[]) if axes:
+                return Tile(*self.element(element), tuple(map(read_integer, axes)))
+        return Tile(*self.element(node))
+
     def _call_statement(self, call: ast.Call, name: str, args: list[ast.expr]) -> Stmt:
         match name, args, call.keywords:
             case "prefetch", [element], [ast.keyword(arg="level", value=level)]:
                 return Prefetch(*self.element(element), read_integer(level))
             case "intrinsic", [ast.Constant(value=str(intrinsic)), *tiles], []:
-                return Intrinsic(intrinsic, tuple(Tile(*self.element(tile)) for tile in tiles))
+                return Intrinsic(intrinsic, tuple(map(self._tile, tiles)))
         raise Malformed(call, f"expected prefetch(…, level=…) or intrinsic(…), not {name}")

@@ -9,6 +9,7 @@ from farrier.space.rules import (
     bottleneck,
     elementwise,
     fallback,
+    matrix_tile,
     nest,
     register_tile,
     rows,
@@ -18,6 +19,7 @@ from farrier.space.space import Space
 from farrier.target import Target
 
 RULES = (
+    matrix_tile.space,
     register_tile.space,
     bottleneck.space,
     winograd.space,
