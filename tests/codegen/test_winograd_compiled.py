@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.codegen.emit import emit_function
+from farrier.ir.dim import dim
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
@@ -16,7 +17,8 @@ from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
 from farrier.space.rules import for_program
 from farrier.target import host
-from tests.codegen.differential import run_compiled
+from tests.codegen.differential import Compiled, run_compiled
+from tests.ir.bind import at_sizes
 
 EXACT = [one for one in FILTERINGS if ERRORS[one.tile] <= 3e-6]
 F32, BF16 = DType.F32, DType.BF16
@@ -31,7 +33,7 @@ def fused_convolution(shape, outputs, filtering, pads, residual, images=F32, wei
     images in bf16, the residual is converted as node `at`."""
     lanes = host().lanes
     stride, points = filtering.stride, filtering.points
-    rooms = (shape[2] + pads[0] + pads[2] - 3, shape[3] + pads[1] + pads[3] - 3)
+    rooms = [shape[2] + pads[0] + pads[2] - 3, shape[3] + pads[1] + pads[3] - 3]
     out = (shape[0], outputs, *(room // stride + 1 for room in rooms))
     halo = Layout.blocked(4, 1, lanes, ((0, 0), (0, 0), (1, 1), (1, 1)))
 
@@ -104,6 +106,48 @@ def run_against_direct(graph, filtering, pads, pick, seed=0):
 def test_odd_shapes(filtering, pads, batch, channels, outputs, extents, residual, pick):
     graph = fused_convolution((batch, channels, *extents), outputs, filtering, pads, residual)
     assert run_against_direct(graph, filtering, pads, pick) < 2 * ERRORS[filtering.tile]
+
+
+@settings(max_examples=3, deadline=None)
+@given(
+    filtering=st.sampled_from(EXACT),
+    step=st.sampled_from((1, 2, 8)),
+    typical=st.sampled_from((3, 9, 30)),
+    residual=st.booleans(),
+    pick=st.none() | st.integers(0, 100_000),
+    data=st.data(),
+)
+def test_one_kernel_for_every_size(filtering, step, typical, residual, pick, data):
+    """Batch, height and width open: images of one point, of no whole tile, larger than typical."""
+    batch, high = dim("n", 1, 3, 1), 40 // step
+    spatial = [dim(name, 1, high, min(typical, high)) * step for name in ("h", "w")]
+    graph = fused_convolution((batch, 20, *spatial), 24, filtering, (1, 1, 1, 1), residual)
+    program = to_program(graph, "kernel", ("u",))
+    space = for_program(program, host(), 2)
+    assert space.rule_name == "winograd"
+    candidates = space.candidates()
+    chosen = space.default()
+    if pick is not None:
+        chosen = space.decisions(candidates[pick % len(candidates)])
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((24, 20, 3, 3)).astype(np.float32)
+    sizes = st.tuples(st.integers(1, 3), st.integers(1, high), st.integers(1, high))
+    with Compiled(space.build(chosen), threads=2) as kernel:
+        for given_sizes in [(1, 1, 1), (1, high, high), *data.draw(st.lists(sizes, max_size=3))]:
+            values = dict(zip("nhw", given_sizes, strict=True))
+            arrays = {
+                v.name: rng.standard_normal(v.type.static_shape).astype(np.float32)
+                for v in at_sizes(graph, values).inputs
+            }
+            arrays["u"] = transformed(w, filtering)
+            window = {"pads": (1, 1, 1, 1), "strides": (filtering.stride,) * 2}
+            wide = [a.astype(np.float64) for a in (arrays["x"], w, arrays["b"])]
+            (expected,) = lookup("Conv").reference(wide, window)
+            expected = np.maximum(expected + arrays.get("r", 0), 0)
+            bound = {symbol: values[symbol.name] for symbol in kernel.function.dims}
+            (found,) = kernel(arrays, bound).values()
+            scale = np.abs(expected).max() or 1.0
+            assert np.abs(found - expected).max() / scale < 4 * ERRORS[filtering.tile]
 
 
 @needs_bf16

@@ -22,6 +22,8 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
     if not values:
         return node
     known = dict(values)
+    if isinstance(node, Function):
+        known |= {size.symbol: substitute(size.extent, known) for size in node.sizes}  # type: ignore[arg-type]
 
     def extent(old: Extent) -> Extent:
         return substitute(old, known)  # type: ignore[arg-type]
@@ -34,13 +36,18 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
                 return dataclasses.replace(part, extent=extent(part.extent))
             case Size(old):
                 return index(extent(old))
-            case Program() | Function():
-                free = tuple(symbol for symbol in part.dims if symbol not in values)
-                return dataclasses.replace(part, dims=free)
+            case Program():
+                return dataclasses.replace(part, dims=_free(part.dims, values))
+            case Function():
+                return dataclasses.replace(part, dims=_free(part.dims, values), sizes=())
             case _:
                 return part
 
     return rewrite(node, visit)
+
+
+def _free(dims: tuple[Symbol, ...], values: Mapping[Symbol, Extent]) -> tuple[Symbol, ...]:
+    return tuple(symbol for symbol in dims if symbol not in values)
 
 
 def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -167,3 +167,44 @@ def large(a: f32[40, 400], b: f32[41, 400]):
         400,
         200,
     ]
+
+
+_WHOLE_TILE = """
+@function(m=dim(1, 8, 8))
+def tile(a: f32[m, 16], y: f32[m]):
+    with alloc(f32[8] in register) as t:
+        for j in unrolled(8):
+            t[j] = 0.0
+        for k in serial(16):
+            for i in unrolled(8):
+                if i < m:
+                    if i < 8:
+                        t[i] = t[i] + a[i, k]
+        for r in unrolled(8):
+            if r < m:
+                y[r] = t[r]
+"""
+
+
+def test_a_tile_no_image_fills_is_summed_whole_beside_conditions_that_always_hold():
+    text = print_ir(finalize(parse_ir(_WHOLE_TILE)))
+    assert "t[i] + a[min(i, m - 1), k]" in text
+    assert text.count("if ") == 1
+
+
+_CHUNKS = """
+@function(n=dim(1, 300, 100), c=(n + 1) // 2)
+def chunks(a: f32[n], y: f32[n]):
+    for o in parallel(2):
+        for i in serial(c):
+            if o * c + i < n:
+                y[o * c + i] = a[o * c + i]
+"""
+
+
+def test_a_chunk_of_a_size_that_is_a_symbol_has_no_guard_where_it_is_whole():
+    lines = print_ir(finalize(parse_ir(_CHUNKS))).splitlines()
+    at = next(number for number, line in enumerate(lines) if "if " in line)
+    rest = lines.index("        else:")
+    assert not any("if " in line for line in lines[at + 1 : rest])
+    assert any("if " in line for line in lines[rest:])

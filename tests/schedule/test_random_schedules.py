@@ -38,7 +38,7 @@ PROGRAMS = {
 KINDS = (
     *("split", "split", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "inline"),
     *("compute_at", "compute_at", "set_scope", "transform_layout", "merge_axes", "cache_write"),
-    *("cache_read", "rfactor", "prefetch", "pad_axis", "cut"),
+    *("cache_read", "rfactor", "prefetch", "pad_axis", "cut", "split_evenly"),
 )
 NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
 
@@ -94,6 +94,11 @@ def _random_step(data, schedule, step):
     match dice.pick(KINDS):
         case "split":
             schedule.split(dice.loop(), dice.number(1, 5), dice.new("outer"), dice.new("inner"))
+        case "split_evenly":
+            step = dice.number(1, 3)
+            parts, most = dice.number(1, 3), step * dice.number(1, 3)
+            names = dice.new("outer"), dice.new("inner")
+            schedule.split_evenly(dice.loop(), parts, most, step, *names)
         case "fuse":
             outer = dice.loop()
             at = dice.loops.index(outer)

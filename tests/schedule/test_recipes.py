@@ -16,6 +16,7 @@ from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.schedule import Schedule, Trace, replay
+from tests.ir.bind import bind
 from tests.schedule.programs import assert_same_result, conv_bias_relu, matmul
 from tests.schedule.recipes import conv_tiles, matmul_tiles, pointwise_tiles
 
@@ -93,3 +94,33 @@ def test_compute_at_computes_no_more_than_guarded_reads_let_through(loop, extent
     x = np.random.default_rng(0).standard_normal(49)
     (y,) = run_loops(finalize(schedule.function), {"x": x}).values()
     np.testing.assert_allclose(y, 2 * x + 1)
+
+
+_COPY = """
+@function(n=dim(0, 300, 100))
+def copied(x: f32[n], y: f32[n]):
+    for i in serial(n):
+        y[i] = x[i] + 1.0
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 47, 48, 49, 97, 300])
+def test_even_chunks_of_a_loop_of_any_extent(n):
+    """Multiples of 4 iterations, 24 at most, in pairs of chunks: the last may be shorter."""
+    schedule = Schedule(parse_ir(_COPY))
+    schedule.split_evenly("i", 2, 24, 4, "chunk", "in_chunk")
+    function = schedule.function
+    assert parse_ir(print_ir(function)) == function
+    assert replay(Trace.parse(str(schedule.trace)), parse_ir(_COPY)) == function
+    verify_function(function)
+    (symbol,) = function.dims
+    bound = bind(function, {symbol: n})
+    chunk, inner = (s for s in walk_stmts(bound.body) if isinstance(s, For))
+    assert inner.extent % 4 == 0
+    assert inner.extent <= 24
+    assert chunk.extent * inner.extent >= n > (chunk.extent - 1) * inner.extent - (n == 0)
+    if n >= 48:
+        assert chunk.extent >= -(-n // 24)
+    x = np.arange(float(n))
+    (y,) = run_loops(bind(finalize(function), {symbol: n}), {"x": x}).values()
+    np.testing.assert_array_equal(y, x + 1)

@@ -140,6 +140,9 @@ class _Emitter:
             at = self._word(self.memory.bases[_SIZES], number)
             value = self.b.hoisted(0, f"load i64, ptr {at}, align 8")
             self.bindings.dynamic[symbol.name] = (0, value)
+        for size in self.module.function.sizes:
+            value = self.expressions.indices.size(size.extent)
+            self.bindings.dynamic[size.name] = (0, value)
 
     def _word(self, base: str, number: int) -> str:
         """The address of the eight bytes `number` behind `base`."""

@@ -40,7 +40,8 @@ def plan(function: Function) -> WorkspacePlan:
     for node in walk_stmts(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
             largest = sizes[node.buffer.scope]
-            nbytes = ceildiv(maximum(node.buffer.nbytes, 1), _ALIGNMENT) * _ALIGNMENT
+            nbytes = maximum(function.over_dims(node.buffer.nbytes), 1)
+            nbytes = ceildiv(nbytes, _ALIGNMENT) * _ALIGNMENT
             largest[node.buffer.name] = maximum(largest.get(node.buffer.name, 0), nbytes)
     most = {name: bounds(size)[1] for name, size in sizes[Scope.LOCAL].items()}
     large = {n: size for n, size in sizes[Scope.LOCAL].items() if most[n] > _STACK_BYTES}

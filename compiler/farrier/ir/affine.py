@@ -146,7 +146,7 @@ class Simplifier:
         low: Extent = form.const
         high: Extent = form.const
         terms = form.terms
-        if self.sums and len(terms) > 1:
+        if self.sums:
             for known, (least, most) in self.sums.items():
                 multiple = _multiple(terms, known)
                 if multiple:
@@ -168,13 +168,11 @@ class Simplifier:
         factors = [factor for factor in terms.values() if isinstance(factor, int)]
         divisor = gcd(*factors) if len(factors) == len(terms) else 1
         low, high = ceildiv(low, divisor), high // divisor
-        if len(terms) == 1:
+        if len(terms) == len(factors) == 1:
             ((atom, factor),) = terms.items()
-            if not isinstance(factor, int):
-                return self
             ends = (low, high) if factor > 0 else (-high, -low)
             return Simplifier(self.ranges, {**self.facts, atom: ends}, self.sums)
-        primitive = {atom: factor // divisor for atom, factor in terms.items()}
+        primitive = {atom: k if divisor == 1 else k // divisor for atom, k in terms.items()}
         sums = {
             known: span
             for known, span in self.sums.items()
@@ -569,8 +567,8 @@ def _multiple(terms: Mapping[Expr, Extent], known: Terms) -> int:
     factor = 0
     for atom, k in known:
         found = terms.get(atom, 0)
-        if k == found:
-            ratio = 1
+        if k == found or k == -found:
+            ratio = 1 if k == found else -1
         elif not isinstance(found, int) or not isinstance(k, int) or found == 0 or found % k:
             return 0
         else:

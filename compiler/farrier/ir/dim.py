@@ -53,13 +53,24 @@ class Symbol:
         return self.name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Combined:
     op: DimOp
     left: Extent
     right: Extent
 
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.op, self.left, self.right))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         if self.op in (DimOp.MIN, DimOp.MAX):
             return f"{self.op}({self.left}, {self.right})"
         sign = "//" if self.op is DimOp.FLOORDIV else "%"

@@ -1,6 +1,7 @@
 """The loop grammar: how a kernel computes.
 
-    function = Function(name, [buffer] params, stmt, [symbol] dims)
+    function = Function(name, [buffer] params, stmt, [symbol] dims, [size] sizes)
+    size     = NamedSize(name, extent)               what a kernel computes from its dims
     stmt     = Block([stmt])
              | For(var, extent, kind, stmt)          var runs over [0, extent)
              | Alloc(buffer, stmt)                   buffer exists within stmt, undefined at first
@@ -28,7 +29,7 @@ import dataclasses
 import enum
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent, Symbol
+from farrier.ir.dim import Extent, Symbol, bounds, substitute, typical
 from farrier.ir.expr import Buffer, Expr
 
 
@@ -112,6 +113,19 @@ Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsi
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NamedSize:
+    """A size that a kernel computes where it begins. In the body it is a symbol, of which nothing
+    is known but its range: arithmetic on it stays short."""
+
+    name: str
+    extent: Extent  # over the dims
+
+    @property
+    def symbol(self) -> Symbol:
+        return Symbol(self.name, *bounds(self.extent), typical(self.extent))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Function:
     """One kernel. `params` are its arguments in the order of the C ABI, outputs last; one more,
     where there are `dims`, holds the values of these as i64."""
@@ -120,3 +134,8 @@ class Function:
     params: tuple[Buffer, ...]
     body: Stmt
     dims: tuple[Symbol, ...] = ()
+    sizes: tuple[NamedSize, ...] = ()
+
+    def over_dims(self, extent: Extent) -> Extent:
+        """An extent of the body with what named sizes stand for."""
+        return substitute(extent, {size.symbol: size.extent for size in self.sizes})

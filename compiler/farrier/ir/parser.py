@@ -56,13 +56,15 @@ def parse_ir(
         definition = _only_definition(ast.parse(text))
         (decorator,) = definition.decorator_list
         kind = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        dims = read_dims(decorator)
+        dims, sizes = read_dims(decorator)
+        if kind == "function":
+            return FunctionReader(dims, sizes).function(definition)
+        if sizes:
+            raise Malformed(decorator, "expected dim(least, greatest, typical)")
         if kind == "graph":
             return GraphReader(constants or {}, dims).graph(definition, {})
         if kind == "program":
             return ProgramReader(dims).program(definition)
-        if kind == "function":
-            return FunctionReader(dims).function(definition)
         raise Malformed(definition.decorator_list[0], f"unknown kind of IR @{kind}")
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1

@@ -65,6 +65,7 @@ from farrier.ir.loop import (
     Function,
     If,
     Intrinsic,
+    NamedSize,
     Prefetch,
     Stmt,
     Store,
@@ -86,7 +87,7 @@ def print_ir(node: Graph | Program | Function | Node | Stmt | Expr) -> str:
         case Program():
             lines = (f"@program{_dims(node.dims)}", *_program(node))
         case Function():
-            lines = (f"@function{_dims(node.dims)}", *_function(node))
+            lines = (f"@function{_dims(node.dims, node.sizes)}", *_function(node))
         case Node():
             lines = _node(node, "")
         case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
@@ -115,9 +116,10 @@ def print_layout(layout: Layout) -> str:
     return f"layout({', '.join(parts)})"
 
 
-def _dims(symbols: Iterable[Symbol]) -> str:
-    """`(n=dim(1, 8, 4))`; nothing for none."""
+def _dims(symbols: Iterable[Symbol], sizes: Iterable[NamedSize] = ()) -> str:
+    """`(n=dim(1, 8, 4), chunk=(n + 1) // 2)`; nothing for none."""
     declared = [f"{s.name}=dim({s.low}, {s.high}, {s.typical})" for s in symbols]
+    declared += [f"{size.name}={size.extent}" for size in sizes]
     return f"({', '.join(declared)})" if declared else ""
 
 

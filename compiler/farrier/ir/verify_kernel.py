@@ -93,6 +93,8 @@ class _Checker:
 
     def __init__(self, root: Program | Function) -> None:
         self._root = root
+        sizes = root.sizes if isinstance(root, Function) else ()
+        self._symbols = frozenset((*root.dims, *(size.symbol for size in sizes)))
         self._buffers: dict[str, Buffer] = {}
         self._bound: set[str] = set()
         self._lanes = 0  # vectorized loops around
@@ -111,7 +113,7 @@ class _Checker:
 
     def _known(self, extent: Extent) -> None:
         for symbol in symbols((extent,)):
-            if symbol not in self._root.dims:
+            if symbol not in self._symbols:
                 raise self.error(f"{symbol} is not among the dims")
 
     def bind(self, name: str) -> None:

@@ -26,7 +26,7 @@ from farrier.lower.guards import Guard, guards
 def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
     """How many of the values of a guard's inner terms, fewest first, are worth a tile of their own:
     where one unrolled loop over a register tile, with a sum in it, runs over them."""
-    if guard.soft:
+    if guard.soft or len(guard.inner) != 1:  # seen from further out, whole nests would be copied
         return
     tiled = {
         loop.var: loop.extent

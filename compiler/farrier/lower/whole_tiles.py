@@ -32,26 +32,22 @@ def whole_tile(
     fill registers, or a condition says more than which elements are used. `around` gives the loops
     around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
     Conditions on lanes stay: they are masks."""
-    found = list(_stores(body, (), dict(context.ranges)))
     lanes |= {loop.var for loop in walk(body) if _is_vectorized(loop)}
-    if not found or all(_drops_nothing(conditions, lanes) for _, conditions, _ in found):
-        return None
-    for store, conditions, ranges in found:
+    drops_any = False
+    for store, conditions, ranges in _stores(body, (), dict(context.ranges)):
         if store is None or store.buffer.scope is not Scope.REGISTER:
             return None
-        own = _determined(store.indices, Simplifier(ranges))
+        here = Simplifier(ranges, context.facts, context.sums)
+        own = _determined(store.indices, here)
         free = own | around.get(store.buffer.name, frozenset())
         for condition in conditions:
             symbolic = any(isinstance(part, Size) for part in walk(condition))
-            if variables(condition) & lanes:
+            if variables(condition) & lanes or here.truth(condition):
                 continue
             if not symbolic or not variables(condition) <= free or any(loads(condition)):
                 return None
-    return _unguarded(body, context, {}, lanes)
-
-
-def _drops_nothing(conditions: tuple[Expr, ...], lanes: frozenset[str]) -> bool:
-    return all(variables(condition) & lanes for condition in conditions)
+            drops_any = True
+    return _unguarded(body, context, {}, lanes) if drops_any else None
 
 
 def _stores(

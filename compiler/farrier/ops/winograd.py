@@ -11,13 +11,13 @@ bf16, which then is all that is rounded, and are off by 1.6e-3.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
+from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Layout, Shape, TensorType
@@ -109,9 +109,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         raise Mismatch(f"input {x.shape} and transformed weights {u.shape} do not fit together")
     outputs = u.static_shape[2]
     conv.check_bias(types, outputs)
-    (batch, _, *spatial) = x.static_shape
-    extents = _window(attrs, tuple(spatial)).outputs(tuple(spatial))
-    return (TensorType(accumulator(x.dtype, u.dtype, attrs), (batch, outputs, *extents)),)
+    extents = _window(attrs, x.shape[2:]).outputs(x.shape[2:])
+    return (TensorType(accumulator(x.dtype, u.dtype, attrs), (x.shape[0], outputs, *extents)),)
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
@@ -151,12 +150,12 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     attrs, out = attributes_of(node), node.outputs[0].type
     filtering, window = filtering_of(attrs), _window(attrs, x.shape[2:])
     tile, points = filtering.tile, filtering.points
-    batch, channels = out.static_shape[:2]
-    counts = [-(-extent // tile) for extent in out.static_shape[2:]]
-    tiles = math.prod(counts)
+    batch, channels = out.shape[:2]
+    counts = [ceildiv(extent, tile) for extent in out.shape[2:]]
+    tiles = product(counts)
     factors = _input_stages(builder, x, window, filtering, counts, out.dtype, u.dtype)
 
-    def product(n: Expr, oc: Expr, t: Expr, i: Expr, j: Expr) -> Reduce:
+    def at_point(n: Expr, oc: Expr, t: Expr, i: Expr, j: Expr) -> Reduce:
         def term(ic: Expr) -> Scalar:
             return cast(factors(n, ic, t, i, j), out.dtype) * cast(u(i, j, oc, ic), out.dtype)
 
@@ -166,7 +165,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         "winograd_product",
         (batch, channels, tiles, points, points),
         out.dtype,
-        product,
+        at_point,
         axes=("n", "oc", "t", "i", "j"),
         layout=_tiled(out.layout),
     )
@@ -198,7 +197,7 @@ def _input_stages(
     x: Operand,
     window: Window,
     filtering: Filtering,
-    counts: Sequence[int],
+    counts: Sequence[Extent],
     sums: DType,
     factors: DType,
 ) -> Operand:
@@ -207,7 +206,7 @@ def _input_stages(
     tile, points = filtering.tile, filtering.points
     covered = tuple(count * tile for count in counts)
     layout = _tiled(x.buffer.layout if x.buffer is not None else None)
-    shape = (*x.shape[:2], math.prod(counts), points, points)
+    shape = (*x.shape[:2], product(counts), points, points)
 
     def rows(n: Expr, ic: Expr, t: Expr, i: Expr, column: Expr) -> Scalar:
         at = (e.mul(e.floordiv(t, counts[1]), tile), e.mul(e.mod(t, counts[1]), tile))

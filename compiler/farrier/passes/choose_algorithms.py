@@ -7,7 +7,7 @@ import functools
 import hashlib
 
 from farrier.intrinsics import dot_of
-from farrier.ir.dim import number
+from farrier.ir.dim import bounds, number, typical
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
@@ -39,7 +39,8 @@ class Layer:
     @functools.cached_property
     def key(self) -> str:
         """64 hex digits over all that decides how fast each algorithm is, for records."""
-        shapes = [value.type.static_shape for value in self.node.inputs[:2] if value is not None]
+        x, w = (v.type.shape for v in self.node.inputs[:2] if v is not None)
+        shapes = [tuple(map(typical, shape)) for shape in (x, w)]
         text = f"algorithm of Conv {self.operands} {shapes} {self.window}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -103,9 +104,9 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
     tiles of 2 four ninths and 16/9; where windows move by two, 9/16 and nine times, 25/36 and
     25/9. So large images of few channels get tiles of 4, smaller ones tiles of 3 or 2, and the
-    smallest the direct sum. An algorithm whose error the user does not allow is left out; one that
-    was measured to be best on this machine is taken. Of operands in bf16 tiles of 2 keep the
-    precision, larger ones have f32 weights: see `farrier.ops.winograd`.
+    smallest the direct sum; open sizes count as typical. An algorithm whose error the user does
+    not allow is left out; one that was measured to be best on this machine is taken. Of operands in
+    bf16 tiles of 2 keep the precision, larger ones have f32 weights: see `farrier.ops.winograd`.
 
     before:
         @graph
@@ -150,15 +151,19 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings) -> Layer | None:
         return None
     x, w = node.inputs[:2]
     windows = None if x is None or w is None else _windows(w, rewriter)
-    if x is None or windows is None or windows.type.rank != 4 or not x.type.is_static:
+    if x is None or windows is None or windows.type.rank != 4 or not windows.type.is_static:
         return None
     outputs, inputs, *kernel = windows.type.static_shape
     if kernel != [TAPS, TAPS] or min(inputs, outputs) < settings.target.lanes:
         return None
     if not _is_known(windows, rewriter):
         return None
-    window = window_of(dict(node.attrs), x.type.static_shape[2:], (TAPS, TAPS))
+    window = window_of(dict(node.attrs), x.type.shape[2:], (TAPS, TAPS))
     if window.strides not in ((1, 1), (2, 2)) or window.dilations != (1, 1):
+        return None
+    if not all(isinstance(pad, int) for pad in window.before + window.after):
+        return None
+    if min(bounds(extent)[0] for extent in node.outputs[0].type.shape[2:]) < 1:
         return None
     machine = Machine.of(settings.target, settings.threads)
     return Layer(node, windows, window, settings.target, machine, settings.max_layer_error)
@@ -184,9 +189,9 @@ def _seconds(
     node: Node, filtering: Filtering | None, nbytes: int, group: int, machine: Machine
 ) -> float:
     """How long a convolution takes by filtering, or by the direct sum, all threads together:
-    weights of `nbytes` each, `group` products a step."""
+    weights of `nbytes` each, `group` products a step, of an image of typical size."""
     assert node.inputs[1] is not None
-    batch, outputs, height, width = node.outputs[0].type.static_shape
+    batch, outputs, height, width = map(typical, node.outputs[0].type.shape)
     inputs = node.inputs[1].type.static_shape[1]
     count, taps, transforms = batch * height * width, TAPS**2, 0.0
     if filtering is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.ir.affine import Linear, Simplifier, combine, to_expr
-from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum, number
+from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
@@ -168,10 +168,10 @@ class _Agreement:
             return None
         inner, place, base = digit
         form, small = self._simplifier.linear(whole), self._simplifier.linear(inner)
-        ratios = [
-            number(form.terms[a]) // number(k) for a, k in small.terms.items() if a in form.terms
-        ]
-        step = max([1, *ratios])
+        factors = [(form.terms[a], k) for a, k in small.terms.items() if a in form.terms]
+        step = max(
+            [1, *(of // k for of, k in factors if isinstance(of, int) and isinstance(k, int))]
+        )
         coarse = self._simplifier.divide(form, step)
         period = place * base
         same = coarse == small or (

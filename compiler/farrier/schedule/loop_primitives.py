@@ -1,14 +1,15 @@
-"""Primitives that rearrange loops: split, fuse, reorder."""
+"""Primitives that rearrange loops: split, split_evenly, fuse, reorder."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import ceildiv
+from farrier.ir.dim import Extent, as_extent, ceildiv, maximum, minimum
 from farrier.ir.expr import Var
-from farrier.ir.loop import For, Function, LoopKind, Stmt
+from farrier.ir.loop import For, Function, LoopKind, NamedSize, Stmt
 from farrier.ir.substitute import Substitution
 from farrier.schedule.dependence import conflicts, loops_around
 from farrier.schedule.nest import Nest, Path, guarded
@@ -39,10 +40,52 @@ def _check_split(nest: Nest, loop: str, factor: int, outer: str, inner: str) -> 
     return path
 
 
-def _split(loop: Stmt, factor: int, outer: str, inner: str) -> Stmt:
+def split_evenly(
+    function: Function, loop: str, parts: int, most: int, step: int, outer: str, inner: str
+) -> Function:
+    """Splits a loop into chunks of one size, the last aside: as many as `parts`, or a multiple of
+    that where a chunk would have more than `most` iterations. A chunk has a multiple of `step`.
+
+    before:  for i in n: b[i] = a[i]
+    after (2, 64, 4), with i_o_steps = min(ceildiv(n, 4*2*ceildiv(n, 2*64)), 16):
+             for i_o in ceildiv(n, 4*i_o_steps):
+                 for i_i in 4*i_o_steps:
+                     if 4*i_o_steps*i_o + i_i < n:
+                         b[4*i_o_steps*i_o + i_i] = a[4*i_o_steps*i_o + i_i]
+
+    So a loop whose extent is a symbol keeps all threads busy, on chunks that fit a cache, whatever
+    that is; a number is as well split by a factor.
+    """
+    nest = Nest(function, "split_evenly")
+    path = _check_even_split(nest, loop, parts, most, step, outer, inner)
+    around = path[-1]
+    assert isinstance(around, For)
+    steps = NamedSize(f"{outer}_steps", _even_steps(around.extent, parts, most, step))
+    if isinstance(steps.extent, int):
+        return nest.replace(path, _split(around, step * steps.extent, outer, inner))
+    named = nest.replace(path, _split(around, step * as_extent(steps.symbol), outer, inner))
+    return dataclasses.replace(named, sizes=(*function.sizes, steps))
+
+
+def _check_even_split(
+    nest: Nest, loop: str, parts: int, most: int, step: int, outer: str, inner: str
+) -> Path:
+    if min(parts, most, step) < 1 or most % step:
+        nest.fail(f"{parts} parts of {loop}, of {most} iterations at most, {step} at a time")
+    return _check_split(nest, loop, most, outer, inner)
+
+
+def _even_steps(extent: Extent, parts: int, most: int, step: int) -> Extent:
+    last = maximum(extent, 1) - 1
+    chunks = parts * (last // (parts * most) + 1)
+    # No more than `most` anyway; the minimum says so to whoever looks at ranges alone.
+    return minimum(last // (step * chunks) + 1, most // step)
+
+
+def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
     assert isinstance(loop, For)
     if isinstance(loop.extent, int):
-        factor = min(factor, loop.extent)
+        factor = minimum(factor, loop.extent)
     index = e.add(e.mul(Var(outer), factor), Var(inner))
     body = Substitution({loop.var: index}).stmt(loop.body)
     if loop.extent % factor != 0:

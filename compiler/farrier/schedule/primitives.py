@@ -19,7 +19,7 @@ from farrier.schedule.compute_at import compute_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import dot, group, parallel, serialize, unroll, vectorize
-from farrier.schedule.loop_primitives import fuse, reorder, split
+from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.tensorize import tensorize
@@ -28,6 +28,7 @@ Primitive: TypeAlias = Callable[..., Function]
 
 PRIMITIVES: dict[str, Primitive] = {
     "split": split,
+    "split_evenly": split_evenly,
     "fuse": fuse,
     "cut": cut,
     "reorder": reorder,

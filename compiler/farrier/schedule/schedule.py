@@ -36,6 +36,13 @@ class Schedule:
         self.apply("split", loop, factor, outer, inner)
         return outer, inner
 
+    def split_evenly(
+        self, loop: str, parts: int, most: int, step: int, outer: str, inner: str
+    ) -> tuple[str, str]:
+        """Returns the names of the outer and the inner loop."""
+        self.apply("split_evenly", loop, parts, most, step, outer, inner)
+        return outer, inner
+
     def fuse(self, outer: str, inner: str, name: str) -> str:
         self.apply("fuse", outer, inner, name)
         return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from farrier.ir.dim import symbols
+from farrier.ir.dim import as_extent, symbols
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -13,6 +13,7 @@ from farrier.ir.loop import (
     If,
     Intrinsic,
     LoopKind,
+    NamedSize,
     Prefetch,
     Stmt,
     Store,
@@ -21,19 +22,26 @@ from farrier.ir.loop import (
 )
 from farrier.ir.text.expressions import ExprReader
 from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
-from farrier.ir.text.types import read_buffer, read_extent
+from farrier.ir.text.types import Dims, read_buffer, read_extent
 
 _KINDS = frozenset(kind.value for kind in LoopKind)
 
 
 class FunctionReader(ExprReader):
+    """A reader of functions over `dims`, whose bodies also speak of `sizes`."""
+
+    def __init__(self, dims: Dims, sizes: tuple[NamedSize, ...]) -> None:
+        super().__init__({**dims, **{size.name: as_extent(size.symbol) for size in sizes}})
+        self._symbols = tuple(symbols(dims.values()))
+        self._sizes = sizes
+
     def function(self, definition: ast.FunctionDef) -> Function:
         params = tuple(
             read_buffer(name, node, self.dims) for name, node in read_arguments(definition)
         )
         self.buffers |= {buffer.name: buffer for buffer in params}
-        dims = tuple(symbols(self.dims.values()))
-        return Function(definition.name, params, self._suite(definition.body), dims)
+        body = self._suite(definition.body)
+        return Function(definition.name, params, body, self._symbols, self._sizes)
 
     def _suite(self, body: list[ast.stmt]) -> Stmt:
         match body:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from farrier.ir.dim import Extent, dim, maximum, minimum
 from farrier.ir.expr import Buffer, Scope
+from farrier.ir.loop import NamedSize
 from farrier.ir.text.syntax import Malformed, look_up, read_integer, read_literal, split
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
@@ -25,19 +26,20 @@ _OPERATORS: Mapping[type, Callable[[Extent, Extent], Extent]] = {
 _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {"min": minimum, "max": maximum}
 
 
-def read_dims(decorator: ast.expr) -> dict[str, Extent]:
-    """The symbols of `@graph(n=dim(1, 8, 4), k=dim(0, 16*n, 64))`: least, greatest, typical."""
+def read_dims(decorator: ast.expr) -> tuple[dict[str, Extent], tuple[NamedSize, ...]]:
+    """The symbols of `@function(n=dim(1, 8, 4), k=dim(0, 16*n, 64), chunk=(n + 1) // 2)`: dims with
+    the least, the greatest and the typical, and sizes made of them."""
     dims: dict[str, Extent] = {}
+    sizes: list[NamedSize] = []
     for keyword in decorator.keywords if isinstance(decorator, ast.Call) else []:
+        name = str(keyword.arg)
         match keyword.value:
             case ast.Call(func=ast.Name(id="dim"), args=[low, high, typical], keywords=[]):
                 most = read_extent(high, dims)
-                dims[str(keyword.arg)] = dim(
-                    str(keyword.arg), read_integer(low), most, read_integer(typical)
-                )
+                dims[name] = dim(name, read_integer(low), most, read_integer(typical))
             case _:
-                raise Malformed(keyword.value, "expected dim(least, greatest, typical)")
-    return dims
+                sizes.append(NamedSize(name, read_extent(keyword.value, dims)))
+    return dims, tuple(sizes)
 
 
 def read_extent(node: ast.AST, dims: Dims) -> Extent:

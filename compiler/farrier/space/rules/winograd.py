@@ -55,6 +55,8 @@ _VECTORS = (1, 2, 3, 4)
 _UNROLL = (1, 2, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
+_MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)  # of large images, of so many tiles at least:
+_CHUNK_TILES = 24
 _SUM = "winograd_sum"
 _TILES = ("t", "")
 _ROOM = 0.9  # of the second-level cache, for one chunk's products and what they are made of
@@ -68,10 +70,9 @@ _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its su
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of a Winograd convolution of static shape and what follows it; None for any other
-    program."""
+    """The space of a Winograd convolution and what follows it; None for any other program."""
     machine = Machine.of(target, threads)
-    kernel = None if program.dims else _kernel(program, machine, target)
+    kernel = _kernel(program, machine, target)
     return None if kernel is None else Space.of(NAME, kernel)
 
 
@@ -141,12 +142,13 @@ class _Kernel:
         blocks = -(-self.extent("oc") // self.machine.lanes)
         tiles = self.extent("t")
         inner = self._sum.inner_steps
+        chunks = _CHUNKS + tuple(c for c in _MANY_CHUNKS if tiles >= c * _CHUNK_TILES)
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
             Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
             Knob("unroll", tuple(u for u in _UNROLL if inner % u == 0)),
             Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
-            Knob("chunks", tuple(c for c in _CHUNKS if -(-tiles // -(-tiles // c)) == c)),
+            Knob("chunks", tuple(c for c in chunks if -(-tiles // -(-tiles // c)) == c)),
             Knob("fused", (0, 1)),
             Knob("prefetch", (0, 1)),
         )
@@ -246,8 +248,15 @@ class _Kernel:
         return bool(hints[0] <= microkernel.PACED)
 
     def _chunk(self, decisions: Decisions) -> int:
-        """Tiles of a chunk; the last may have fewer."""
-        return -(-self.extent("t") // decisions["chunks"])
+        """Tiles of a chunk at most; the last may have fewer. Of an image of unknown size whole
+        register tiles: a tail computes one anyway."""
+        chunk = -(-self.extent("t") // decisions["chunks"])
+        return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
+
+    @functools.cached_property
+    def _is_static(self) -> bool:
+        """Whether the number of an image's tiles is known."""
+        return all(isinstance(axis.extent, int) for axis in self.products.stage.axes)
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Chunks of tiles and channels, in them tiles of one vector; gives the loops of the chunks,
@@ -262,7 +271,11 @@ class _Kernel:
         schedule.split(x, self.tile, "tile_x", "in_x")
         schedule.reorder(batch, "channels", "tile_y", "tile_x", "vector", "in_y", "in_x", "lane")
         schedule.fuse("tile_y", "tile_x", "any_tile")
-        schedule.split("any_tile", self._chunk(decisions), "tiles", "tile")
+        if self._is_static:
+            schedule.split("any_tile", self._chunk(decisions), "tiles", "tile")
+        else:
+            most, rows = self._chunk(decisions), decisions["rows"]
+            schedule.split_evenly("any_tile", decisions["chunks"], most, rows, "tiles", "tile")
         outer = ["tiles", "channels"] if decisions["fused"] else ["channels", "tiles"]
         schedule.reorder(batch, *outer, "tile")
         schedule.vectorize("lane")
@@ -312,12 +325,14 @@ class _Kernel:
         channels = decisions["vectors"] * decisions["panels"]
         batch = 1 if decisions["fused"] else self.extent("n")
         blocks = batch * -(-self.extent("ic") // width)
-        for buffer, count, tiles in (
-            (self.products.stage.buffer, channels, chunk),
-            (self.columns.buffer, blocks, chunk if decisions["fused"] else self.extent("t")),
+        for buffer, count, is_chunk in (
+            (self.products.stage.buffer, channels, True),
+            (self.columns.buffer, blocks, decisions["fused"] == 1),
         ):
+            tiles = chunk if is_chunk else self.extent("t")
             spread = _spread(tiles, buffer.dtype.nbytes * width * count, self.points**2)
-            if spread > tiles:
+            # A chunk of unknown size has room for the largest, so that strides are numbers.
+            if (spread > tiles) if self._is_static else is_chunk:
                 schedule.pad_axis(buffer.name, 2, spread)
             order = (PhysicalDim(3), PhysicalDim(4), PhysicalDim(0), PhysicalDim(1, width))
             rest = (PhysicalDim(2), PhysicalDim(1, 1, width))
