@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,12 @@ from farrier.codegen.entry import (
 )
 from farrier.codegen.support import SYMBOLS
 from farrier.codegen.workspace import plan as plan_workspace
-from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
+from farrier.ir.control import Grown, symbol_of
+from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout
-from farrier.partition.program import Branch, Call, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
 from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
 from farrier.passes.plan_memory import Segment as Where
@@ -55,12 +56,24 @@ class LinkedModel:
     params: npt.NDArray[np.uint8]
     bytes_of: Mapping[str, int]
     workspace_bytes: int  # at the typical sizes
+    workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
     dims: tuple[Symbol, ...]  # as in `Plan`
+    capacities: tuple[Symbol, ...]
     counted: tuple[Symbol, ...]
+    checks: tuple[Check, ...]
     sizes: tuple[int, ...]
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
     calls: tuple[CallRecord, ...]  # in the order of execution
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """What the entry holds a size against that it finds out, and which ONNX node asks for it."""
+
+    most: Extent  # over `Plan.dims`
+    is_exact: bool
+    origin: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,17 +88,28 @@ class Plan:
     steps: tuple[entry.Step, ...]
     calls: tuple[CallRecord, ...]  # those in the steps, for the profiler
     dims: tuple[Symbol, ...]  # what the caller says
+    capacities: tuple[Symbol, ...]  # the last of these
     counted: tuple[Symbol, ...]  # what the entry says
+    checks: tuple[Check, ...]  # by number
     sizes: tuple[int, ...]  # typical values of both, then those of calls, which records point to
 
     def entry(self, target: Target, name: str = ENTRY, dims: Sequence[Symbol] = ()) -> bytes:
         """The object of the entry point, under that name; `dims` are those that a caller says where
         this plan is for one size of them."""
-        given = self.dims or dims
         text = emit_entry(
-            self.steps, len(self.inputs), len(self.outputs), name, given, self.counted
+            self.steps,
+            len(self.inputs),
+            len(self.outputs),
+            name,
+            dims or self.dims,
+            self.counted,
         )
         return compile_text(text, target)
+
+    def stands_for(self, other: Plan) -> bool:
+        """Whether it takes and finds out, beside sizes of inputs, what `other` does."""
+        told = [[s.name for s in (*p.capacities, *p.counted)] for p in (self, other)]
+        return told[0] == told[1]
 
     @property
     def symbols(self) -> set[str]:
@@ -117,6 +141,7 @@ def plan(
     memory = plan_memory(program, scratch, slices, most)
     if beside is None:
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
+        typicals += [0] if program.has_checks else []  # the size that fails one
         driver = _Driver(program, functions, memory, ParamArena(), typicals)
     else:
         driver = _Driver(program, functions, memory, beside.arena, beside.sizes)
@@ -126,7 +151,9 @@ def plan(
         steps=driver.steps(program.steps),
         calls=tuple(driver.records),
         dims=program.dims,
+        capacities=program.capacities,
         counted=program.counted,
+        checks=tuple(driver.checks),
         sizes=tuple(driver.sizes),
         arena=driver.arena,
         memory=memory,
@@ -147,7 +174,7 @@ def assemble(
     made = [*objects, support_object(target)]
     for number, (sizes, one) in enumerate(hot.items()):
         name = f"{ENTRY}.hot{number}"
-        entries.append(HotEntry(sizes, name, typical(one.memory.workspace_bytes)))
+        entries.append(HotEntry(sizes, name, one.memory.workspace_bytes))
         made.append(one.entry(target, name, planned.dims))
     made.append(planned.entry(target, f"{ENTRY}.any" if hot else ENTRY))
     if hot:
@@ -168,8 +195,11 @@ def assemble(
         workspace_bytes=max(
             typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
         ),
+        workspaces=tuple(one.memory.workspace_bytes for one in (planned, *hot.values())),
         dims=planned.dims,
+        capacities=planned.capacities,
         counted=planned.counted,
+        checks=planned.checks,
         sizes=shown.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
@@ -191,25 +221,49 @@ class _Driver:
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
+        self.checks: list[Check] = []
         self._program = program
         self._functions = functions
         self._memory = memory
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
         self.sizes = [*sizes]
+        self._given = frozenset(symbol.name for symbol in program.dims)
+        self._bound = set(self._given)
         self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
     def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
-        return tuple(map(self._step, steps))
+        return tuple(made for step in steps for made in self._made(step))
 
-    def _step(self, step: Step) -> entry.Step:
+    def _made(self, step: Step) -> Iterator[entry.Step]:
         match step:
             case Call():
-                return self._call(step)
-            case Branch(condition, then, otherwise):
+                yield self._call(step)
+            case Bind():
+                yield from self._bind(step)
+            case Branch(condition, then, otherwise, joined):
+                sizes = tuple((str(one.symbol), one.then, one.otherwise) for one in joined)
                 address = self._address(condition)
-                return entry.Branch(address, self.steps(then), self.steps(otherwise))
+                yield entry.Branch(address, self.steps(then), self.steps(otherwise), sizes)
             case Repeat():
-                return self._repeat(step)
+                yield self._repeat(step)
+
+    def _bind(self, step: Bind) -> Iterator[entry.Bind]:
+        segment, offset = self._address(step.value)
+        for position, extent in enumerate(step.extents):
+            address = (segment, offset + position * step.value.type.dtype.nbytes)
+            symbol = symbol_of(extent)
+            if symbol is None or symbol.name in self._bound:
+                yield entry.Bind(address, "", self._limit(extent, step.origin, is_exact=True))
+            else:
+                self._bound.add(symbol.name)
+                yield entry.Bind(address, symbol.name, self._limit(symbol.high, step.origin))
+
+    def _limit(self, most: Extent, origin: str, is_exact: bool = False) -> entry.Limit:
+        """A check of its own. What is no exact size is at most what there is room for."""
+        if not is_exact:
+            most = upper(most, lambda symbol: symbol.name in self._given)
+        self.checks.append(Check(most, is_exact, origin))
+        return entry.Limit(len(self.checks) - 1, most, is_exact)
 
     def _call(self, call: Call) -> entry.KernelCall:
         function = self._functions[call.task]
@@ -228,7 +282,7 @@ class _Driver:
         arguments = tuple(map(self._argument, args, nbytes))
         self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
         count = (call.count, self._address(call.outputs[-1])) if call.count else None
-        return entry.KernelCall(function.name, tuple(args), count)
+        return entry.KernelCall(function.name, tuple(args), call.needed, count)
 
     def _repeat(self, step: Repeat) -> entry.Repeat:
         carried = []
@@ -254,8 +308,24 @@ class _Driver:
             tuple(carried),
             tuple(slices),
             self.steps(step.body),
-            step.count,
+            step.count.name if step.count else "",
+            self._limit_of(step),
+            tuple(self._grown(one, step.origin) for one in step.grown),
         )
+
+    def _limit_of(self, step: Repeat) -> entry.Limit | None:
+        """How often a loop may run, where no size says that."""
+        if step.count is None:
+            return None
+        most = upper(step.count.high, lambda symbol: symbol.name in self._given)
+        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
+        return self._limit(most, step.origin) if has_room else None
+
+    def _grown(self, one: Grown, origin: str) -> entry.Grown:
+        symbol = symbol_of(one.symbol)
+        assert symbol is not None
+        limit = self._limit(symbol.high, origin)
+        return entry.Grown(symbol.name, one.initial, one.next, str(one.result), limit)
 
     def _address(self, value: Value, layout: Layout | None = None) -> entry.Address:
         """Where a value lies; a constant in the `layout` in which it is read."""

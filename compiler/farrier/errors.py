@@ -88,6 +88,14 @@ class InputMismatchError(FarrierError):
     http_status = 422
 
 
+class MemoryLimitError(FarrierError):
+    """A model asks, by the values of its inputs, for more memory than it may have."""
+
+    code = "memory-limit"
+    exit_code = 16
+    http_status = 422
+
+
 class ArtifactError(FarrierError):
     """A file is not an artifact of Farrier, is damaged, or was built for another machine."""
 

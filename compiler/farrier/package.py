@@ -14,7 +14,14 @@ import numpy.typing as npt
 from farrier.artifact import artifact as members
 from farrier.artifact import calls, container
 from farrier.artifact.artifact import Artifact
-from farrier.artifact.manifest import STRING, CountedDim, Manifest, TensorSpec
+from farrier.artifact.manifest import (
+    STRING,
+    Capacity,
+    CountedDim,
+    Manifest,
+    SizeCheck,
+    TensorSpec,
+)
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
 from farrier.ir.control import graphs_in
@@ -76,7 +83,10 @@ def package(
         max_threads=linked.max_threads,
         params_bytes=params.nbytes,
         workspace_bytes=linked.workspace_bytes,
-        dims=tuple(named[symbol.name] for symbol in linked.dims),
+        dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
+        capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
+        workspace=_text(linked.memory.workspace_bytes),
+        checks=tuple(SizeCheck(c.origin, _text(c.most), c.is_exact) for c in linked.checks),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
         hashes={

@@ -82,11 +82,13 @@ def compile_model(
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
         planned = plan(made.variant.program, functions, target, threads)
         hot_planned = {
-            tuple(sizes[symbol.name] for symbol in planned.dims): plan(
+            tuple(sizes[s.name] for s in planned.dims if s not in planned.capacities): plan(
                 one.variant.program, functions, target, threads, planned
             )
             for sizes, one in zip(hot, hot_made, strict=True)
         }
+        # One in which a size decides what others leave to the data would speak of other sizes.
+        hot_planned = {size: p for size, p in hot_planned.items() if p.stands_for(planned)}
         linked = steps("link", assemble, planned, objects, target, hot_planned)
         verified = None
         if options.verify:

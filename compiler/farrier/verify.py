@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
-from farrier.ir.dim import typical, upper
+from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType
@@ -41,6 +41,7 @@ Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | N
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
 _LAYERS = 4.0  # that rounding by itself adds up to, of many
+_SEEDS = 16
 _FAULTS = 3  # attempts at a device that drifts or is lost
 
 
@@ -81,15 +82,24 @@ class Verifier:
         self._imported = imported
         self._outputs = outputs
         self._blobs = blobs
-        self._arrays = {
-            name: codes_of(array) if name in imported.strings else array
-            for name, array in random_inputs(inputs).items()
-        }
-        self._room = [_room(value, imported) for value in imported.graph.outputs]
+        self._expected: list[tuple[str, list[Array]]] = []
+        for seed in range(_SEEDS):  # values may be no sizes
+            self._arrays = {
+                name: codes_of(array) if name in imported.strings else array
+                for name, array in random_inputs(inputs, seed).items()
+            }
+            self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
+            try:
+                self._judged(0)  # now, while there is memory for it
+                break
+            except (ArithmeticError, LookupError, ValueError) as error:
+                reason = str(error)
+        else:
+            raise VerificationError(
+                f"none of {_SEEDS} random inputs has a result: {reason}",
+                hint="--no-verify skips this step",
+            )
         self._inputs = [self._argument(Role.INPUT, array) for array in self._arrays.values()]
-        self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
-        self._expected: list[tuple[str, list[Argument]]] = []
-        self._judged(0)  # now, while there is memory for it
 
     def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
@@ -100,8 +110,11 @@ class Verifier:
             if judged is None:
                 break
             reference, expected = judged
-            result = self._measure(linked, runner, threads, expected)
-            (one,) = result.results
+            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
+                result = self._measure(linked, runner, threads, expected, room)
+                (one,) = result.results
+                if one.status is not Status.CRASHED or not linked.capacities:
+                    break
             if one.status is not Status.WRONG:
                 break
             verdicts.append(f"{one.max_error:.1e} from {reference}")
@@ -116,27 +129,35 @@ class Verifier:
         samples = tuple(ns / 1e6 for ns in one.samples_ns)
         return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
 
-    def _judged(self, number: int) -> tuple[str, list[Argument]] | None:
-        """Who judges, and the outputs as arguments with what they should be; None where no judge
-        is left. Each is asked once, the exact one last."""
+    def _judged(self, number: int) -> tuple[str, list[Array]] | None:
+        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
+        once, the exact one last."""
         while len(self._expected) <= number and self._judges:
             judged = self._judges.pop()(self._imported, self._arrays)
             if judged is not None:
-                reference, outputs = judged
-                arguments = [
-                    self._argument(Role.OUTPUT, _filled(array, nbytes))
-                    for array, nbytes in zip(outputs, self._room, strict=True)
-                ]
-                self._expected.append((reference, arguments))
+                self._expected.append(judged)
         return self._expected[number] if number < len(self._expected) else None
 
     def _measure(
-        self, linked: LinkedModel, runner: Runner, threads: int, expected: Sequence[Argument]
+        self,
+        linked: LinkedModel,
+        runner: Runner,
+        threads: int,
+        expected: Sequence[Array],
+        room: int,
     ) -> MeasureResult:
+        sizes = list(linked.sizes)
+        first = len(linked.dims) - len(linked.capacities)
+        sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
+        given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
+        outputs = [
+            self._argument(Role.OUTPUT, _filled(array, _room(value, given)))
+            for array, value in zip(expected, self._imported.graph.outputs, strict=True)
+        ]
         params = self._argument(Role.INPUT, linked.params)
-        scratch = Argument(Role.SCRATCH, linked.workspace_bytes)
-        sizes = sizes_argument(linked.sizes, self._blobs)
-        candidate = Candidate(ENTRY, (*self._inputs, *expected, params, scratch, *sizes))
+        nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
+        rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
+        candidate = Candidate(ENTRY, (*self._inputs, *outputs, *rest))
         policy = TimingPolicy(
             threads=threads,
             warmup=3,
@@ -165,15 +186,14 @@ class Verifier:
         return Argument(role, len(data), dtype, blob=digest)
 
 
-def _room(value: Value, imported: ImportedModel) -> int:
-    """The bytes of an output's memory at the typical sizes."""
-    given = frozenset(dim.symbol for dim in imported.dims)
-    return typical(upper(value.type.nbytes, lambda symbol: symbol.name in given))
+def _room(value: Value, sizes: Mapping[str, int]) -> int:
+    """The bytes of an output's memory for these values of symbols."""
+    return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
 
 
 def _filled(array: Array, nbytes: int) -> Array:
-    """The output as it lies in memory of `nbytes`, the rest of which stays zero."""
-    flat = np.ascontiguousarray(array).reshape(-1)
+    """The output as it lies in memory of `nbytes`, as far as it fits; the rest of it stays zero."""
+    flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
     return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
 
 

@@ -10,7 +10,7 @@ from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.parser import parse_extent
 from farrier.ir.types import DType
-from farrier.shapes import NamedDim
+from farrier.shapes import MAX_EXTENT, NamedDim
 
 FORMAT = 1
 STRING = "string"  # the element type of strings
@@ -47,6 +47,29 @@ class CountedDim:
 
     symbol: str
     most: int | str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capacity:
+    """How far an extent may go that the data decides and nothing bounds: a size that the caller
+    gives, `first` at first, and raises where a check says that it does not do."""
+
+    symbol: str
+    first: int
+
+    @property
+    def extent(self) -> Extent:
+        return dim(self.symbol, 0, MAX_EXTENT, self.first)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizeCheck:
+    """A size that the entry finds out, for the ONNX node `node`: 0 to `most`, an extent in the dims
+    and capacities; that exactly where it `is_exact`."""
+
+    node: str
+    most: int | str
+    is_exact: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,8 +110,13 @@ class Manifest:
     kernels: tuple[KernelReport, ...]
     precision: str = "f32"  # what contractions multiply in
     dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
+    capacities: tuple[Capacity, ...] = ()  # likewise, behind those of `dims`
     counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
-    sizes: tuple[int, ...] = ()  # typical values: of both, then those that single calls take
+    checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
+    workspace: int | str = 0  # its bytes, an extent in the dims and capacities
+    # Typical values of the dims, capacities and counted ones, a place for the size that fails a
+    # check, then those that single calls take.
+    sizes: tuple[int, ...] = ()
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -110,6 +138,8 @@ class Manifest:
                 kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
                 features=tuple(raw.pop("features")),
                 dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
+                capacities=tuple(Capacity(**one) for one in raw.pop("capacities", ())),
+                checks=tuple(SizeCheck(**one) for one in raw.pop("checks", ())),
                 counted=tuple(CountedDim(**one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
                 **raw,
@@ -126,9 +156,12 @@ class Manifest:
         texts = (self.name, self.entry, self.triple, self.cpu, self.precision, *self.features)
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
         texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
+        texts += tuple(one.symbol for one in self.capacities)
+        texts += tuple(check.node for check in self.checks)
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
         sizes += [extent for spec in specs for extent in spec.typical_shape]
         sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]
+        sizes += [one.first for one in self.capacities]
         sizes += self.sizes
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a name is no text")
@@ -141,10 +174,12 @@ class Manifest:
                 raise ValueError("strings without a width")
             _ = spec.element
             self.extents(spec)
+        self.limits()
+        self.workspace_extent()
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
-        """The shape of an input or output, over the symbols of `dims`."""
-        known = {dim.symbol: dim.extent for dim in self.dims}
+        """The shape of an input or output, over the manifest's symbols."""
+        known = self._given()
         for counted in self.counted:
             most = parse_extent(str(counted.most), known)
             known[counted.symbol] = dim(counted.symbol, 0, most, typical(most))
@@ -152,6 +187,28 @@ class Manifest:
             parse_extent(extent, known) if isinstance(extent, str) else extent
             for extent in spec.shape
         )
+
+    @property
+    def given(self) -> tuple[NamedDim | Capacity, ...]:
+        """What the caller gives, in the order in which the entry takes it."""
+        return (*self.dims, *self.capacities)
+
+    def limits(self) -> tuple[Extent | None, ...]:
+        """The most that each check allows, over the symbols of dims and capacities; None for one
+        that is exact."""
+        known = self._given()
+        return tuple(
+            None if check.is_exact else parse_extent(str(check.most), known)
+            for check in self.checks
+        )
+
+    def workspace_extent(self) -> Extent:
+        """The bytes of workspace, over the symbols of dims and capacities."""
+        return parse_extent(str(self.workspace), self._given())
+
+    def _given(self) -> dict[str, Extent]:
+        """What the caller gives, by symbol."""
+        return {one.symbol: one.extent for one in self.given}
 
 
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:

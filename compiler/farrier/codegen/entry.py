@@ -1,7 +1,11 @@
 """The driver of a whole model: one entry point that calls the kernels in order, under conditions
 and in loops. It calls nothing else.
 
-i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, dims?
+i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, sizes?
+
+`sizes` are i64: what the caller gives, then room for what the entry finds out. A size found that
+does not fit what the caller gave ends the call: the entry returns -1 - n for its check n, and
+leaves the size in the last of that room.
 """
 
 from __future__ import annotations
@@ -62,21 +66,44 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for.
-    `count` is a symbol, and where the kernel leaves its value, an i64."""
+    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for;
+    none where one of `needed` is 0. `count` is a symbol, and where the kernel leaves its value, an
+    i64."""
 
     function: str
     args: tuple[Address | Sizes, ...]
+    needed: tuple[Extent, ...] = ()
     count: tuple[str, Address] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """What a size found may be: `most` at most and not negative, or where it `is_exact`, that; else
+    check `number` fails."""
+
+    number: int
+    most: Extent
+    is_exact: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bind:
+    """From here on the i64 at `address` is a symbol's value; "" where it is only checked."""
+
+    address: Address
+    symbol: str
+    limit: Limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
-    """One of two sequences of steps, by the bool at `condition`."""
+    """One of two sequences of steps, by the bool at `condition`. Of each symbol in `joined`, the
+    value is the first extent behind `then`, and the second behind `otherwise`."""
 
     condition: Address
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...]
+    joined: tuple[tuple[str, Extent, Extent], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +115,18 @@ class Carried:
     next: str
     initial: Address
     buffers: tuple[Address, Address]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grown:
+    """A symbol that is `initial` in the first iteration and what was `next` in the one before in
+    others; `result` is its value after the loop."""
+
+    symbol: str
+    initial: Extent
+    next: Extent
+    result: str
+    limit: Limit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,7 +143,7 @@ class Repeat:
     """The body again and again: while the iteration, an i64 from 0 on that is written where the
     body reads it, is below `trips` (an extent, or where an i64 lies), and as long as the bool at
     `condition` holds at first, and that at `again` after an iteration. None: no such bound.
-    `count` is the symbol of how often it ran."""
+    `count` is the symbol of how often it ran, at most `limit` times where there is one."""
 
     trips: Extent | Address | None
     condition: Address | None
@@ -114,9 +153,11 @@ class Repeat:
     slices: tuple[Slice, ...]
     body: tuple[Step, ...]
     count: str = ""
+    limit: Limit | None = None
+    grown: tuple[Grown, ...] = ()
 
 
-Step: TypeAlias = KernelCall | Branch | Repeat
+Step: TypeAlias = KernelCall | Bind | Branch | Repeat
 
 
 def emit_entry(
@@ -129,9 +170,9 @@ def emit_entry(
 ) -> str:
     """A module with the entry point, the kernels it calls being declared.
 
-    It returns the first non-zero code of a kernel, and 0 when all have run. The entry's last
-    argument points to i64: the values of `dims`, and behind them room for those of `counted`, which
-    calls find out.
+    It returns the first non-zero code of a kernel or of a check, and 0 when all have run. The
+    entry's last argument points to i64: the values of `dims`, behind them room for those of
+    `counted`, which it finds out, and for the size at which a check fails.
     """
     driver = _Driver(inputs, outputs, dims, counted)
     driver.steps(steps)
@@ -152,11 +193,12 @@ def emit_entry(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotEntry:
-    """Code for one size of every dim, as the entry `name`, and the workspace that it needs."""
+    """Code for one size of each of the first dims, as the entry `name`, and the workspace that it
+    needs, which may depend on the others."""
 
     sizes: tuple[int, ...]
     name: str
-    workspace_bytes: int
+    workspace_bytes: Extent
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
@@ -210,10 +252,9 @@ def emit_workspace_bytes(
 
     total = emit_extent(extent, value_of, emit)
     for number, one in enumerate(hot):
+        needed = emit_extent(one.workspace_bytes, value_of, emit)
         lines += _compared(number, one.sizes)
-        lines.append(
-            f"  %needs{number} = select i1 %is{number}, i64 {one.workspace_bytes}, i64 {total}"
-        )
+        lines.append(f"  %needs{number} = select i1 %is{number}, i64 {needed}, i64 {total}")
         total = f"%needs{number}"
     return "\n".join(
         [
@@ -232,6 +273,8 @@ def kernel_calls(steps: Sequence[Step]) -> Iterator[KernelCall]:
         match step:
             case KernelCall():
                 yield step
+            case Bind():
+                pass
             case Branch():
                 yield from kernel_calls(step.then)
                 yield from kernel_calls(step.otherwise)
@@ -277,12 +320,15 @@ class _Driver:
         self._given = frozenset(self._dims)
         self._sizes_at = inputs + outputs + 2
         self._returned = {s.name: len(dims) + at for at, s in enumerate(counted)}
+        self._found_at = len(dims) + len(counted)
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             match step:
                 case KernelCall():
                     self._call(step)
+                case Bind():
+                    self._bind(step)
                 case Branch():
                     self._branch(step)
                 case Repeat():
@@ -291,6 +337,12 @@ class _Driver:
     def _call(self, call: KernelCall) -> None:
         """Fills the argument array, calls, and leaves on a failure."""
         number = next(self._count)
+        for position, extent in enumerate(call.needed):
+            self._put(f"%any{number}.{position} = icmp ne i64 {self._extent(extent)}, 0")
+            self._put(
+                f"br i1 %any{number}.{position}, label %go{number}.{position}, label %next{number}"
+            )
+            self._open(f"go{number}.{position}")
         self.head.append(f"  %args{number} = alloca [{max(len(call.args), 1)} x ptr], align 8")
         for position, argument in enumerate(call.args):
             slot = f"%slot{number}.{position}"
@@ -314,19 +366,50 @@ class _Driver:
         """The value of a symbol is known from here on."""
         self._dims[symbol] = value
         if symbol in self._returned:
-            base = self._base(self._sizes_at)
-            at = self._new(f"getelementptr i64, ptr {base}, i64 {self._returned[symbol]}")
-            self._put(f"store i64 {value}, ptr {at}, align 8")
+            self._tell(value, self._returned[symbol])
+
+    def _tell(self, value: str, position: int) -> None:
+        """Leaves a size where the caller finds it."""
+        base = self._base(self._sizes_at)
+        at = self._new(f"getelementptr i64, ptr {base}, i64 {position}")
+        self._put(f"store i64 {value}, ptr {at}, align 8")
+
+    def _bind(self, bind: Bind) -> None:
+        value = self._new(f"load i64, ptr {self._address(bind.address)}, align 8")
+        self._check(value, bind.limit)
+        if bind.symbol:
+            self._define(bind.symbol, value)
+
+    def _check(self, value: str, limit: Limit) -> None:
+        """Leaves where the value is beyond its limit; compared unsigned, a negative one is."""
+        number = next(self._count)
+        order = "ne" if limit.is_exact else "ugt"
+        bad = self._new(f"icmp {order} i64 {value}, {self._extent(limit.most)}")
+        self._put(f"br i1 {bad}, label %beyond{number}, label %within{number}")
+        self._open(f"beyond{number}")
+        self._tell(value, self._found_at)
+        self._put(f"ret i32 {-1 - limit.number}")
+        self._open(f"within{number}")
 
     def _branch(self, branch: Branch) -> None:
         number = next(self._count)
         condition = self._bool(branch.condition)
         self._put(f"br i1 {condition}, label %then{number}, label %else{number}")
-        for label, steps in (("then", branch.then), ("else", branch.otherwise)):
+        ends: list[list[tuple[str, str]]] = []  # of each branch the values joined, and the block
+        for side, (label, steps) in enumerate((("then", branch.then), ("else", branch.otherwise))):
             self._open(f"{label}{number}")
             self.steps(steps)
+            values = [self._extent(extents[side]) for _, *extents in branch.joined]
+            ends.append([(value, self._block) for value in values])
             self._put(f"br label %join{number}")
         self._open(f"join{number}")
+        joined = []
+        for (symbol, *_), *pairs in zip(branch.joined, *ends, strict=True):
+            name = f"%v{next(self._count)}"
+            self._put(f"{name} = phi i64 " + ", ".join(f"[ {v}, %{b} ]" for v, b in pairs))
+            joined.append((symbol, name))
+        for symbol, name in joined:
+            self._define(symbol, name)
 
     def _repeat(self, loop: Repeat) -> None:
         number = next(self._count)
@@ -341,6 +424,9 @@ class _Driver:
         initial = [self._address(one.initial) for one in loop.carried]
         buffers = [[self._address(buffer) for buffer in one.buffers] for one in loop.carried]
         wholes = [self._address(one.whole) for one in loop.slices]
+        sizes = [self._extent(one.initial) for one in loop.grown]
+        for size, grown in zip(sizes, loop.grown, strict=True):
+            self._check(size, grown.limit)
         before = self._block
         self._put(f"br label %loop{number}")
         self._open(f"loop{number}")
@@ -349,11 +435,15 @@ class _Driver:
         for position, one in enumerate(loop.carried):
             self._pointers[one.current] = f"%current{number}.{position}"
             self._pointers[one.next] = f"%next{number}.{position}"
+        for position, grown in enumerate(loop.grown):
+            self._dims[grown.symbol] = f"%size{number}.{position}"
         if trips is not None:
             below = self._new(f"icmp slt i64 {i}, {trips}")
             goes = self._new(f"and i1 {goes}, {below}")
         self._put(f"br i1 {goes}, label %body{number}, label %done{number}")
         self._open(f"body{number}")
+        if loop.limit is not None:
+            self._check(self._new(f"add i64 {i}, 1"), loop.limit)
         self._put(f"store i64 {i}, ptr {self._address(loop.iteration)}, align 8")
         for part, whole in zip(loop.slices, wholes, strict=True):
             offset = self._new(f"mul i64 {i}, {self._extent(part.stride)}")
@@ -361,6 +451,9 @@ class _Driver:
         self.steps(loop.body)
         again = "true" if loop.again is None else self._bool(loop.again)
         following = self._new(f"add i64 {i}, 1")
+        after_sizes = [self._extent(one.next) for one in loop.grown]
+        for size, grown in zip(after_sizes, loop.grown, strict=True):
+            self._check(size, grown.limit)
         first = self._new(f"icmp eq i64 {i}, 0")
         phis = [
             f"{i} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]",
@@ -371,11 +464,16 @@ class _Driver:
             free = self._new(f"select i1 {first}, ptr {odd}, ptr {current}")
             phis.append(f"{current} = phi ptr [ {start}, %{before} ], [ {after}, %{self._block} ]")
             phis.append(f"{after} = phi ptr [ {even}, %{before} ], [ {free}, %{self._block} ]")
+        for position, (start, end) in enumerate(zip(sizes, after_sizes, strict=True)):
+            size = f"%size{number}.{position}"
+            phis.append(f"{size} = phi i64 [ {start}, %{before} ], [ {end}, %{self._block} ]")
         self._put(f"br label %loop{number}")
         self.code[heading:heading] = [f"  {phi}" for phi in phis]
         self._open(f"done{number}")
         if loop.count:
             self._define(loop.count, i)
+        for grown in loop.grown:
+            self._define(grown.result, self._dims[grown.symbol])
 
     def _bool(self, address: Address) -> str:
         byte = self._new(f"load i8, ptr {self._address(address)}, align 1")

@@ -42,11 +42,19 @@ from farrier.importer.tensors import check_size, to_array
 from farrier.importer.upgrade import READABLE, upgrade
 from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
+from farrier.ir.liveness import Liveness, defined
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
+from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
-from farrier.shapes import GivenShape, Hot, NamedDim
+from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim
 from farrier.strings import codes_of
+
+# How long what data decides, and nothing bounds, is taken to be at first: alone in a shape, one of
+# two, …; more room is made when a run finds that it needs it.
+_FIRST_ROOM = (256, 32, 16, 8)
+_SIZES = (DType.I64, DType.I32)
+_SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,15 +106,26 @@ def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
     return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Element:
+    """One element of a flattened value."""
+
+    value: Value
+    index: int
+
+
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
     def __init__(self, model: onnx.ModelProto, signature: Signature) -> None:
         self._model, self._opsets = model, opsets(model)
         self._counter = itertools.count()
+        self._symbols = itertools.count()
         self._values = Names(self._hand_in)
         self._data: dict[str, npt.NDArray[Any]] = {}  # by Farrier's names
         self._sizes: dict[str, Value] = {}  # what computes constants that depend on sizes
+        self._made: dict[str, Node] = {}  # what computes a value, by the value's name
+        self._bound: set[str] = set()  # names of values computed, but also known as dims
         self._constant_bytes = 0
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
@@ -196,6 +215,55 @@ class _Import:
     def data(self, name: str) -> npt.NDArray[Any] | None:
         return self._data.get(self._values[name].name) if name else None
 
+    def sizes(self, name: str, bounds: Sequence[Extent | None] = ()) -> npt.NDArray[Any]:
+        value = self._values[name]
+        if value.name not in self._data:
+            elements = self._elements(value)
+            limits = dict(zip(elements, bounds, strict=False))
+            leaves = {one.value.name: one.value for one in elements if isinstance(one, _Element)}
+            unknown = sum(isinstance(one, _Element) for one in elements)
+            for leaf in leaves.values():
+                own = [_Element(leaf, at) for at in range(number(leaf.type.size))]
+                self._bind(leaf, [self.counted(limits.get(one), unknown) for one in own])
+            if value.name not in leaves:
+                self._know(value, list(map(self._known_element, elements)))
+        return self._data[value.name]
+
+    def _known_element(self, one: Extent | _Element) -> Extent:
+        if isinstance(one, _Element):
+            return to_extents(self._data[one.value.name])[one.index]
+        return one
+
+    def _elements(self, value: Value) -> list[Extent | _Element]:
+        """What each element of an integer tensor is: an extent, or one of a value that is computed
+        at run time."""
+        data, node = self._data.get(value.name), self._made.get(value.name)
+        if data is not None:
+            return list(to_extents(data))
+        if node is not None:
+            parts = [part for part in node.inputs if part is not None]
+            if node.op == "Concat" and value.type.rank == 1:
+                return [one for part in parts for one in self._elements(part)]
+            if node.op in _SAME_ELEMENTS and parts[0].type.dtype in _SIZES:
+                return self._elements(parts[0])
+        return [_Element(value, at) for at in range(number(value.type.size))]
+
+    def _bind(self, value: Value, sizes: Sequence[Extent]) -> None:
+        """Makes the elements of a run-time value these symbols."""
+        whole = value
+        if value.type.dtype is not DType.I64:
+            whole = self._values[self.add("Cast", self.bind("", value), to="i64")]
+        self._know(value, sizes)
+        known = self._values[self.constant(self._data[value.name])]
+        out = self._define("", whole.type)
+        self.append(Node("Bind", (whole, known), (out,), (), (), self._current.origin))
+
+    def _know(self, value: Value, extents: Sequence[Extent]) -> None:
+        """Notes what the elements of a value are that is computed at run time."""
+        array = as_array(list(extents), value.type.dtype)
+        self._data[value.name] = array.reshape(value.type.static_shape)
+        self._bound.add(value.name)
+
     def is_read(self, name: str) -> bool:
         return name in self._read
 
@@ -263,14 +331,23 @@ class _Import:
         seen = [known.get(value.name) or self._define("", value.type) for value in captured]
         return self._pruned(region.body, name, (*region.inputs, *seen), outputs)
 
-    def counted(self, bound: Extent) -> Extent:
-        return dim(f"k{next(self._counter)}", 0, bound, typical(bound))
+    def counted(self, bound: Extent | None, beside: int = 1) -> Extent:
+        """`beside` are found in one shape."""
+        if bound is None:
+            first = _FIRST_ROOM[min(beside, len(_FIRST_ROOM)) - 1]
+            bound = dim(f"c{next(self._symbols)}", 0, MAX_EXTENT, first)
+        return dim(f"k{next(self._symbols)}", 0, bound, typical(bound))
+
+    def found_in(self, region: Region) -> frozenset[str]:
+        nodes = region.body.nodes
+        return frozenset(name for node in nodes for name in defined(node, self._data.get))
 
     def append(self, node: Node) -> None:
         self._node_count += 1
         if self._node_count > MAX_NODES:
             raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
         self._values.body.nodes.append(node)
+        self._made |= {value.name: node for value in node.outputs}
 
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self._values.body.nodes)
@@ -295,13 +372,19 @@ class _Import:
 
     def computed(self, value: Value) -> Value:
         """`value`, or where it is a constant that depends on sizes, what computes it."""
-        if not has_dims(self._data.get(value.name)):
+        if value.name in self._bound or not has_dims(self._data.get(value.name)):
             return value
         if value.name not in self._sizes:
             made = self._define("", value.type)
             self.append(Node("Extents", (value,), (made,)))
             self._sizes[value.name] = made
         return self._sizes[value.name]
+
+    def _constant(self, value: Value) -> Value:
+        """`value`, or where it is computed although it is known, a constant of what it is."""
+        if value.name not in self._bound:
+            return value
+        return self._values[self.constant(self._data[value.name])]
 
     def _all_computed(self, entry: Entry) -> Entry:
         if isinstance(entry, Tensors):
@@ -353,6 +436,7 @@ class _Import:
                 f"{where}: {self._named(str(error))}",
                 hint="give --shape a number there, or a range in which this does not change; what "
                 "must be equal gets one name",
+                deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
             raise InvalidModelError(f"{where}: {self._named(str(error))}") from error
@@ -374,7 +458,11 @@ class _Import:
         deciding: Iterable[str] = () if error.operands is None else error.operands
         if error.operands is None and node.op in names():
             deciding = filter(None, map(node.input, lookup(node.op).static))
-        wanted = {self._values[name].name for name in deciding}
+        return self._inputs_behind({self._values[name].name for name in deciding})
+
+    def _inputs_behind(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The model's inputs that some values are computed from."""
+        wanted = set(names)
         body: Body | None = self._values.body
         while body is not None:
             for earlier in reversed(body.nodes):
@@ -406,7 +494,7 @@ class _Import:
         if operator.explicit is not None:
             attrs = operator.explicit(types, attrs)
         if operator.counts:
-            attrs = {**attrs, "extent": f"k{next(self._counter)}"}
+            attrs = {**attrs, "extent": f"k{next(self._symbols)}"}
         kinds = operator.infer(types, constants, attrs)
         self._check_outputs(node, kinds)
         results = _folded(operator, inputs, data, kinds, attrs)
@@ -415,8 +503,9 @@ class _Import:
                 self._add_constant(name or self.fresh(), result, kind.dtype)
             return
         for position, value in enumerate(inputs):
-            if value is not None and position not in operator.static:
-                inputs[position] = self.computed(value)
+            if value is not None:
+                is_static = position in operator.static
+                inputs[position] = self._constant(value) if is_static else self.computed(value)
         names = itertools.chain(node.outputs, itertools.repeat(""))
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
         self.append(
@@ -434,16 +523,16 @@ class _Import:
         self, body: Body, name: str, inputs: tuple[Value, ...], outputs: Sequence[Value]
     ) -> Graph:
         """The graph without nodes and constants that no output depends on."""
-        live = {value.name for value in outputs}
+        live = Liveness(outputs, self._data.get)
         kept: list[Node] = []
         for node in reversed(body.nodes):
-            if any(value.name in live for value in node.outputs):
+            if live.needs(node):
                 kept.append(node)
-                live.update(value.name for value in node.inputs if value is not None)
+                live.add(node)
         constants = tuple(
             Constant(value, self._data[value.name])
             for value in body.constants.values()
-            if value.name in live
+            if value.name in live.values
         )
         return Graph(name, inputs, constants, tuple(reversed(kept)), tuple(outputs))
 

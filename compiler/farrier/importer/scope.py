@@ -35,6 +35,11 @@ class Scope(Protocol):
     def data(self, name: str) -> npt.NDArray[Any] | None:
         """The value of a constant, None for what is known only at run time."""
 
+    def sizes(self, name: str, bounds: Sequence[Extent | None] = ()) -> npt.NDArray[Any]:
+        """The elements of an integer tensor as extents. What is known only at run time becomes
+        symbols, whose values are found out when the model gets there: none may be negative, or more
+        than its bound (None: whatever there is room for)."""
+
     def is_read(self, name: str) -> bool:
         """Whether any node or output of the model reads the value."""
 
@@ -86,8 +91,11 @@ class Regions(Scope, Protocol):
     ) -> Graph:
         """The region as a closed graph with these outputs, which takes `captured` last."""
 
-    def counted(self, bound: Extent) -> Extent:
-        """A new extent, up to `bound`, that the data decides."""
+    def counted(self, bound: Extent | None) -> Extent:
+        """A new extent, up to `bound`, that the data decides; None: there is room for it."""
+
+    def found_in(self, region: Region) -> frozenset[str]:
+        """The names of the symbols that nodes of the region define."""
 
     def computed(self, value: Value) -> Value:
         """`value`, or where it is a constant that depends on sizes, what computes it."""

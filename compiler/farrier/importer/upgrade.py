@@ -26,6 +26,7 @@ from farrier.importer.rewrites import (
     recurrence,
     resize,
     sequences,
+    sizes,
     spectral,
     training,
     trees,
@@ -274,6 +275,7 @@ def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]
     value = node.attrs.pop("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise Mismatch(f"the value to fill with has shape {value.shape}, and must be one element")
+    sizes.sized(node, scope, 0)
     if has_dims(scope.data(node.inputs[0])):
         filled = [scope.constant(value.reshape(())), node.inputs[0]]
         return [RawNode("Expand", filled, node.outputs, {}, node.origin)]
@@ -363,6 +365,9 @@ _UPGRADES: dict[str, Upgrade] = {
     "BitCast": _named("to"),
     "EyeLike": _named("dtype"),
     "Concat": _concat,
+    "Range": sizes.range_,
+    "Expand": sizes.expand,
+    "Tile": sizes.tile,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
     "RandomUniform": random.random,

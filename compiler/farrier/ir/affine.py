@@ -42,7 +42,7 @@ from farrier.ir.types import DType
 
 Bounds: TypeAlias = tuple[Extent, Extent]  # both inclusive
 Terms: TypeAlias = frozenset[tuple[Expr, Extent]]
-UNBOUNDED = 1 << 62  # stands for infinity in bounds
+UNBOUNDED = 1 << 512  # stands for infinity in bounds; products of symbols with wide ranges are less
 _NO_FACTS: Mapping[Expr, Bounds] = {}
 _NO_SUMS: Mapping[Terms, Bounds] = {}
 _UNKNOWN: Bounds = (-UNBOUNDED, UNBOUNDED)

@@ -16,6 +16,10 @@ iteration to iteration, their types unchanged; of each `scanned` value iteration
 of axis 0, and the parts that the iterations return become the slices of `stacks`. ONNX's Scan is a
 Loop over what it scans. The attributes `carried` and `scanned` say how many inputs are which;
 `extent`, where a condition decides how long stacks are, is the symbol of that.
+
+Shapes may differ from branch to branch, and from iteration to iteration. Where those of an If's
+branches do, its result has a symbol (`joined`); where what a Loop carries changes its shape, it has
+a symbol in the body, and another as a result (`grown`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from farrier.ir.dim import Dim, Extent, Symbol
 from farrier.ir.graph import Graph, Node, Value, attributes
 
 _CONTROL = frozenset(("If", "Loop"))
@@ -97,6 +102,68 @@ class Loop:
             tuple(value for value in returned[carried:] if value is not None),
             str(node.attr("extent", "")),
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """An extent of an If's results, and what it is in either branch."""
+
+    symbol: Dim
+    then: Extent
+    otherwise: Extent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grown:
+    """An extent of what a Loop carries: in an iteration, before the first, after each, and when all
+    are over."""
+
+    symbol: Dim
+    initial: Extent
+    next: Extent
+    result: Dim
+
+
+def joined(node: If) -> tuple[Joined, ...]:
+    """The extents of results in which the branches differ, each once. Raises ValueError where one
+    is no symbol of its own."""
+    found: dict[Dim, Joined] = {}
+    sides = (branch.outputs for branch in node.branches)
+    for result, *values in zip(node.results, *sides, strict=True):
+        shapes = (result.type.shape, *(value.type.shape for value in values))
+        for extent, then, otherwise in zip(*shapes, strict=True):
+            if not extent == then == otherwise:
+                one = Joined(_as_symbol(extent), then, otherwise)
+                if found.setdefault(one.symbol, one) != one:
+                    raise ValueError(f"{extent} stands for extents that differ")
+    return tuple(found.values())
+
+
+def grown(node: Loop) -> tuple[Grown, ...]:
+    """The extents of what is carried that change, each once. Raises ValueError where one is no
+    symbol of its own."""
+    found: dict[Dim, Grown] = {}
+    for values in zip(node.current, node.carried, node.next, node.results, strict=True):
+        for extent, initial, after, result in zip(*(v.type.shape for v in values), strict=True):
+            if not extent == initial == after == result:
+                one = Grown(_as_symbol(extent), initial, after, _as_symbol(result))
+                if found.setdefault(one.symbol, one) != one:
+                    raise ValueError(f"{extent} stands for extents that differ")
+    return tuple(found.values())
+
+
+def symbol_of(extent: Extent) -> Symbol | None:
+    """The symbol that an extent is; None for another."""
+    match extent:
+        case Dim(terms=(((Symbol() as symbol,), 1),)):
+            return symbol
+    return None
+
+
+def _as_symbol(extent: Extent) -> Dim:
+    if not isinstance(extent, Dim) or symbol_of(extent) is None:
+        raise ValueError(f"{extent} is no symbol of its own")
+    return extent
 
 
 def make_if(node: If, origin: str) -> Node:

@@ -228,6 +228,13 @@ def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
                         yield from symbols((atom.left, atom.right))
 
 
+def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
+    """Every symbol of some extents, each behind those of its bound. May repeat."""
+    for symbol in symbols(extents):
+        yield from with_bounds((symbol.high,))
+        yield symbol
+
+
 def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
     """The outermost atoms of some extents, in the order of appearance. May repeat."""
     for extent in extents:

@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from farrier.ir.dim import Symbol, symbols
+from farrier.ir.dim import Symbol, with_bounds
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class Graph:
         found: dict[Symbol, None] = {}
         constants = (c.data.reshape(-1).tolist() for c in self.constants if c.data.dtype == object)
         for extents in (*(value.type.shape for value in self.values()), *constants):
-            for symbol in symbols(extents):
-                found |= dict.fromkeys((*symbols((symbol.high,)), symbol))
+            found |= dict.fromkeys(with_bounds(extents))
         for node in self.nodes:
             for region in node.regions:
                 found |= dict.fromkeys(region.dims)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from farrier.ir.control import If, Loop
+from farrier.ir.control import If, Loop, grown, joined
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import (
@@ -39,7 +39,11 @@ def _check_if(node: If) -> None:
     _check_scalar("condition", node.condition, DType.BOOL)
     for branch in node.branches:
         _check_same(f"captures of {branch.name}", node.captured, branch.inputs)
-        _check_same(f"results of {branch.name}", node.results, branch.outputs)
+        _check_alike(f"results of {branch.name}", node.results, branch.outputs)
+    try:
+        joined(node)
+    except ValueError as error:
+        raise Mismatch(str(error)) from error
 
 
 def _check_loop(node: Loop) -> None:
@@ -51,9 +55,13 @@ def _check_loop(node: Loop) -> None:
     ):
         if value is not None:
             _check_scalar(what, value, dtype)
-    _check_same("carried values", node.carried, node.current)
-    _check_same("carried results", node.carried, node.next)
-    _check_same("results", node.carried, node.results)
+    _check_alike("carried values", node.carried, node.current)
+    _check_alike("carried results", node.carried, node.next)
+    _check_alike("results", node.carried, node.results)
+    try:
+        grown(node)
+    except ValueError as error:
+        raise Mismatch(str(error)) from error
     _check_same("captures", node.captured, node.seen)
     for what, wholes, parts in (
         ("scanned values", node.scanned, node.slices),
@@ -71,6 +79,13 @@ def _check_scalar(what: str, value: Value, dtype: DType) -> None:
 
 def _check_same(what: str, outside: Sequence[Value], inside: Sequence[Value]) -> None:
     if [value.type for value in outside] != [value.type for value in inside]:
+        raise Mismatch(f"its {what} are typed otherwise inside")
+
+
+def _check_alike(what: str, outside: Sequence[Value], inside: Sequence[Value]) -> None:
+    """Of the same dtypes and ranks; extents may differ where a symbol says so."""
+    kinds = [[(v.type.dtype, v.type.rank) for v in values] for values in (outside, inside)]
+    if kinds[0] != kinds[1]:
         raise Mismatch(f"its {what} are typed otherwise inside")
 
 
@@ -105,11 +120,14 @@ def _run_loop(loop: Loop, arrays: Arrays, run: Run) -> tuple[Array, ...]:
         carried = [results[value.name] for value in loop.next]
         for stack, part in zip(stacked, loop.parts, strict=True):
             stack.append(results[part.name])
-    empty = (np.empty((0, *part.type.static_shape), part.type.dtype.numpy) for part in loop.parts)
-    return (
-        *carried,
-        *(np.stack(s) if s else none for s, none in zip(stacked, empty, strict=True)),
-    )
+    stacks = zip(stacked, loop.parts, strict=True)
+    return (*carried, *(np.stack(s) if s else _no_parts(part.type) for s, part in stacks))
+
+
+def _no_parts(part: TensorType) -> Array:
+    """A stack of none; extents that no size tells are 0."""
+    extents = (extent if isinstance(extent, int) else 0 for extent in part.shape)
+    return np.empty((0, *extents), part.dtype.numpy)
 
 
 def _count(trips: Array | None) -> Iterator[int]:

@@ -15,7 +15,7 @@ from farrier.ir.dim import evaluate
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.sizes import array_with_extents, bind
 from farrier.ops.control import run_control
-from farrier.ops.operator import Array
+from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup
 
 
@@ -71,6 +71,11 @@ def run_graph(
         return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
 
     for node in graph.nodes:
+        if node.op == "Bind":
+            found, extents = (arrays[value.name] for value in node.inputs if value is not None)
+            if found.min(initial=0) < 0:
+                raise ValueError(f"a size of {found.min()} ({node.origin})")
+            bind(to_extents(extents), found.reshape(-1).tolist(), known)
         given = [None if value is None else read(value) for value in node.inputs]
         results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):

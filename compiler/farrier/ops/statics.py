@@ -125,6 +125,13 @@ def _extents_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     return (builder.output(node, body),)
 
 
+def _bind_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, sizes = required(types, 0), required(types, 1)
+    if x.dtype is not DType.I64 or x.shape != sizes.shape or 1 not in constants:
+        raise Mismatch(f"the sizes {sizes.shape} of {x.shape} of {x.dtype}, which must be i64")
+    return (x,)
+
+
 def _filled_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     required(types, 0)
     shape = static_extents(types, constants, 0, "shape") or ()
@@ -174,6 +181,15 @@ OPERATORS: tuple[Operator, ...] = (
         lambda arrays, attrs: (present(arrays, 0),),
         _extents_compute,
         frozenset({0}),
+    ),
+    # Farrier's own: from here on the elements of a tensor are dims, those of the constant.
+    Operator(
+        "Bind",
+        Kind.CONTROL,
+        _bind_infer,
+        lambda arrays, attrs: (present(arrays, 0),),
+        None,
+        frozenset({1}),
     ),
     Operator(
         "ConstantOfShape", Kind.OPAQUE, _filled_infer, _filled_reference, None, frozenset({0})

@@ -3,6 +3,9 @@
 Kernels whose shapes differ only in which symbols they come from are one task. What the inputs'
 shapes are made of becomes d0, d1, …; the operators say what follows for the other shapes.
 
+A kernel is not called where it would write nothing, so what all of its outputs are multiples of is
+1 at least: divisions by it are safe, and no two of its elements lie at one place.
+
 before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
 after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
 """
@@ -10,7 +13,7 @@ after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from farrier.ir.dim import (
     Atom,
@@ -31,27 +34,54 @@ from farrier.ir.sizes import constant_with_extents, value_with_extents, with_ext
 from farrier.ops import Mismatch, NotStatic, lookup
 
 
-def own_dims(region: Graph) -> tuple[Graph, tuple[Extent, ...]]:
-    """The region with dims of its own, and what each of `Graph.dims` stands for, in their order. An
-    extent that the kernel itself finds out keeps its name, and is left out."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnDims:
+    """A region with dims of its own, and what each of `Graph.dims` stands for, in their order; an
+    extent that the kernel itself finds out keeps its name, and is left out. Where one of `needed`
+    is 0, the kernel must not be called."""
+
+    region: Graph
+    dims: tuple[Extent, ...] = ()
+    needed: tuple[Extent, ...] = ()
+
+
+def own_dims(region: Graph) -> OwnDims:
+    """The region with dims of its own."""
     counted = {str(node.attr("extent")) for node in region.nodes if node.attr("extent")}
     own = [symbol for symbol in region.dims if symbol.name in counted]
     if len(region.dims) == len(own):
-        return region, ()
-    names = _Names(own)
+        return OwnDims(region)
+    factors = _factors(region)
+    names = _Names(own, factors)
     changed = _inferred(region, names)
     if changed is None:  # the inputs' shapes do not settle the others: their symbols do
-        names = _Names(own)
+        names = _Names(own, factors)
         names.define(symbol for symbol in region.dims if symbol not in own)
         changed = with_extents(region, names.change)
     told = (symbol.name for symbol in changed.dims if symbol.name not in counted)
-    return changed, tuple(names.meaning[name] for name in told)
+    needed = (as_extent(atom) for atom in factors if bounds(as_extent(atom))[0] < 1)
+    return OwnDims(changed, tuple(names.meaning[name] for name in told), tuple(needed))
+
+
+def _factors(region: Graph) -> tuple[Atom, ...]:
+    """What all outputs have as a factor of an extent: where it is 0, they have no elements."""
+    found = [
+        {
+            atom: None
+            for extent in value.type.shape
+            if isinstance(extent, Dim) and len(extent.terms) == 1
+            for atom in extent.terms[0][0]
+        }
+        for value in region.outputs
+    ]
+    return tuple(atom for atom in found[0] if all(atom in others for others in found))
 
 
 class _Names:
-    """New symbols for atoms, and what they stand for."""
+    """New symbols for atoms, and what they stand for; those in `positive` are 1 at least."""
 
-    def __init__(self, kept: Iterable[Symbol]) -> None:
+    def __init__(self, kept: Iterable[Symbol], positive: Collection[Atom]) -> None:
+        self._positive = positive
         self._new: dict[Atom, Extent] = {}
         self._kept = {symbol.name: as_extent(symbol) for symbol in kept}
         self.meaning: dict[str, Extent] = {}
@@ -65,7 +95,10 @@ class _Names:
             made = isinstance(atom, Symbol) or not plain.issuperset(symbols((whole,)))
             if made and atom not in self._new:
                 name = f"d{len(self.meaning)}"
-                self._new[atom] = dim(name, *bounds(whole), typical(whole))
+                low, high = bounds(whole)
+                if atom in self._positive:
+                    low, high = max(low, 1), max(high, 1)
+                self._new[atom] = dim(name, low, high, typical(whole))
                 self.meaning[name] = whole
 
     def change(self, extent: Extent) -> Extent:

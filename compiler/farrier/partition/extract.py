@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.control import If, Loop
-from farrier.ir.dim import Extent
+from farrier.ir.control import If, Loop, grown, joined
+from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
+from farrier.ops.operator import to_extents
 from farrier.partition.canonical import canonical_region
 from farrier.partition.dims import own_dims
 from farrier.partition.naming import task_name
 from farrier.partition.program import (
+    Bind,
     Branch,
     Call,
     Carried,
@@ -90,7 +92,9 @@ class _Flattening:
             elif node.op == "If":
                 steps.append(self._branch(If.of(node), prefix, runs))
             elif node.op == "Loop":
-                steps.append(self._repeat(Loop.of(node), prefix, runs))
+                steps.append(self._repeat(Loop.of(node), prefix, runs, node.origin))
+            elif node.op == "Bind":
+                steps.append(self._bind(node, inputs))
             elif node.op == "Adjoin":
                 self._adjoin(node, inputs, outputs[0])
             elif inputs:
@@ -101,7 +105,8 @@ class _Flattening:
         self, node: Node, given: Sequence[Value], outputs: tuple[Value, ...], runs: int
     ) -> Call:
         region, order = canonical_region(node.regions[0])
-        region, dims = own_dims(region)
+        own = own_dims(region)
+        region = own.region
         inputs = tuple(given[position] for position in order)
         known = frozenset(
             inside.name
@@ -112,7 +117,11 @@ class _Flattening:
         key = hashlib.sha256(text.encode()).hexdigest()
         self.tasks.setdefault(key, Task(key, task_name(region), region, known))
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
-        return Call(key, inputs, outputs, node.origin, runs, dims, count)
+        return Call(key, inputs, outputs, node.origin, runs, own.dims, own.needed, count)
+
+    def _bind(self, node: Node, inputs: Sequence[Value]) -> Bind:
+        value, sizes = inputs
+        return Bind(value, to_extents(self.constants[sizes.name].data), node.origin)
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""
@@ -139,9 +148,10 @@ class _Flattening:
             for inside, outside in zip(region.outputs, node.results, strict=True):
                 root = self._root(inside, region, inner)
                 self.homes[root.name] = Home(f"{prefix}{outside.name}")
-        return Branch(_named(node.condition, prefix), *branches)
+        then, otherwise = branches
+        return Branch(_named(node.condition, prefix), then, otherwise, joined(node))
 
-    def _repeat(self, node: Loop, prefix: str, runs: int) -> Repeat:
+    def _repeat(self, node: Loop, prefix: str, runs: int, origin: str) -> Repeat:
         inner = f"{prefix}{(*node.results, *node.stacks)[0].name}.0."
         trips = self._number(node.trips, prefix)
         self._alias(node.seen, inner, node.captured, prefix)
@@ -171,7 +181,9 @@ class _Flattening:
                 for whole, part in zip(node.stacks, node.parts, strict=True)
             ),
             body,
-            node.extent,
+            next((s for s in _symbols(node.stacks) if s.name == node.extent), None),
+            grown(node),
+            origin,
         )
 
     def _alias(
@@ -195,6 +207,10 @@ class _Flattening:
         """A trip count that is known."""
         constant = self._constant(_named(trips, prefix)) if trips is not None else None
         return None if constant is None else int(constant.data.reshape(-1)[0])
+
+
+def _symbols(values: Iterable[Value]) -> Iterator[Symbol]:
+    return symbols(extent for value in values for extent in value.type.shape)
 
 
 def _named(value: Value, prefix: str) -> Value:

@@ -2,6 +2,7 @@
 
     program = Program([value] inputs, [value] outputs, [constant], [step], homes)
     step    = Call(task, [value] inputs, [value] outputs)
+            | Bind(value, [extent])
             | Branch(condition, [step] then, [step] otherwise)
             | Repeat(trips?, condition?, again?, iteration, [carried], [slice] read,
                      [slice] written, [step] body)
@@ -14,10 +15,12 @@ the value in whose memory it lies.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from farrier.ir.dim import Extent, Symbol, symbols, upper
+from farrier.ir.control import Grown, Joined
+from farrier.ir.dim import Extent, Symbol, symbols, upper, with_bounds
 from farrier.ir.graph import Constant, Value
 
 
@@ -26,8 +29,9 @@ class Call:
     """One call of a task: `inputs` and `outputs` are in the order of the task's region; `origin`
     names the ONNX nodes that it computes. One run of the model makes it `runs` times: the product
     of the trip counts around it, as far as they are known; both branches of a condition count.
-    `dims` are the values of the region's dims, in terms of the model's. Where the data decides an
-    extent, `count` is its symbol, and the last output holds its value."""
+    `dims` are the values of the region's dims, in terms of the model's; where one of `needed` is 0,
+    there is nothing to call it for. Where the data decides an extent, `count` is its symbol, and
+    the last output holds its value."""
 
     task: str  # the task's key
     inputs: tuple[Value, ...]
@@ -35,7 +39,19 @@ class Call:
     origin: str
     runs: int = 1
     dims: tuple[Extent, ...] = ()
+    needed: tuple[Extent, ...] = ()
     count: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bind:
+    """The elements of an i64 value are these extents: one that is a symbol has its value from here
+    on, within its bounds; another must be what it says. `origin` names the ONNX node that asks for
+    them."""
+
+    value: Value
+    extents: tuple[Extent, ...]
+    origin: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,6 +59,7 @@ class Branch:
     condition: Value
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...]
+    joined: tuple[Joined, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,10 +93,12 @@ class Repeat:
     read: tuple[Slice, ...]
     written: tuple[Slice, ...]
     body: tuple[Step, ...]
-    count: str = ""  # the symbol of how often it ran
+    count: Symbol | None = None  # how often it ran
+    grown: tuple[Grown, ...] = ()
+    origin: str = ""
 
 
-Step: TypeAlias = Call | Branch | Repeat
+Step: TypeAlias = Call | Bind | Branch | Repeat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,9 +119,24 @@ class Program:
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """The sizes that a caller gives, in the order in which they do."""
+        """The sizes that a caller gives, in the order in which they do: those of the inputs, then
+        capacities."""
         shapes = (value.type.shape for value in self.inputs)
-        return tuple(dict.fromkeys(symbols(extent for shape in shapes for extent in shape)))
+        told = dict.fromkeys(symbols(extent for shape in shapes for extent in shape))
+        return (*told, *self.capacities)
+
+    @functools.cached_property
+    def capacities(self) -> tuple[Symbol, ...]:
+        """What bounds extents that the data decides and no size does: how much room there is."""
+        found = dict.fromkeys(with_bounds(_extents_of(self.steps)))
+        told = {s.name for v in self.inputs for s in symbols(v.type.shape)}
+        defined = told | set(_defined_in(self.steps))
+        return tuple(s for s in found if s.name not in defined and isinstance(s.high, int))
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether it finds out sizes that may not do."""
+        return bool(self.capacities) or any(_binds(self.steps))
 
     def room(self, value: Value) -> Extent:
         """The bytes that a value may take: what data decides is at most its bound."""
@@ -112,12 +146,8 @@ class Program:
     @property
     def counted(self) -> tuple[Symbol, ...]:
         """The extents of outputs that the data decides, each behind those of its bound."""
-        found: dict[Symbol, None] = {}
-        waiting = list(symbols(extent for value in self.outputs for extent in value.type.shape))
-        while waiting:
-            found |= dict.fromkeys(waiting)
-            waiting = list(symbols(symbol.high for symbol in waiting))
-        return tuple(symbol for symbol in reversed(found) if symbol not in self.dims)
+        found = with_bounds(extent for value in self.outputs for extent in value.type.shape)
+        return tuple(symbol for symbol in dict.fromkeys(found) if symbol not in self.dims)
 
     @property
     def calls(self) -> list[Call]:
@@ -134,11 +164,65 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
         match step:
             case Call():
                 yield step
+            case Bind():
+                pass
             case Branch():
                 yield from calls_in(step.then)
                 yield from calls_in(step.otherwise)
             case Repeat():
                 yield from calls_in(step.body)
+
+
+def _binds(steps: Iterable[Step]) -> Iterator[Bind]:
+    for step in steps:
+        match step:
+            case Bind():
+                yield step
+            case Branch():
+                yield from _binds((*step.then, *step.otherwise))
+            case Repeat():
+                yield from _binds(step.body)
+            case Call():
+                pass
+
+
+def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
+    """The extents of all values that steps read and write, and of all sizes that they take."""
+    for step in steps:
+        match step:
+            case Call():
+                yield from step.dims
+                for value in (*step.inputs, *step.outputs):
+                    yield from value.type.shape
+            case Bind():
+                yield from step.extents
+            case Branch():
+                yield from _extents_of((*step.then, *step.otherwise))
+                yield from (joined.symbol for joined in step.joined)
+            case Repeat():
+                for part in (*step.read, *step.written):
+                    yield from part.whole.type.shape
+                for grown in step.grown:
+                    yield from (grown.symbol, grown.result)
+                yield from _extents_of(step.body)
+
+
+def _defined_in(steps: Iterable[Step]) -> Iterator[str]:
+    """The names of symbols whose values steps find out."""
+    for step in steps:
+        match step:
+            case Call():
+                yield step.count
+            case Bind():
+                yield from (symbol.name for symbol in symbols(step.extents))
+            case Branch():
+                yield from _defined_in((*step.then, *step.otherwise))
+                yield from (symbol.name for one in step.joined for symbol in symbols((one.symbol,)))
+            case Repeat():
+                yield step.count.name if step.count else ""
+                for one in step.grown:
+                    yield from (symbol.name for symbol in symbols((one.symbol, one.result)))
+                yield from _defined_in(step.body)
 
 
 def outermost(home: Home, homes: Mapping[str, Home]) -> Home:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection
 
 from farrier.ir.control import If, Loop, is_control, make_if, make_loop
 from farrier.ir.graph import Graph, Node
+from farrier.ir.liveness import Liveness
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
@@ -27,29 +27,29 @@ def eliminate_dead_code(graph: Graph) -> Graph:
             y: f32[4] = Relu(x)
             return y
     """
-    used = {value.name for value in graph.outputs}
+    used = Liveness(graph.outputs, graph.constant_data().get)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(value.name in used for value in node.outputs):
+        if used.needs(node):
             live = _pruned(node, used) if is_control(node) else node
             kept.append(live)
-            used |= {value.name for value in live.inputs if value is not None}
-    constants = tuple(c for c in graph.constants if c.value.name in used)
+            used.add(live)
+    constants = tuple(c for c in graph.constants if c.value.name in used.values)
     nodes = tuple(reversed(kept))
     if nodes == graph.nodes and len(constants) == len(graph.constants):
         return graph
     return Graph(graph.name, graph.inputs, constants, nodes, graph.outputs)
 
 
-def _pruned(node: Node, used: Collection[str]) -> Node:
+def _pruned(node: Node, used: Liveness) -> Node:
     """Control flow without results that nothing uses, and captures that it does not read."""
     if node.op == "If":
         return _pruned_if(If.of(node), used, node.origin)
     return _pruned_loop(Loop.of(node), used, node.origin)
 
 
-def _pruned_if(node: If, used: Collection[str], origin: str) -> Node:
-    live = [value.name in used for value in node.results]
+def _pruned_if(node: If, used: Liveness, origin: str) -> Node:
+    live = list(map(used.is_live, node.results))
     branches = []
     read = [False] * len(node.captured)
     for region in node.branches:
@@ -73,12 +73,12 @@ def _pruned_if(node: If, used: Collection[str], origin: str) -> Node:
     )
 
 
-def _pruned_loop(node: Loop, used: Collection[str], origin: str) -> Node:
+def _pruned_loop(node: Loop, used: Liveness, origin: str) -> Node:
     """What is carried is needed where its result is used, or where what is needed reads it."""
-    stacked = [value.name in used for value in node.stacks]
+    stacked = list(map(used.is_live, node.stacks))
     parts = tuple(itertools.compress(node.parts, stacked))
     again = () if node.again is None else (node.again,)
-    needed = {v.name for v, r in zip(node.current, node.results, strict=True) if r.name in used}
+    needed = {v.name for v, r in zip(node.current, node.results, strict=True) if used.is_live(r)}
     while True:
         carried = [value.name in needed for value in node.current]
         dropped = {value.name for value in node.current} - needed

@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from farrier.artifact import container
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.errors import ArtifactError, CompilerError, InputMismatchError, UsageError
+from farrier.errors import (
+    ArtifactError,
+    CompilerError,
+    InputMismatchError,
+    MemoryLimitError,
+    UsageError,
+)
 from farrier.ir.dim import Extent, evaluate, symbols, upper
 from farrier.shapes import NamedDim
 from farrier.strings import codes_of, fitted, strings_of
@@ -27,10 +33,23 @@ Array = npt.NDArray[Any]
 
 
 class Session:
-    """One model in this process. Calls from several threads run one after the other."""
+    """One model in this process. Calls from several threads run one after the other.
 
-    def __init__(self, manifest: Manifest, library: bytes, params: Buffer, threads: int) -> None:
-        """Loads `library`; `params` holds the packed parameters and is kept.
+    What the values of inputs decide, and no size bounds, has a capacity (`Manifest.capacities`):
+    memory is laid out for it, and where a call finds that it needs more, the capacity grows and the
+    call is made again, which is right because a model is a function of its inputs.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        library: bytes,
+        params: Buffer,
+        threads: int,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Loads `library`; `params` holds the packed parameters and is kept. `memory_bytes` is what
+        outputs and workspace may take; 0: as much as the machine has.
 
         Raises ArtifactError where the model was built for another kind of machine, UsageError for
         more threads than it has memory for.
@@ -64,7 +83,12 @@ class Session:
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._names = frozenset(spec.name for spec in manifest.inputs)
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
-        self._current: tuple[int, ...] = ()  # the sizes that memory is laid out for
+        self._given: dict[str, int] = {}  # the sizes that memory is laid out for
+        self._capacities = {one.symbol: one.first for one in manifest.capacities}
+        self._memory_bytes = memory_bytes or _machine_bytes()
+        self._limits = manifest.limits()
+        self._workspace_extent = manifest.workspace_extent()
+        self._found_at = len(manifest.given) + len(manifest.counted)
         self._args = native.pointers(
             [
                 *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
@@ -73,12 +97,11 @@ class Session:
                 ctypes.addressof(self._sizes),
             ]
         )
-        if manifest.dims:
+        if manifest.dims or manifest.capacities:
             self._workspace_bytes = self.library.function(
                 "farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p
             )
-        if manifest.sizes:
-            self._resize({dim.symbol: dim.typical for dim in manifest.dims})
+        self._resize({dim.symbol: dim.typical for dim in manifest.dims})
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The outputs by name, each a new array. Raises InputMismatchError."""
@@ -127,13 +150,42 @@ class Session:
     def call(self) -> None:
         """Runs the model on whatever the input buffers hold: what `bench` times.
 
-        Raises UsageError after `close`.
+        Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
+        impossible, MemoryLimitError for one that takes too much memory.
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
-        code = self._entry(self._args, self.pool.address)
+        while (code := self._entry(self._args, self.pool.address)) < 0:
+            self._make_room(-1 - code)
         if code:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
+
+    def _make_room(self, number: int) -> None:
+        """Raises the capacity that check `number` found too small."""
+        check, limit = self.manifest.checks[number], self._limits[number]
+        size = self._sizes[self._found_at]
+        told = () if limit is None else symbols((limit,))
+        grown = [symbol.name for symbol in told if symbol.name in self._capacities]
+        if size < 0 or not grown:
+            most = "0 or more" if grown else f"0 to {check.most}"
+            raise InputMismatchError(
+                f"node {check.node!r} of {self.manifest.name} gets the size {size} from the values "
+                f"of the inputs, and it must be {check.most if check.is_exact else most}"
+            )
+        before = dict(self._capacities)
+        for generous in (True, False):  # so that what grows step by step grows seldom
+            for name in grown:
+                self._capacities[name] = max(size, before[name] * (2 if generous else 1))
+            if self._needed_bytes() <= self._memory_bytes:
+                self._lay_out()
+                return
+        needed = self._needed_bytes()
+        self._capacities = before
+        raise MemoryLimitError(
+            f"node {check.node!r} of {self.manifest.name} asks for an extent of {size}, for which "
+            f"the model needs {needed} bytes; it may have {self._memory_bytes}",
+            hint="check the input that says the size, or give the session more memory_bytes",
+        )
 
     def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
         """The open dims, by symbol, of inputs' shapes. Raises InputMismatchError for a size out of
@@ -165,23 +217,41 @@ class Session:
     def _symbols(self) -> dict[str, int]:
         """The value of every symbol in the run that is over."""
         manifest = self.manifest
-        names = [one.symbol for one in manifest.dims] + [one.symbol for one in manifest.counted]
+        names = [*(one.symbol for one in manifest.given), *(k.symbol for k in manifest.counted)]
         return dict(zip(names, self._sizes, strict=False))
 
     def _resize(self, sizes: Mapping[str, int]) -> None:
-        """Lays memory out for these sizes, by symbol."""
-        values = tuple(sizes[dim.symbol] for dim in self.manifest.dims)
-        if values == self._current and values:
+        """Lays memory out for these sizes of the dims, by symbol."""
+        if self._given == sizes and sizes:
             return
-        self._sizes[: len(values)] = list(values)
-        slots = (*self._inputs, *self._outputs)
-        for position, slot in enumerate(slots):
+        self._given = dict(sizes)
+        for position, slot in enumerate(self._inputs):
             self._args[position] = slot.resized(sizes)
-        needed = self._workspace_bytes(ctypes.addressof(self._sizes)) if values else 0
+        self._lay_out()
+
+    def _tell_sizes(self) -> dict[str, int]:
+        """Puts what the entry is given where it reads it; gives it by symbol."""
+        told = self._given | self._capacities
+        names = [one.symbol for one in self.manifest.given]
+        self._sizes[: len(names)] = [told[name] for name in names]
+        return told
+
+    def _needed_bytes(self) -> int:
+        """What outputs and workspace take at the present sizes, in numbers that do not overflow."""
+        told = self._given | self._capacities
+        room = evaluate(self._workspace_extent, told)
+        return sum((slot.room(told) for slot in self._outputs), room)
+
+    def _lay_out(self) -> None:
+        """Makes outputs and workspace as large as the present sizes ask for."""
+        told = self._tell_sizes()
+        first = len(self._inputs)
+        for position, slot in enumerate(self._outputs, first):
+            self._args[position] = slot.resized(told)
+        needed = self._workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
         if needed > self._workspace.nbytes:
             self._workspace = aligned_buffer(needed)
-            self._args[len(slots) + 1] = self._workspace.address
-        self._current = values
+            self._args[first + len(self._outputs) + 1] = self._workspace.address
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -202,6 +272,11 @@ class Session:
         return InputMismatchError(
             f"{self.manifest.name} takes the inputs {expected}; given: {given}"
         )
+
+
+def _machine_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _range_of(dim: NamedDim) -> str:
@@ -241,13 +316,20 @@ class _Slot:
 
     def resized(self, sizes: Mapping[str, int]) -> int:
         """The address, with room for these values of symbols; what data decides is at its bound."""
-        shape = tuple(
-            evaluate(upper(extent, lambda symbol: symbol.name in sizes), sizes)
-            for extent in self.extents
-        )
+        shape = self._most(sizes)
         if shape != self.shape:
             self._lay_out(shape)
         return self.buffer.address
+
+    def room(self, sizes: Mapping[str, int]) -> int:
+        """The bytes that `resized` makes room for."""
+        return math.prod(self._most(sizes)) * self.dtype.itemsize
+
+    def _most(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(
+            evaluate(upper(extent, lambda symbol: symbol.name in sizes), sizes)
+            for extent in self.extents
+        )
 
     def _lay_out(self, shape: tuple[int, ...]) -> None:
         nbytes = math.prod(shape) * self.dtype.itemsize

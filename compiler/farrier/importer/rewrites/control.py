@@ -20,11 +20,12 @@ from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Region, Regions, ints
 from farrier.ir.control import If, Loop, make_if, make_loop
-from farrier.ir.dim import Dim, Extent, number
+from farrier.ir.dim import Dim, Extent, maximum, number, symbols, upper
 from farrier.ir.graph import Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Mismatch, NotStatic, NotSupported
 from farrier.ops.control import check_control
+from farrier.ops.operator import to_extents
 
 _SMALL = 64  # nodes that a loop may unroll to where it need not
 
@@ -45,7 +46,8 @@ def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     if forms[0] != forms[1]:
         raise NotStatic("its branches return sequences of different lengths, or one an empty value")
     outputs = [[v for entry in r.outputs for v in _tensors(entry)] for r in regions]
-    results = [_result(then, other, scope) for then, other in zip(*outputs, strict=True)]
+    joins = _Joins(scope, frozenset().union(*map(scope.found_in, regions)))
+    results = [joins.result(then, other) for then, other in zip(*outputs, strict=True)]
     captured = _captured(regions, scope)
     then, otherwise = (
         scope.finished(region, name, captured, values)
@@ -155,13 +157,13 @@ class _Loop:
         if self.condition is not None and starts == 0:
             trips = 0
         reason = "what it carries changes its type"
-        if all(isinstance(entry, Value) for _, entry in self.carried):
+        carried = [entry.type for _, entry in self.carried if isinstance(entry, Value)]
+        if len(carried) == len(self.carried):
             try:
-                region = self._region()
+                made = self._from_region(self._region(carried), carried, trips)
             except UnresolvedShapeError as error:
                 reason = error.message
             else:
-                made = self._from_region(region, trips)
                 if made is not None:
                     return made
         waits = self.trips is not None or (self.condition is not None and not starts)
@@ -169,8 +171,9 @@ class _Loop:
             raise NotStatic(f"{reason}, and its trip count is known only at run time")
         return self._unrolled(trips)
 
-    def _region(self) -> Region:
-        carried = [(name, entry.type) for name, entry in self.carried if isinstance(entry, Value)]
+    def _region(self, types: Sequence[TensorType]) -> Region:
+        """The body, where what is carried is of these types."""
+        carried = [(name, kind) for (name, _), kind in zip(self.carried, types, strict=True)]
         slices = [
             (name, TensorType(value.type.dtype, value.type.shape[1:]))
             for name, value in self.scanned
@@ -179,27 +182,48 @@ class _Loop:
         inputs = [self.iteration, *carried, *slices]
         return self.scope.region(self.graph, inputs, constants, self.opset)
 
-    def _from_region(self, region: Region, trips: Extent | None) -> list[Entry] | None:
-        """The outputs of a node with the region; None where the loop must be unrolled, or better
-        is."""
+    def _from_region(
+        self, region: Region, types: Sequence[TensorType], trips: Extent | None
+    ) -> list[Entry] | None:
+        """The outputs of a node with the region, in which what is carried is of these types; None
+        where the loop must be unrolled, or better is."""
         scope, count = self.scope, len(self.carried)
         returned = [entry for entry in region.outputs if isinstance(entry, Value)]
         again = returned.pop(0) if self.goes_on is not None and returned else None
-        carried = [entry for _, entry in self.carried if isinstance(entry, Value)]
-        if [v.type for v in returned[:count]] != [v.type for v in carried]:
-            return None
         if len(returned) + (again is not None) < len(region.outputs):
             return None
+        carried = [entry for _, entry in self.carried if isinstance(entry, Value)]
+        known = True if again is None else self._known(again)
+        after = [value.type for value in returned[:count]]
+        grown = _grown([value.type for value in carried], types, after, scope)
+        if grown is None:
+            return None
+        if grown != list(types):
+            if isinstance(trips, int) and known and trips * len(region.body.nodes) <= MAX_UNROLLED:
+                return None
+            return self._from_region(self._region(grown), grown, trips)
         parts = returned[count:]
         if trips == 0:
             return [*carried, *(self._empty(part.type) for part in parts)]
-        known = True if again is None else self._known(again)
         small = isinstance(trips, int) and trips * len(region.body.nodes) <= _SMALL
         if known == 0 or (known and small):
             return None
-        if parts and trips is None:
-            raise NotStatic("how often it runs at most, and so how much it returns, is unknown")
-        ran = scope.counted(trips) if parts and trips is not None and known is None else trips
+        own = scope.found_in(region) | {s.name for kind in types for s in symbols(kind.shape)}
+        own -= {s.name for value in carried for s in symbols(value.type.shape)}
+        for part in parts:
+            if any(symbol.name in own for symbol in symbols(part.type.shape)):
+                raise NotStatic(f"it stacks {part.type.shape}, which differs in each iteration", ())
+        trips_value = self.trips
+        ran = trips
+        if parts and not (known and (self.condition is None or self._known(self.condition))):
+            ran = scope.counted(trips)
+        elif parts and trips is None and self.trips is not None:
+            # As often as the value says: that is an extent.
+            name = scope.add("Max", scope.bind("", self.trips), scope.constant(ints(0)))
+            trips_value = _value(scope.constant(scope.sizes(name)), scope)
+            (ran,) = to_extents(scope.sizes(name))
+        elif parts and trips is None:
+            raise NotStatic("it never ends", ())
         captured = _captured([region], scope)
         again = None if known else again
         outputs = [*([] if again is None else [again]), *returned]
@@ -207,12 +231,12 @@ class _Loop:
         inside = body.inputs[1:]
         both = count + len(self.scanned)
         made = Loop(
-            trips=None if self.trips is None else scope.computed(self.trips),
+            trips=None if trips_value is None else scope.computed(trips_value),
             condition=None if self._known(self.condition) else self.condition,
             carried=tuple(map(scope.computed, carried)),
             scanned=tuple(value for _, value in self.scanned),
             captured=captured,
-            results=tuple(scope.define(value.type) for value in carried),
+            results=_results([value.type for value in carried], types, scope),
             stacks=tuple(
                 scope.define(TensorType(part.type.dtype, (ran, *part.type.shape)))
                 for part in parts
@@ -226,7 +250,7 @@ class _Loop:
             again=again,
             next=tuple(returned[:count]),
             parts=tuple(parts),
-            extent=str(ran) if ran != trips else "",
+            extent=str(ran) if parts and trips_value is self.trips and ran != trips else "",
         )
         _append(make_loop(made, self.origin), scope)
         return [*made.results, *made.stacks]
@@ -286,6 +310,50 @@ def _append(node: Node, scope: Regions) -> None:
     scope.append(node)
 
 
+def _grown(
+    initial: Sequence[TensorType],
+    current: Sequence[TensorType],
+    after: Sequence[TensorType],
+    scope: Regions,
+) -> list[TensorType] | None:
+    """Types for what a loop carries that hold in every iteration: an extent which changes is a
+    symbol, one for those that are equal before and after. None where no type does."""
+    known: dict[tuple[Extent, Extent, Extent], Extent] = {}
+    made = []
+    for first, now, then in zip(initial, current, after, strict=True):
+        if first.dtype is not then.dtype or first.rank != then.rank:
+            return None
+        shape = []
+        for key in zip(first.shape, now.shape, then.shape, strict=True):
+            start, present, end = key
+            if present != start:  # a symbol by now, for all that were alike
+                alike = [k for k in known if k[:2] == key[:2]]
+                known.setdefault(key, scope.counted(None) if alike else present)
+            elif end != present and key not in known:
+                known[key] = scope.counted(None)
+            shape.append(known.get(key, present))
+        made.append(TensorType(first.dtype, tuple(shape)))
+    return made
+
+
+def _results(
+    initial: Sequence[TensorType], current: Sequence[TensorType], scope: Regions
+) -> tuple[Value, ...]:
+    """What a loop returns of what it carries: extents that change are symbols of their own."""
+    known: dict[Extent, Extent] = {}
+    results = []
+    for first, now in zip(initial, current, strict=True):
+        shape = list(first.shape)
+        for axis, (start, present) in enumerate(zip(first.shape, now.shape, strict=True)):
+            if present != start:
+                (symbol,) = symbols((present,))
+                if present not in known:
+                    known[present] = scope.counted(symbol.high)
+                shape[axis] = known[present]
+        results.append(scope.define(TensorType(first.dtype, tuple(shape))))
+    return tuple(results)
+
+
 def _scalar(name: str, scope: Regions) -> Value | None:
     return _value(name, scope) if name else None
 
@@ -305,14 +373,31 @@ def _bind(names: Sequence[str], entries: Sequence[Entry], scope: Regions) -> Non
         scope.bind(name, entry)
 
 
-def _result(then: Value, otherwise: Value, scope: Regions) -> Value:
-    if then.type.dtype is not otherwise.type.dtype:
-        raise Mismatch(f"one branch returns {then.type.dtype}, the other {otherwise.type.dtype}")
-    if then.type.shape != otherwise.type.shape:
-        raise NotStatic(
-            f"one branch returns the shape {then.type.shape}, the other {otherwise.type.shape}"
-        )
-    return scope.define(then.type)
+class _Joins:
+    """Results of branches, which may differ in their extents. `inside` are symbols of the branches'
+    own."""
+
+    def __init__(self, scope: Regions, inside: frozenset[str]) -> None:
+        self._scope = scope
+        self._inside = inside
+        self._known: dict[tuple[Extent, Extent], Extent] = {}
+
+    def result(self, then: Value, otherwise: Value) -> Value:
+        left, right = then.type, otherwise.type
+        if left.dtype is not right.dtype:
+            raise Mismatch(f"one branch returns {left.dtype}, the other {right.dtype}")
+        if left.rank != right.rank:
+            raise NotStatic(f"one branch returns the shape {left.shape}, the other {right.shape}")
+        shape = tuple(map(self._extent, left.shape, right.shape))
+        return self._scope.define(TensorType(left.dtype, shape))
+
+    def _extent(self, then: Extent, otherwise: Extent) -> Extent:
+        if then == otherwise:
+            return then
+        if (then, otherwise) not in self._known:
+            most = (upper(e, lambda s: s.name not in self._inside) for e in (then, otherwise))
+            self._known[then, otherwise] = self._scope.counted(maximum(*most))
+        return self._known[then, otherwise]
 
 
 def _captured(regions: Sequence[Region], scope: Regions) -> tuple[Value, ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant, extents
+from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import Scope, ints
+from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
@@ -107,16 +111,51 @@ def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 
 
 def mel_weight_matrix(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """The matrix is known where its five parameters are."""
-    names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
-    values = [
-        constant(scope, name, what).item() for name, what in zip(node.inputs, names, strict=True)
-    ]
-    what = f"the result of node {node.origin!r}"
-    dtype = dtype_of(node.attrs.get("output_datatype", 1), what)
+    """The matrix is known where its five parameters are, else computed as they are."""
+    dtype = dtype_of(node.attrs.get("output_datatype", 1), f"the result of node {node.origin!r}")
+    given = [scope.data(name) for name in node.inputs]
+    if any(value is None or has_dims(value) for value in given):
+        return [RawNode("Cast", [_mel(node, scope)], node.outputs, {"to": str(dtype)}, node.origin)]
+    values = [value.item() for value in given if value is not None]
     weights = _mel_weights(int(values[0]), int(values[1]), *map(float, values[2:]))
     matrix = scope.constant(weights.astype(dtype.numpy))
     return [RawNode("Identity", [matrix], node.outputs, {}, node.origin)]
+
+
+def _mel(node: RawNode, scope: Scope) -> str:
+    """`_mel_weights` of parameters that are known at run time, f64."""
+
+    def p(op: str, *operands: str | float, **attrs: Any) -> str:
+        names = (x if isinstance(x, str) else scope.constant(np.array(x)) for x in operands)
+        return scope.add(op, *names, **attrs)
+
+    bands, length, rate, low, high = (
+        p("Cast", p("Reshape", name, scope.constant(ints([]))), to="f64") for name in node.inputs
+    )
+    columns = p("Cast", bands, to="i64")
+    rows = p("Add", p("Cast", p("Floor", p("Div", length, 2.0)), to="i64"), scope.constant(ints(1)))
+    logarithm = 1 / np.log(10)
+    first, last = (
+        p("Mul", p("Log", p("Add", p("Div", hertz, 700.0), 1.0)), 2595 * logarithm)
+        for hertz in (low, high)
+    )
+    step = p("Div", p("Sub", last, first), p("Add", bands, 2.0))
+    band = p("Cast", places(scope.sizes(columns).item(), scope), to="f64")
+
+    def corner(shift: float) -> str:
+        mel = p("Add", p("Mul", p("Add", band, shift), step), first)
+        hertz = p("Mul", p("Sub", p("Exp", p("Mul", mel, np.log(10) / 2595)), 1.0), 700.0)
+        return p("Floor", p("Div", p("Mul", p("Add", length, 1.0), hertz), rate))
+
+    left, middle, right = map(corner, (0.0, 1.0, 2.0))
+    row = p("Cast", places(scope.sizes(rows).item(), scope), to="f64")
+    k = p("Unsqueeze", row, scope.constant(ints([1])))
+    up = p("Div", p("Sub", k, left), p("Max", p("Sub", middle, left), 1.0))
+    up = p("Where", p("Equal", left, middle), 1.0, up)
+    down = p("Div", p("Sub", right, k), p("Max", p("Sub", right, middle), 1.0))
+    rises = p("And", p("GreaterOrEqual", k, left), p("LessOrEqual", k, middle))
+    falls = p("And", p("GreaterOrEqual", k, middle), p("Less", k, right))
+    return p("Where", falls, down, p("Where", rises, up, 0.0))
 
 
 def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) -> Array:

@@ -1,0 +1,85 @@
+"""Operators whose extents are values: what a model computes, at run time, as the size of a tensor.
+
+Such values become dims (`Scope.sizes`), and the operator's form with dims does the rest; where a
+value may be negative or is no size, the node is others that compute with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.importer.raw import RawNode
+from farrier.importer.scope import Scope, ints
+from farrier.ir.dim import Extent
+from farrier.ops.operator import Mismatch
+
+
+def range_(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """As many elements as steps lie before the limit, and of each its place times the step."""
+    if all(scope.data(name) is not None for name in node.inputs):
+        return [node]
+    start, limit, step = (_scalar(name, scope) for name in node.inputs)
+    dtype = scope.dtype(start)
+    count = scope.add("Max", _steps(start, limit, step, scope), scope.constant(ints(0)))
+    # A step of zero has no count.
+    is_none = scope.add("Equal", step, scope.constant(np.zeros((), dtype.numpy)))
+    count = scope.add("Where", is_none, scope.constant(ints(-1)), count)
+    at = scope.add("Cast", places(scope.sizes(count).item(), scope), to=str(dtype))
+    offsets = scope.add("Mul", at, step)
+    return [RawNode("Add", [start, offsets], node.outputs, {}, node.origin)]
+
+
+def _steps(start: str, limit: str, step: str, scope: Scope) -> str:
+    """How many steps there are from start to limit, rounded up, i64; zero or less where there are
+    none."""
+    kind = scope.dtype(start)
+    wide = "f64" if kind.is_float else "i64"
+    start, limit, step = (scope.add("Cast", name, to=wide) for name in (start, limit, step))
+    span = scope.add("Sub", limit, start)
+    if kind.is_float:
+        return scope.add("Cast", scope.add("Ceil", scope.add("Div", span, step)), to="i64")
+    # -(-span // step), and the quotient of what divides towards zero is one too high where a
+    # remainder is left of operands of one sign.
+    whole = scope.add("Div", span, step)
+    rest = scope.add("Sub", span, scope.add("Mul", whole, step))
+    inexact = scope.add("Cast", scope.add("Mul", rest, step), to="i64")
+    more = scope.add("Cast", scope.add("Greater", inexact, scope.constant(ints(0))), to="i64")
+    return scope.add("Add", whole, more)
+
+
+def _scalar(name: str, scope: Scope) -> str:
+    """The operand without axes."""
+    if scope.shape(name) == ():
+        return name
+    return scope.add("Reshape", name, scope.constant(ints([])))
+
+
+def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """An axis of one element gets the size that is asked for; another keeps its own."""
+    x, wanted = node.inputs
+    if scope.data(wanted) is not None:
+        return [node]
+    shape, (count,) = scope.shape(x), scope.shape(wanted)
+    if not isinstance(count, int):
+        raise Mismatch(f"the shape to expand to has {count} elements")
+    own = (1,) * (count - len(shape)) + shape
+    sizes = scope.sizes(wanted).tolist() if any(n == 1 for n in own[-count:]) else own
+    target = [size if n == 1 else n for n, size in zip(own[-count:], sizes, strict=False)]
+    return [RawNode("Expand", [x, scope.constant(ints(target))], node.outputs, {}, node.origin)]
+
+
+def sized(node: RawNode, scope: Scope, position: int) -> None:
+    """Makes an operand of sizes dims, where it is known only at run time."""
+    name = node.input(position)
+    if name and scope.data(name) is None:
+        node.inputs[position] = scope.constant(scope.sizes(name))
+
+
+def tile(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    sized(node, scope, 1)
+    return [node]
+
+
+def places(count: Extent, scope: Scope) -> str:
+    """0, 1, 2, … below `count`, i64."""
+    return scope.add("Range", *(scope.constant(ints(value)) for value in (0, count, 1)))

@@ -1,0 +1,77 @@
+"""What a graph needs to give its outputs: from these back, values and the symbols of their shapes.
+
+A symbol that the data decides is defined by a node, as a value is: by the operator that counts, by
+a Bind, or by control flow whose results have shapes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier.ir.control import If, Loop, grown, joined
+from farrier.ir.dim import Extent, symbols, with_bounds
+from farrier.ir.graph import Node, Value
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Data: TypeAlias = Callable[[str], npt.NDArray[Any] | None]
+else:
+    Data = Any
+
+
+def defined(node: Node, data: Data) -> Iterator[str]:
+    """The names of the symbols whose values the node finds out."""
+    if node.attr("extent"):
+        yield str(node.attr("extent"))
+    made: list[Extent] = []
+    if node.op == "Bind" and node.inputs[1] is not None:
+        made = sizes_in(data(node.inputs[1].name))
+    elif node.op == "If":
+        made = [one.symbol for one in joined(If.of(node))]
+    elif node.op == "Loop":
+        made = [one.result for one in grown(Loop.of(node))]
+    yield from (symbol.name for symbol in symbols(made))
+
+
+def sizes_in(data: npt.NDArray[Any] | None) -> list[Extent]:
+    """The elements of a constant that holds dims."""
+    return [] if data is None or data.dtype != object else data.reshape(-1).tolist()
+
+
+class Liveness:
+    """Values and symbols that are needed; nodes are met from the last to the first. `data` gives
+    the content of a constant, by its value's name, and None for what is none."""
+
+    def __init__(self, outputs: Iterable[Value], data: Data) -> None:
+        self.values: set[str] = set()
+        self._symbols: set[str] = set()
+        self._data = data
+        self._read(outputs)
+
+    def needs(self, node: Node) -> bool:
+        """Whether anything that the node defines is needed."""
+        if any(value.name in self.values for value in node.outputs):
+            return True
+        return not self._symbols.isdisjoint(defined(node, self._data))
+
+    def is_live(self, value: Value) -> bool:
+        """Whether a result of control flow is needed: itself, or a symbol in its shape."""
+        names = (symbol.name for symbol in symbols(value.type.shape))
+        return value.name in self.values or not self._symbols.isdisjoint(names)
+
+    def add(self, node: Node) -> None:
+        """What the node reads is needed."""
+        self._read(value for value in node.inputs if value is not None)
+        self._note(extent for value in node.outputs for extent in value.type.shape)
+        for region in node.regions:
+            self._symbols.update(symbol.name for symbol in region.dims)
+
+    def _read(self, values: Iterable[Value]) -> None:
+        for value in values:
+            self.values.add(value.name)
+            self._note((*value.type.shape, *sizes_in(self._data(value.name))))
+
+    def _note(self, extents: Iterable[Extent]) -> None:
+        self._symbols.update(symbol.name for symbol in with_bounds(extents))
