@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
 from ir_strategies import functions, graphs, programs
 
 from farrier.errors import UsageError
-from farrier.ir.graph import Constant, Graph, Node, Value, attributes
+from farrier.ir.graph import Constant, Graph, Value
 from farrier.ir.parser import ParseError, parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.types import DType, TensorType
@@ -117,16 +114,3 @@ def test_malformed_text_names_its_place(text, line, column, words):
         parse_ir(text)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert isinstance(caught.value, UsageError)
-
-
-def test_printing_a_large_graph_is_quick():
-    values = [Value(f"v{i}", TensorType(DType.F32, (1, 64, 56, 56))) for i in range(400)]
-    nodes = tuple(
-        Node("Conv", (a, a, a), (b,), attributes(strides=(1, 1), pads=(1, 1, 1, 1)), (), f"conv{i}")
-        for i, (a, b) in enumerate(itertools.pairwise(values))
-    )
-    graph = Graph("g", (values[0],), (), nodes, (values[-1],))
-    print_ir(graph)
-    start = time.perf_counter()
-    print_ir(graph)
-    assert time.perf_counter() - start < 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -157,7 +156,6 @@ def test_a_fault_of_the_device_is_not_a_result(subject, device):
 def test_tuning_on_this_machine_end_to_end(subject, measurer):
     events, records = [], MemoryRecords()
     task = TuningTask(subject.task.key, subject.task.name, subject.space)
-    begin = time.monotonic()
     best = tune(
         [task],
         subject.target.fingerprint,
@@ -167,12 +165,10 @@ def test_tuning_on_this_machine_end_to_end(subject, measurer):
         threads=2,
         listener=events.append,
     )
-    seconds = time.monotonic() - begin
     assert all(map(subject.space.contains, best[subject.task.key]))
     assert len(records) == 32
     assert {record.status for record in records} == {Status.OK}
     assert [type(event) for event in events] == [TrialsMeasured] * 2
-    assert 32 / seconds > 4  # trials a second, on a machine that others use too
 
 
 def test_the_reference_kernel_takes_its_time(subject, device):
