@@ -83,11 +83,12 @@ def residual(m, k, n):
 
 
 def is_dot(function):
-    """Whether a kernel has loops for dot products, and they become some."""
+    """Whether a kernel has loops for dot products, which become some, or whole tiles."""
     loops = [s for s in walk(function.body) if isinstance(s, For)]
     has_loops = any(loop.kind is LoopKind.DOT for loop in loops)
-    assert ("dpbf16ps" in emit_function(function, host())) is has_loops
-    return has_loops
+    text = emit_function(function, host())
+    assert ("avx512bf16.dpbf16ps" in text) is has_loops
+    return has_loops or "x86.tdpbf16ps" in text
 
 
 def some(graph, seed):
