@@ -69,14 +69,20 @@ class Artifact:
         """
         return self.session().run(inputs)
 
-    def session(self, threads: int = 0) -> Session:
-        """The loaded model; made at the first call. `threads` 0: the number it was tuned for."""
+    def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
+        """The loaded model; made at the first call. `threads` 0: the number it was tuned for.
+        `memory_bytes` is what outputs and workspace may take where values decide their sizes; 0: as
+        much as the machine has."""
         known = self._session
-        if known is None or known.closed or threads not in (0, known.threads):
+        is_other = known is not None and (
+            threads not in (0, known.threads) or memory_bytes not in (0, known.memory_bytes)
+        )
+        if known is None or known.closed or is_other:
             from farrier.runtime.session import Session
 
             threads = threads or self.manifest.threads
-            known = Session(self.manifest, self.library, self._load_params(), threads)
+            params = self._load_params()
+            known = Session(self.manifest, self.library, params, threads, memory_bytes)
             self._session = known
         return known
 

@@ -85,7 +85,7 @@ class Session:
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
         self._given: dict[str, int] = {}  # the sizes that memory is laid out for
         self._capacities = {one.symbol: one.first for one in manifest.capacities}
-        self._memory_bytes = memory_bytes or _machine_bytes()
+        self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
         self._workspace_extent = manifest.workspace_extent()
         self._found_at = len(manifest.given) + len(manifest.counted)
@@ -176,15 +176,15 @@ class Session:
         for generous in (True, False):  # so that what grows step by step grows seldom
             for name in grown:
                 self._capacities[name] = max(size, before[name] * (2 if generous else 1))
-            if self._needed_bytes() <= self._memory_bytes:
+            if self._needed_bytes() <= self.memory_bytes:
                 self._lay_out()
                 return
         needed = self._needed_bytes()
         self._capacities = before
         raise MemoryLimitError(
             f"node {check.node!r} of {self.manifest.name} asks for an extent of {size}, for which "
-            f"the model needs {needed} bytes; it may have {self._memory_bytes}",
-            hint="check the input that says the size, or give the session more memory_bytes",
+            f"the model needs {needed} bytes; it may have {self.memory_bytes}",
+            hint="check the input that says the size, or make the session with more memory_bytes",
         )
 
     def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
