@@ -17,13 +17,21 @@ def attention_regions(graph: Graph) -> Mapping[int, Node]:
         y = MatMul(p, v)                        → {s, t, u, p: y}
 
     All of q, k, v have the same batch axes, v and y their last axis innermost in memory. The
-    weights p may be converted before they are multiplied.
+    weights p may be converted before they are multiplied. What one attention gives is not the
+    scores of another: they do not join to a kernel without end.
     """
     search = _Search(graph)
     found: dict[int, Node] = {}
+    contexts: set[int] = set()
     for node in graph.nodes:
-        found |= {id(member): node for member in search.members(node)}
+        members = search.members(node)
+        if members and id(members[0]) not in contexts:
+            contexts.add(id(node))
+            found |= {id(member): node for member in members}
     return found
+
+
+_LONGEST = 24  # elementwise nodes between the scores and their softmax
 
 
 class _Search:
@@ -50,7 +58,7 @@ class _Search:
         scores, rank = softmax.inputs[0], weights.type.rank
         if scores is None or softmax.attr("axis", -1) % rank != rank - 1:
             return []
-        chain = self._chain(scores, softmax)
+        chain = self._chain(scores, softmax, _LONGEST)
         if not chain:
             return []
         queries, keys = chain[0].inputs
@@ -60,19 +68,19 @@ class _Search:
         rows_first = all(_ends_with_last_axis(v) for v in (weights, values, context.outputs[0]))
         return [*chain, softmax, *between] if rows_first else []
 
-    def _chain(self, value: Value, reader: Node) -> list[Node]:
-        """From a product to `value` through elementwise nodes of its shape, each for the next
-        alone; empty where there is none."""
+    def _chain(self, value: Value, reader: Node, most: int) -> list[Node]:
+        """From a product to `value` through elementwise nodes of its shape, `most` of them and each
+        for the next alone; empty where there is none."""
         node = self._only_for(value, reader)
         if node is None or value.type.layout is not None:
             return []
         if node.op == "MatMul":
             return [node]
-        if lookup(node.op).kind is not Kind.ELEMENTWISE:
+        if not most or lookup(node.op).kind is not Kind.ELEMENTWISE:
             return []
         for source in node.inputs:
             if source is not None and source.type.shape == value.type.shape:
-                chain = self._chain(source, node)
+                chain = self._chain(source, node, most - 1)
                 if chain:
                     return [*chain, node]
         return []
