@@ -58,11 +58,21 @@ def test_inputs_that_decide_shapes_are_constants_of_a_compilation():
 
 
 def test_nothing_is_computed_while_compiling_that_a_caller_would_take_for_compiled():
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value_floats=[1.0, 2.0, 3.0, 4.0]),
+        helper.make_node("Reshape", ["c", "shape"], ["y"]),
+    ]
+    prepared = onnx_backend.prepare(model(nodes, {"shape": (TensorProto.INT64, [2])}), threads=1)
+    with pytest.raises(UnresolvedShapeError, match="every input decides a shape"):
+        prepared.run([np.array([2, 2])])
+
+
+def test_sizes_that_values_decide_are_compiled():
     node = helper.make_node("Range", ["a", "b", "c"], ["y"])
     scalar = (TensorProto.FLOAT, [])
     prepared = onnx_backend.prepare(model([node], dict.fromkeys("abc", scalar)), threads=1)
-    with pytest.raises(UnresolvedShapeError, match="every input decides a shape"):
-        prepared.run([np.float32(0), np.float32(4), np.float32(1)])
+    (y,) = prepared.run([np.float32(0), np.float32(4), np.float32(1)])
+    np.testing.assert_array_equal(y, np.arange(4, dtype=np.float32))
 
 
 def test_one_node():

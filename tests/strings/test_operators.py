@@ -241,8 +241,3 @@ def test_every_flipped_byte_is_refused_or_read():
         except FarrierError:
             pass
     assert 0 < survived < len(whole)
-
-
-def test_an_input_without_a_name():
-    model = strings_model([node("Identity", ["c"], ["y"])], {"": (STRING, [3])}, ["y"], {"c": "é"})
-    assert import_model(model).strings == {"", "y"}

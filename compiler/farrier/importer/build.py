@@ -82,7 +82,13 @@ def import_model(
     model = parse(data)
     _check_operators(model)
     signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
-    return _Import(model, signature).run()
+    try:
+        return _Import(model, signature).run()
+    except RecursionError as error:
+        raise InvalidModelError(
+            "the model's regions, or the formulas of its sizes, nest too deeply",
+            hint="give loops whose tensors grow fewer iterations, or bodies that keep the shapes",
+        ) from error
 
 
 def _check_operators(model: onnx.ModelProto) -> None:
