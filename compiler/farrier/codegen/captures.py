@@ -61,7 +61,7 @@ class Captures:
     def _value(self, value: Value) -> Value:
         if value.const is not None:
             return value
-        return Value(self._take(value.type, value.text), value.dtype, value.lanes)
+        return value.named(self._take(value.type, value.text))
 
     def _take(self, kind: str, text: str) -> str:
         """The name in the body of what is `text` outside."""

@@ -411,7 +411,7 @@ class _Emitter:
         for name, number, piece in carried:
             result = f"%{self.b.fresh('acc')}"
             results.append(result)
-            value = piece.value._replace(text=result, const=None)
+            value = piece.value.named(result)
             self.registers.tiles[name][number] = piece._replace(value=value)
         return results
 
@@ -506,7 +506,7 @@ class _Emitter:
                         f"phi {value.type} "
                         f"[ {value.text}, %{block_a} ], [ {rival.text}, %{block_b} ]"
                     )
-                    piece = piece._replace(value=value._replace(text=text, const=None))
+                    piece = piece._replace(value=value.named(text))
                 merged[number] = piece
             registers.tiles[name] = merged
 

@@ -44,6 +44,10 @@ class Value(NamedTuple):
     def type(self) -> str:
         return self.register or type_of(self.dtype, self.lanes)
 
+    def named(self, text: str) -> Value:
+        """Another value of this type, which is no literal even where this one is."""
+        return self._replace(text=text, const=None)
+
 
 def vector(element: str, lanes: int) -> str:
     """`lanes` elements of an LLVM type; one element is a scalar."""
