@@ -64,13 +64,48 @@ def package(
     hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
     and a tuned one, where there is one."""
     variant = variants[0]
-    settings = variant.settings
+    precision = variant.settings.precision
+    report = {
+        "precision": precision.value,
+        "verification": _figures(verified, precision),
+        "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
+        "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
+        "algorithms": dict(algorithms),
+        "seconds": dict(seconds),
+        "memory": {
+            "workspace_bytes": linked.workspace_bytes,
+            "lower_bound_bytes": linked.memory.lower_bound,
+            "params_bytes": linked.params.data.nbytes,
+        },
+        "size": {
+            "weights_bytes": _constant_bytes(imported.graph),
+            "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
+            "params_bytes": linked.params.data.nbytes,
+            "library_bytes": len(linked.library),
+        },
+    }
+    used = "".join(_records_used(each, records) for each in variants)
+    contents = {
+        members.LIBRARY: linked.library,
+        members.GRAPH: print_ir(variant.graph).encode(),
+        members.RECORDS: used.encode(),
+        members.CALLS: calls.to_json(linked.calls).encode(),
+        members.REPORT: json.dumps(report, indent=1).encode(),
+    }
+    manifest = _manifest(name, imported, variants, linked)
+    return Artifact(manifest, contents, linked.params.data)
+
+
+def _manifest(
+    name: str, imported: ImportedModel, variants: Sequence[Variant], linked: LinkedModel
+) -> Manifest:
+    settings = variants[0].settings
+    target = settings.target
     choices = {key: choice for each in variants for key, choice in each.choices.items()}
-    target, threads, precision = settings.target, settings.threads, settings.precision
     inputs, outputs = specs(imported)
     params = linked.params.data
     named = {dim.symbol: dim for dim in imported.dims}
-    manifest = Manifest(
+    return Manifest(
         name=name,
         inputs=inputs,
         outputs=outputs,
@@ -78,8 +113,8 @@ def package(
         triple=target.triple,
         cpu=target.cpu,
         features=target.features,
-        precision=precision.value,
-        threads=threads,
+        precision=settings.precision.value,
+        threads=settings.threads,
         max_threads=linked.max_threads,
         params_bytes=params.nbytes,
         workspace_bytes=linked.workspace_bytes,
@@ -96,34 +131,6 @@ def package(
         tools=_tools(),
         kernels=tuple(choice.report() for choice in choices.values()),
     )
-    report = {
-        "precision": precision.value,
-        "verification": _figures(verified, precision),
-        "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
-        "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
-        "algorithms": dict(algorithms),
-        "seconds": dict(seconds),
-        "memory": {
-            "workspace_bytes": linked.workspace_bytes,
-            "lower_bound_bytes": linked.memory.lower_bound,
-            "params_bytes": params.nbytes,
-        },
-        "size": {
-            "weights_bytes": _constant_bytes(imported.graph),
-            "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
-            "params_bytes": params.nbytes,
-            "library_bytes": len(linked.library),
-        },
-    }
-    used = "".join(_records_used(each, records) for each in variants)
-    contents = {
-        members.LIBRARY: linked.library,
-        members.GRAPH: print_ir(variant.graph).encode(),
-        members.RECORDS: used.encode(),
-        members.CALLS: calls.to_json(linked.calls).encode(),
-        members.REPORT: json.dumps(report, indent=1).encode(),
-    }
-    return Artifact(manifest, contents, params)
 
 
 def _constant_bytes(graph: Graph) -> int:

@@ -68,69 +68,15 @@ class KeyBlocks:
 def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Stage) -> KeyBlocks:
     """The attention whose `rows` are the stages high, weight, total and others after it, and whose
     context is `old`, over blocks of `size` keys, which divide the keys."""
-    high, weight, total, *rest = rows
     assert isinstance(old.body, Reduce)
     (reduced,) = old.body.axes
     assert isinstance(reduced.extent, int)
     block = Axis(BLOCK, reduced.extent // size)
-    lane = old.axes[-1]
-    assert isinstance(lane.extent, int)
-    names = tuple(axis.name for axis in high.axes)
-
-    def local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
-        shape = tuple(axis.extent for axis in axes)
-        return Stage(Buffer(name, DType.F32, shape, None, Scope.WORKSPACE), axes, body)
-
-    def over_block(stage: Stage) -> Expr:
-        """A stage's reduction over the keys of one block."""
-        assert isinstance(stage.body, Reduce)
-        (axis,) = stage.body.axes
-        at = e.add(e.mul(Var(BLOCK), size), Var(axis.name))
-        within = Substitution({axis.name: at}).expr(stage.body.body)
-        return Reduce(stage.body.op, (Axis(axis.name, size),), within)
-
-    block_high = local("block_high", (*high.axes, block), over_block(high))
-
-    def of_block(node: object) -> object:
-        if isinstance(node, Load) and node.buffer == high.buffer:
-            key = e.floordiv(Var(weight.axes[-1].name), size)
-            return Binary(BinaryOp.MAX, Load(block_high.buffer, (*node.indices, key)), _LOWEST)
-        return node
-
-    weight = dataclasses.replace(weight, body=rewrite(weight.body, of_block))
-    block_total = local("block_total", (*total.axes, block), over_block(total))
-    *batch, point, _ = old.axes
-    context = local(CONTEXT, (*batch, block, point, lane), over_block(old))
-    row = tuple(Var(axis.name) for axis in (*batch, point))
-    there = (*(Var(axis.name) for axis in batch), Var(BLOCK), row[-1])
-    top = Binary(BinaryOp.MAX, Load(block_high.buffer, (*row, Var(BLOCK))), _LOWEST)
-    last = Select(_is(lane, lane.extent), Load(block_total.buffer, (*row, Var(BLOCK))), top)
-    whole = Select(
-        e.less(Var(lane.name), lane.extent), Load(context.buffer, (*there, Var(lane.name))), last
-    )
-    wider = Axis(lane.name, lane.extent + 2)
-    partial = local(PARTIAL, (*batch, block, point, wider), whole)
-
-    def known(stage: tuple[Expr, ...], at: Expr) -> Load:
-        """What `partial` holds for a row at `at` along its last axis."""
-        return Load(partial.buffer, (*stage[:-1], Var(BLOCK), stage[-1], at))
-
-    mine = tuple(map(Var, names))
-    tops = known(mine, e.index(lane.extent + 1))
-    high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
-    apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
-    scale = local("block_scale", (*high.axes, block), Unary(UnaryOp.DECAY, apart))
-    scaled = Binary(
-        BinaryOp.MUL,
-        known(mine, e.index(lane.extent)),
-        Load(scale.buffer, (*mine, Var(BLOCK))),
-    )
-    total = dataclasses.replace(total, body=Reduce(ReduceOp.SUM, (block,), scaled))
-    product = Binary(
-        BinaryOp.MUL, known(row, Var(lane.name)), Load(scale.buffer, (*row, Var(BLOCK)))
-    )
-    joined = dataclasses.replace(old, body=Reduce(ReduceOp.SUM, (block,), product))
-    inner, outer = (block_high, weight, block_total), (high, scale, total, *rest)
+    inner = _inner(rows, block, size)
+    *batch, point, lane = old.axes
+    context = _local(CONTEXT, (*batch, block, point, lane), _over_block(old, size))
+    partial = _partial(context, inner)
+    outer, joined = _outer(rows, old, block, partial.buffer)
     first, stop = program.stages.index(rows[0]), program.stages.index(old)
     packed = [s for s in program.stages[first:stop] if s not in rows]
     stages = (
@@ -143,10 +89,78 @@ def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Sta
         joined,
         *program.stages[stop + 1 :],
     )
-    return KeyBlocks(
-        dataclasses.replace(program, stages=stages), inner, context, partial, outer, joined
-    )
+    program = dataclasses.replace(program, stages=stages)
+    return KeyBlocks(program, inner, context, partial, outer, joined)
 
 
-def _is(axis: Axis, value: int) -> Expr:
-    return Binary(BinaryOp.EQ, Var(axis.name), e.index(value))
+def _local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
+    shape = tuple(axis.extent for axis in axes)
+    return Stage(Buffer(name, DType.F32, shape, None, Scope.WORKSPACE), axes, body)
+
+
+def _over_block(stage: Stage, size: int) -> Expr:
+    """A stage's reduction over the keys of one block."""
+    assert isinstance(stage.body, Reduce)
+    (axis,) = stage.body.axes
+    at = e.add(e.mul(Var(BLOCK), size), Var(axis.name))
+    within = Substitution({axis.name: at}).expr(stage.body.body)
+    return Reduce(stage.body.op, (Axis(axis.name, size),), within)
+
+
+def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stage, Stage]:
+    """block_high, weight and block_total."""
+    high, weight, total = rows[:3]
+    block_high = _local("block_high", (*high.axes, block), _over_block(high, size))
+
+    def of_block(node: object) -> object:
+        if isinstance(node, Load) and node.buffer == high.buffer:
+            key = e.floordiv(Var(weight.axes[-1].name), size)
+            return Binary(BinaryOp.MAX, Load(block_high.buffer, (*node.indices, key)), _LOWEST)
+        return node
+
+    weight = dataclasses.replace(weight, body=rewrite(weight.body, of_block))
+    return block_high, weight, _local("block_total", (*total.axes, block), _over_block(total, size))
+
+
+def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
+    """The stage that gathers what is known of a block: its context, and behind it its total and
+    its maximum."""
+    block_high, _, block_total = inner
+    *batch, block, point, lane = context.axes
+    assert isinstance(lane.extent, int)
+    row = tuple(Var(axis.name) for axis in (*batch, point, block))
+    there = tuple(Var(axis.name) for axis in context.axes)
+    top = Binary(BinaryOp.MAX, Load(block_high.buffer, row), _LOWEST)
+    at_total = Binary(BinaryOp.EQ, Var(lane.name), e.index(lane.extent))
+    behind = Select(at_total, Load(block_total.buffer, row), top)
+    body = Select(e.less(Var(lane.name), lane.extent), Load(context.buffer, there), behind)
+    wider = Axis(lane.name, lane.extent + 2)
+    return _local(PARTIAL, (*batch, block, point, wider), body)
+
+
+def _outer(
+    rows: tuple[Stage, ...], old: Stage, block: Axis, partial: Buffer
+) -> tuple[tuple[Stage, ...], Stage]:
+    """The stages high, scale, total and what is made of it; and the context of whole rows."""
+    high, _, total, *rest = rows
+    lane = old.axes[-1]
+    assert isinstance(lane.extent, int)
+
+    def known(row: tuple[Expr, ...], at: Expr) -> Load:
+        """What `partial` holds for a row at `at` along its last axis."""
+        return Load(partial, (*row[:-1], Var(BLOCK), row[-1], at))
+
+    def scaled(row: tuple[Expr, ...], at: Expr) -> Reduce:
+        """The sum over a row's blocks, each at the row's scale."""
+        share = Binary(BinaryOp.MUL, known(row, at), Load(scale.buffer, (*row, Var(BLOCK))))
+        return Reduce(ReduceOp.SUM, (block,), share)
+
+    mine = tuple(Var(axis.name) for axis in high.axes)
+    tops = known(mine, e.index(lane.extent + 1))
+    high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
+    apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
+    scale = _local("block_scale", (*high.axes, block), Unary(UnaryOp.DECAY, apart))
+    total = dataclasses.replace(total, body=scaled(mine, e.index(lane.extent)))
+    row = tuple(Var(axis.name) for axis in old.axes[:-1])
+    joined = dataclasses.replace(old, body=scaled(row, Var(lane.name)))
+    return (high, scale, total, *rest), joined
