@@ -29,7 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests draw the same examples in every run, so that a change is judged by what it
     changes; `--explore` looks for new ones. A busy machine is no fault of the code: neither a slow
-    example nor slow generation fails a test."""
+    example nor slow generation fails a test.
+
+    A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that
+    they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     explore = config.getoption("--explore")
     hypothesis.settings.register_profile(
         "farrier",
