@@ -259,26 +259,6 @@ def test_many_large_constants_together(model):
         import_model(data)
 
 
-def test_deeply_nested_messages():
-    attribute = b""
-    for _ in range(400):  # GraphProto{node{attribute{g}}} within itself
-        attribute = _field(6, attribute)
-        attribute = _field(1, _field(5, attribute))
-    data = onnx.ModelProto(ir_version=8).SerializeToString() + _field(7, attribute)
-    with pytest.raises(InvalidModelError):
-        import_model(data)
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited protobuf field."""
-    length, size = b"", len(payload)
-    while True:
-        length += bytes([size & 0x7F | (0x80 if size > 0x7F else 0)])
-        size >>= 7
-        if not size:
-            return bytes([number << 3 | 2]) + length + payload
-
-
 @pytest.mark.parametrize(
     ("nodes", "returned", "error", "message"),
     [
