@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -42,6 +43,9 @@ _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
 _LAYERS = 4.0  # that rounding by itself adds up to, of many
 _SEEDS = 16
+_ORDERS = 16.0  # how much more one order of a sum may round than another
+_WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
+_NO_RESULT = (ArithmeticError, LookupError, ValueError)
 _FAULTS = 3  # attempts at a device that drifts or is lost
 
 
@@ -60,12 +64,43 @@ class Verification:
         return float(np.median(self.samples_ms))
 
 
+class _Case:
+    """Random inputs of a model, and what several judges say it makes of them.
+
+    The first is ONNX Runtime where it is installed, because it shares no code with Farrier; the
+    last are the operators in float64, which decide where a build differs from the first.
+    """
+
+    def __init__(self, model: bytes, imported: ImportedModel, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self._imported = imported
+        self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
+        self._expected: list[tuple[str, list[Array]]] = []
+
+    def judged(self, number: int) -> tuple[str, list[Array]] | None:
+        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
+        once. Raises one of `_NO_RESULT` where inputs have none."""
+        while len(self._expected) <= number and self._judges:
+            judged = self._judges.pop()(self._imported, self.arrays)
+            if judged is not None:
+                self._expected.append(judged)
+        return self._expected[number] if number < len(self._expected) else None
+
+    def disagreement(self) -> float:
+        """How far the judges are apart, as share of an output's range: what rounding alone does."""
+        answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
+        if len(answers) < 2:
+            return 0.0
+        return max(itertools.starmap(_error, zip(*answers, strict=True)), default=0.0)
+
+
 class Verifier:
     """Holds one model's inputs and reference outputs, to verify any number of builds of it.
 
-    The judge is ONNX Runtime where it is installed, because it shares no code with Farrier. Where a
-    build differs from it by more than the tolerance, the operators in float64 decide which of the
-    two is off: on some models ONNX Runtime's own rounding is a hundred times larger.
+    Where a build differs from ONNX Runtime by more than the tolerance, float64 decides which of the
+    two is off: on some models ONNX Runtime's own rounding is a hundred times larger. Where both
+    are, the model amplifies rounding on these inputs (a variance of values that are nearly equal),
+    and others are drawn, their integers from wider ranges.
     """
 
     def __init__(
@@ -79,45 +114,46 @@ class Verifier:
     ) -> None:
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
+        self._model = model
         self._imported = imported
+        self._specs = inputs
         self._outputs = outputs
         self._blobs = blobs
-        self._expected: list[tuple[str, list[Array]]] = []
-        for seed in range(_SEEDS):  # values may be no sizes
-            self._arrays = {
-                name: codes_of(array) if name in imported.strings else array
-                for name, array in random_inputs(inputs, seed).items()
-            }
-            self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
-            try:
-                self._judged(0)  # now, while there is memory for it
-                break
-            except (ArithmeticError, LookupError, ValueError) as error:
-                reason = str(error)
-        else:
+        self._below = 2  # what integers are drawn from
+        try:
+            self._draw()
+        except _NO_RESULT as error:
             raise VerificationError(
-                f"none of {_SEEDS} random inputs has a result: {reason}",
+                f"none of {_SEEDS} random inputs has a result: {error}",
                 hint="--no-verify skips this step",
-            )
-        self._inputs = [self._argument(Role.INPUT, array) for array in self._arrays.values()]
+            ) from None
+
+    def _draw(self) -> None:
+        """Draws inputs that have a result: values may be no sizes, and no rows of a table. Raises
+        what kept the last ones from having one."""
+        for seed in range(_SEEDS):
+            arrays = {
+                name: codes_of(array) if name in self._imported.strings else array
+                for name, array in random_inputs(self._specs, seed, self._below).items()
+            }
+            case = _Case(self._model, self._imported, arrays)
+            try:
+                case.judged(0)  # now, while there is memory for it
+                break
+            except _NO_RESULT:
+                if seed == _SEEDS - 1:
+                    raise
+        self._case = case
+        self._inputs = [self._argument(Role.INPUT, array) for array in arrays.values()]
 
     def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
         no device could measure."""
-        verdicts = []
-        for judge in itertools.count():
-            judged = self._judged(judge)
-            if judged is None:
+        while True:
+            verdicts, reference, result = self._judge(linked, runner, threads)
+            (one,) = result.results
+            if one.status is not Status.WRONG or not self._draw_wider():
                 break
-            reference, expected = judged
-            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
-                result = self._measure(linked, runner, threads, expected, room)
-                (one,) = result.results
-                if one.status is not Status.CRASHED or not linked.capacities:
-                    break
-            if one.status is not Status.WRONG:
-                break
-            verdicts.append(f"{one.max_error:.1e} from {reference}")
         if one.status is Status.WRONG:
             raise VerificationError(
                 f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
@@ -129,14 +165,43 @@ class Verifier:
         samples = tuple(ns / 1e6 for ns in one.samples_ns)
         return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
 
-    def _judged(self, number: int) -> tuple[str, list[Array]] | None:
-        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
-        once, the exact one last."""
-        while len(self._expected) <= number and self._judges:
-            judged = self._judges.pop()(self._imported, self._arrays)
-            if judged is not None:
-                self._expected.append(judged)
-        return self._expected[number] if number < len(self._expected) else None
+    def _draw_wider(self) -> bool:
+        """Draws integers from a wider range where rounding alone takes the outputs near the
+        tolerance; whether there are other inputs now."""
+        if all(array.dtype.kind not in "iu" for array in self._case.arrays.values()):
+            return False
+        if self._case.disagreement() < self._tolerance / _ORDERS or self._below >= _WIDEST:
+            return False
+        self._below *= 4
+        try:
+            self._draw()
+        except _NO_RESULT:
+            return False
+        return True
+
+    def _judge(
+        self, linked: LinkedModel, runner: Runner, threads: int
+    ) -> tuple[list[str], str, MeasureResult]:
+        """How far the build is from each judge, up to the first that it agrees with; that judge's
+        or the last one's name, and the measurement."""
+        verdicts: list[str] = []
+        allowed = self._tolerance
+        for number in itertools.count():
+            judged = self._case.judged(number)
+            if judged is None:
+                break
+            reference, expected = judged
+            if number:  # no worse than ONNX Runtime will do, unless that has a defect
+                allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
+            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
+                result = self._measure(linked, runner, threads, expected, room, allowed)
+                (one,) = result.results
+                if one.status is not Status.CRASHED or not linked.capacities:
+                    break
+            if one.status is not Status.WRONG:
+                break
+            verdicts.append(f"{one.max_error:.1e} from {reference}")
+        return verdicts, reference, result
 
     def _measure(
         self,
@@ -145,6 +210,7 @@ class Verifier:
         threads: int,
         expected: Sequence[Array],
         room: int,
+        tolerance: float,
     ) -> MeasureResult:
         sizes = list(linked.sizes)
         first = len(linked.dims) - len(linked.capacities)
@@ -165,7 +231,7 @@ class Verifier:
             max_repeats=2000,
             min_time_s=_MIN_TIME_S,
             timeout_s=_TIMEOUT_S,
-            tolerance=self._tolerance,
+            tolerance=tolerance,
         )
         request = MeasureRequest(self._blobs.put(linked.library), (candidate,), policy)
         for _ in range(_FAULTS):
@@ -197,10 +263,10 @@ def _filled(array: Array, nbytes: int) -> Array:
     return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
 
 
-def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
-    """One array an input, of the typical shape: floats from a normal distribution; integers are 0
-    or 1, because they are token ids, masks and lengths, and any table has two rows; strings are
-    words."""
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) -> Arrays:
+    """One array an input, of the typical shape: floats from a normal distribution; integers from 0
+    and below `below`, 0 or 1 by default, because they are token ids, masks and lengths, and any
+    table has two rows; strings are words."""
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
     for spec in specs:
@@ -210,8 +276,22 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> Arrays:
         elif dtype.is_float:
             arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
         else:
-            arrays[spec.name] = convert(generator.integers(0, 2, spec.typical_shape), dtype)
+            arrays[spec.name] = convert(generator.integers(0, below, spec.typical_shape), dtype)
     return arrays
+
+
+def _error(one: Array, other: Array) -> float:
+    """max |one - other| over max |other|; infinite where they are no numbers in different places,
+    or have different shapes."""
+    if one.shape != other.shape:
+        return math.inf
+    left, right = one.astype(np.float64), other.astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    if same.all():
+        return 0.0
+    off = float(np.max(np.abs(left - right)[~same]))
+    span = float(np.max(np.abs(right), where=np.isfinite(right), initial=0.0))
+    return off / span if span and math.isfinite(off) else math.inf
 
 
 def _onnxruntime(model: bytes) -> Judge | None:

@@ -1,0 +1,109 @@
+"""A build is held to ONNX Runtime and float64, and only as far as rounding allows."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import farrier
+from farrier.assemble import assemble, plan
+from farrier.codegen import compile_functions
+from farrier.errors import VerificationError
+from farrier.importer import import_model
+from farrier.measure import LocalDevice
+from farrier.package import specs
+from farrier.passes import Settings, prepare
+from farrier.target import parse_target
+from farrier.tuning.variant import make_variant
+from farrier.verify import Verifier, random_inputs
+
+TARGET = parse_target("host")
+node, info = helper.make_node, helper.make_tensor_value_info
+
+
+def model_of(nodes, given, constants, shape):
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    result = info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "m", [given], [result], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    proto.ir_version = 8
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString()
+
+
+def shifted(by):
+    """y = (x + by) - by, rounded on the way."""
+    nodes = [node("Add", ["x", "c"], ["s"]), node("Sub", ["s", "c"], ["y"])]
+    given = info("x", TensorProto.FLOAT, [64])
+    return model_of(nodes, given, {"c": np.float32(by)}, [64])
+
+
+def normalized_rows():
+    """Rows of a table, normalized by E[x²] - E[x]²; the first two rows are nearly equal."""
+    table = np.random.default_rng(0).standard_normal((600, 16)).astype(np.float32)
+    table[:2] = 100 + 1e-3 * table[:2]
+    nodes = [
+        node("Gather", ["table", "ids"], ["h"]),
+        node("ReduceMean", ["h"], ["mean"]),
+        node("Mul", ["h", "h"], ["squares"]),
+        node("ReduceMean", ["squares"], ["second"]),
+        node("Mul", ["mean", "mean"], ["first"]),
+        node("Sub", ["second", "first"], ["difference"]),
+        node("Max", ["difference", "zero"], ["variance"]),
+        node("Add", ["variance", "little"], ["above"]),
+        node("Sqrt", ["above"], ["deviation"]),
+        node("Sub", ["h", "mean"], ["centred"]),
+        node("Div", ["centred", "deviation"], ["y"]),
+    ]
+    constants = {"table": table, "zero": np.float32(0), "little": np.float32(1e-9)}
+    return model_of(nodes, info("ids", TensorProto.INT64, [96]), constants, [96, 16])
+
+
+def verify(model, build):
+    """Holds what was built of one model to what another says."""
+    settings = Settings(TARGET, 1)
+    with LocalDevice() as local:
+        imported = import_model(model)
+        verifier = Verifier(model, imported, *specs(imported), local.blobs)
+        variant = make_variant(prepare(import_model(build).graph, settings), settings)
+        functions = {key: choice.function() for key, choice in variant.choices.items()}
+        objects = compile_functions(list(functions.values()), TARGET)
+        linked = assemble(plan(variant.program, functions, TARGET, 1), objects, TARGET)
+        return verifier.verify(linked, local.runner, 1)
+
+
+def test_a_build_of_the_model_is_right():
+    verified = verify(shifted(1), shifted(1))
+    assert verified.max_error < 1e-6
+    assert verified.reference.startswith("ONNX Runtime")
+
+
+def test_a_build_of_another_model_is_wrong():
+    with pytest.raises(VerificationError, match=r"from ONNX Runtime .* from float64"):
+        verify(shifted(0), shifted(500_000))
+
+
+def test_float64_decides_against_onnx_runtime():
+    verified = verify(shifted(30_000), shifted(0))
+    assert verified.reference == "float64"
+    assert verified.max_error < 1e-6
+
+
+def test_rounding_that_onnx_runtime_does_is_allowed():
+    verified = verify(shifted(60_000), shifted(20_000))
+    assert verified.reference == "float64"
+    assert 1e-4 < verified.max_error < 1e-3
+
+
+def test_other_integers_are_drawn_where_few_make_a_model_amplify_rounding():
+    artifact = farrier.compile(normalized_rows())
+    assert artifact.report["verification"]["max_error"] < 1e-4
+
+
+def test_integers_stay_below_their_bound():
+    imported = import_model(normalized_rows())
+    inputs, _ = specs(imported)
+    assert random_inputs(inputs)["ids"].max() == 1
+    assert 8 <= random_inputs(inputs, below=32)["ids"].max() < 32
