@@ -228,7 +228,7 @@ class _Driver:
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
         self.sizes = [*sizes]
         self._given = frozenset(symbol.name for symbol in program.dims)
-        self._bound = set(self._given)
+        self._bound = set(self._given)  # the names of symbols that are known at a step
         self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
     def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
@@ -244,6 +244,7 @@ class _Driver:
                 sizes = tuple((str(one.symbol), one.then, one.otherwise) for one in joined)
                 address = self._address(condition)
                 yield entry.Branch(address, self.steps(then), self.steps(otherwise), sizes)
+                self._bound.update(symbol for symbol, *_ in sizes)
             case Repeat():
                 yield self._repeat(step)
 
@@ -252,17 +253,20 @@ class _Driver:
         for position, extent in enumerate(step.extents):
             address = (segment, offset + position * step.value.type.dtype.nbytes)
             symbol = symbol_of(extent)
-            if symbol is None or symbol.name in self._bound:
+            if step.is_check or symbol is None or symbol.name in self._bound:
                 yield entry.Bind(address, "", self._limit(extent, step.origin, is_exact=True))
             else:
                 self._bound.add(symbol.name)
                 yield entry.Bind(address, symbol.name, self._limit(symbol.high, step.origin))
 
     def _limit(self, most: Extent, origin: str, is_exact: bool = False) -> entry.Limit:
-        """A check of its own. What is no exact size is at most what there is room for."""
+        """A check of its own. What is no exact size is at most what there is room for, and what
+        sizes found before allow."""
+        room = most
         if not is_exact:
-            most = upper(most, lambda symbol: symbol.name in self._given)
-        self.checks.append(Check(most, is_exact, origin))
+            room = upper(most, lambda symbol: symbol.name in self._given)
+            most = upper(most, lambda symbol: symbol.name in self._bound)
+        self.checks.append(Check(room, is_exact, origin))
         return entry.Limit(len(self.checks) - 1, most, is_exact)
 
     def _call(self, call: Call) -> entry.KernelCall:
@@ -282,6 +286,7 @@ class _Driver:
         arguments = tuple(map(self._argument, args, nbytes))
         self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
         count = (call.count, self._address(call.outputs[-1])) if call.count else None
+        self._bound.add(call.count)
         return entry.KernelCall(function.name, tuple(args), call.needed, count)
 
     def _repeat(self, step: Repeat) -> entry.Repeat:
@@ -300,7 +305,8 @@ class _Driver:
             self._starts[part.slice.name] = whole
             slices.append(entry.Slice(part.slice.name, whole, part.slice.type.nbytes))
         trips = self._address(step.trips) if isinstance(step.trips, Value) else step.trips
-        return entry.Repeat(
+        self._bound.update(str(one.symbol) for one in step.grown)
+        made = entry.Repeat(
             trips,
             None if step.condition is None else self._address(step.condition),
             None if step.again is None else self._address(step.again),
@@ -312,6 +318,9 @@ class _Driver:
             self._limit_of(step),
             tuple(self._grown(one, step.origin) for one in step.grown),
         )
+        self._bound.update(str(one.result) for one in step.grown)
+        self._bound.update([] if step.count is None else [step.count.name])
+        return made
 
     def _limit_of(self, step: Repeat) -> entry.Limit | None:
         """How often a loop may run, where no size says that."""

@@ -33,7 +33,7 @@ Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 class PreparedModel(BackendRep):  # type: ignore[misc]
     """A model, compiled for every combination of input shapes that it is run with.
 
-    Inputs whose values decide shapes (what Reshape takes) are constants of a compilation: the code
+    Inputs whose values decide ranks and the like (axes) are constants of a compilation: the code
     is kept for the shapes of the others and the values of these.
     """
 

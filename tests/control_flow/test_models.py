@@ -39,9 +39,9 @@ def normal(*shape):
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def assert_as_onnxruntime(data, *cases, threads=1):
+def assert_as_onnxruntime(data, *cases, threads=1, shapes=None):
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    artifact = farrier.compile(data, threads=threads, verify=False)
+    artifact = farrier.compile(data, threads=threads, verify=False, shapes=shapes)
     for inputs in cases:
         expected = session.run(None, inputs)
         for wanted, found in zip(expected, artifact.run(inputs).values(), strict=True):

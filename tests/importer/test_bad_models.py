@@ -212,13 +212,13 @@ def test_initializer_that_lies_about_its_shape(model):
             import_model(proto.SerializeToString())
 
 
-def test_shape_that_depends_on_data(model):
+def test_a_rank_that_depends_on_data(model):
     data = model(
-        [node("Reshape", ["x", "s"], ["y"], name="r")],
-        {"x": [6], "s": [2]},
-        dtypes={"s": TensorProto.INT64},
+        [node("Unsqueeze", ["x", "a"], ["y"], name="u")],
+        {"x": [6], "a": [2]},
+        dtypes={"a": TensorProto.INT64},
     )
-    with pytest.raises(UnresolvedShapeError, match="'r' \\(Reshape\\): its shape \\(input 1\\)"):
+    with pytest.raises(UnresolvedShapeError, match="'u' \\(Unsqueeze\\): its axes \\(input 1\\)"):
         import_model(data)
 
 

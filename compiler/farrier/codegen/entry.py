@@ -381,10 +381,13 @@ class _Driver:
             self._define(bind.symbol, value)
 
     def _check(self, value: str, limit: Limit) -> None:
-        """Leaves where the value is beyond its limit; compared unsigned, a negative one is."""
+        """Leaves where the value is beyond its limit, or negative."""
         number = next(self._count)
-        order = "ne" if limit.is_exact else "ugt"
+        order = "ne" if limit.is_exact else "sgt"
         bad = self._new(f"icmp {order} i64 {value}, {self._extent(limit.most)}")
+        if not limit.is_exact:
+            negative = self._new(f"icmp slt i64 {value}, 0")
+            bad = self._new(f"or i1 {bad}, {negative}")
         self._put(f"br i1 {bad}, label %beyond{number}, label %within{number}")
         self._open(f"beyond{number}")
         self._tell(value, self._found_at)

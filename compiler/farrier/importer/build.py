@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from farrier.importer.raw import (
     to_raw,
 )
 from farrier.importer.schema import check_node, check_types
-from farrier.importer.scope import Region
+from farrier.importer.scope import Region, first_room
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims
@@ -50,10 +50,9 @@ from farrier.ops.statics import shape_bounds
 from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim
 from farrier.strings import codes_of
 
-# How long what data decides, and nothing bounds, is taken to be at first: alone in a shape, one of
-# two, …; more room is made when a run finds that it needs it.
-_FIRST_ROOM = (256, 32, 16, 8)
 _SIZES = (DType.I64, DType.I32)
+_COUNTING = (*_SIZES, DType.BOOL)
+_FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
 
@@ -221,19 +220,42 @@ class _Import:
     def data(self, name: str) -> npt.NDArray[Any] | None:
         return self._data.get(self._values[name].name) if name else None
 
-    def sizes(self, name: str, bounds: Sequence[Extent | None] = ()) -> npt.NDArray[Any]:
+    def sizes(
+        self, name: str, bounds: Sequence[Extent | None] = (), usual: int | None = None
+    ) -> npt.NDArray[Any]:
         value = self._values[name]
         if value.name not in self._data:
             elements = self._elements(value)
             limits = dict(zip(elements, bounds, strict=False))
             leaves = {one.value.name: one.value for one in elements if isinstance(one, _Element)}
-            unknown = sum(isinstance(one, _Element) for one in elements)
+            beside = sum(isinstance(one, _Element) for one in elements)
             for leaf in leaves.values():
                 own = [_Element(leaf, at) for at in range(number(leaf.type.size))]
-                self._bind(leaf, [self.counted(limits.get(one), unknown) for one in own])
+                self._bind(leaf, [self.counted(limits.get(one), usual, beside) for one in own])
             if value.name not in leaves:
                 self._know(value, list(map(self._known_element, elements)))
         return self._data[value.name]
+
+    def elements(self, name: str) -> list[Extent | str]:
+        found: list[Extent | str] = []
+        for one in self._elements(self._values[name]):
+            if isinstance(one, _Element):
+                whole = self.add("Cast", self.bind("", one.value), to="i64")
+                flat = self.add("Reshape", whole, self.constant(np.array([-1])))
+                found.append(self.add("Gather", flat, self.constant(np.array(one.index)), axis=0))
+            else:
+                found.append(one)
+        return found
+
+    def require(self, name: str, sizes: Sequence[Extent]) -> None:
+        value = self._values[self.add("Cast", name, to="i64")]
+        wanted = self.constant(as_array(list(sizes), DType.I64).reshape(value.type.static_shape))
+        out = self._define("", value.type)
+        origin = self._current.origin
+        self.append(Node("Require", (value, self._values[wanted]), (out,), (), (), origin))
+
+    def unknown(self, name: str) -> str:
+        return self.bind("", self.computed(self._values[name]))
 
     def _known_element(self, one: Extent | _Element) -> Extent:
         if isinstance(one, _Element):
@@ -337,12 +359,13 @@ class _Import:
         seen = [known.get(value.name) or self._define("", value.type) for value in captured]
         return self._pruned(region.body, name, (*region.inputs, *seen), outputs)
 
-    def counted(self, bound: Extent | None, beside: int = 1) -> Extent:
+    def counted(self, bound: Extent | None, usual: int | None = None, beside: int = 1) -> Extent:
         """`beside` are found in one shape."""
         if bound is None:
-            first = _FIRST_ROOM[min(beside, len(_FIRST_ROOM)) - 1]
-            bound = dim(f"c{next(self._symbols)}", 0, MAX_EXTENT, first)
-        return dim(f"k{next(self._symbols)}", 0, bound, typical(bound))
+            room = first_room(beside) if usual is None else usual
+            bound = dim(f"c{next(self._symbols)}", 0, MAX_EXTENT, room)
+        chosen = typical(bound) if usual is None else min(usual, typical(bound))
+        return dim(f"k{next(self._symbols)}", 0, bound, chosen)
 
     def found_in(self, region: Region) -> frozenset[str]:
         nodes = region.body.nodes
@@ -434,7 +457,7 @@ class _Import:
         except NotStatic as error:
             raise UnresolvedShapeError(
                 f"{where}: {self._named(str(error))}",
-                hint="Farrier compiles shapes that follow from the inputs' shapes alone",
+                hint="make it a constant: values may decide how long an axis is, not what is done",
                 deciding=self._deciding(node, error),
             ) from error
         except Undecided as error:
@@ -508,15 +531,29 @@ class _Import:
             for name, result, kind in zip(node.outputs, results, kinds, strict=False):
                 self._add_constant(name or self.fresh(), result, kind.dtype)
             return
+        made = tuple(sorted(attrs.items()))
+        key = (node.op, tuple(map(self._identity, inputs)), made)
         for position, value in enumerate(inputs):
             if value is not None:
                 is_static = position in operator.static
                 inputs[position] = self._constant(value) if is_static else self.computed(value)
         names = itertools.chain(node.outputs, itertools.repeat(""))
+        if all(kind.dtype in _COUNTING and kind.rank < 2 for kind in kinds):
+            twin = self._values.body.computed.get(key)
+            if twin is not None:  # sizes that are computed alike are equal
+                for name, value in zip(names, twin.outputs, strict=False):
+                    self._values[name or self.fresh()] = value
+                return
         outputs = tuple(self._define(name, kind) for name, kind in zip(names, kinds, strict=False))
-        self.append(
-            Node(node.op, tuple(inputs), outputs, tuple(sorted(attrs.items())), (), node.origin)
-        )
+        self.append(Node(node.op, tuple(inputs), outputs, made, (), node.origin))
+        self._values.body.computed[key] = self._values.body.nodes[-1]
+
+    def _identity(self, value: Value | None) -> Hashable:
+        """What two values that are certainly equal share."""
+        data = None if value is None else self._data.get(value.name)
+        if value is None or data is None or data.size > _FEW or value.name in self._bound:
+            return value
+        return (value.type, tuple(data.reshape(-1).tolist()))
 
     def _check_outputs(self, node: RawNode, kinds: tuple[TensorType, ...]) -> None:
         surplus = [name for name in node.outputs[len(kinds) :] if name and name in self._read]

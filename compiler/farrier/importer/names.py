@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TypeAlias
 
 from farrier.ir.graph import Node, Value
@@ -45,6 +45,7 @@ class Body:
         self.nodes: list[Node] = []
         self.constants: dict[str, Value] = {}  # by name
         self.captured: dict[str, tuple[Value, Value]] = {}  # outside, inside; by the name outside
+        self.computed: dict[Hashable, Node] = {}  # integers, by what computes them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,6 +16,14 @@ from farrier.ir.dim import Extent
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 
+_FIRST_ROOM = (256, 32, 16, 8)
+
+
+def first_room(beside: int) -> int:
+    """How long what data decides, and nothing bounds, is taken to be at first, `beside` being in
+    one shape; more room is made when a run finds that it needs it."""
+    return _FIRST_ROOM[min(max(beside, 1), len(_FIRST_ROOM)) - 1]
+
 
 class Scope(Protocol):
     """The import, as a rewrite of one node sees it."""
@@ -35,10 +43,24 @@ class Scope(Protocol):
     def data(self, name: str) -> npt.NDArray[Any] | None:
         """The value of a constant, None for what is known only at run time."""
 
-    def sizes(self, name: str, bounds: Sequence[Extent | None] = ()) -> npt.NDArray[Any]:
+    def sizes(
+        self, name: str, bounds: Sequence[Extent | None] = (), usual: int | None = None
+    ) -> npt.NDArray[Any]:
         """The elements of an integer tensor as extents. What is known only at run time becomes
         symbols, whose values are found out when the model gets there: none may be negative, or more
-        than its bound (None: whatever there is room for)."""
+        than its bound (None: whatever there is room for). `usual` is what code is made for and, of
+        what has no bound, what there is room for at first; None: the bound, or what `first_room`
+        says."""
+
+    def elements(self, name: str) -> list[Extent | str]:
+        """The elements of an integer tensor, flattened: extents where they are known, else names of
+        i64 scalars."""
+
+    def require(self, name: str, sizes: Sequence[Extent]) -> None:
+        """The run ends where the elements of a tensor of i64 are not these."""
+
+    def unknown(self, name: str) -> str:
+        """The value, computed at run time where it is a constant that depends on sizes."""
 
     def is_read(self, name: str) -> bool:
         """Whether any node or output of the model reads the value."""
@@ -91,8 +113,9 @@ class Regions(Scope, Protocol):
     ) -> Graph:
         """The region as a closed graph with these outputs, which takes `captured` last."""
 
-    def counted(self, bound: Extent | None) -> Extent:
-        """A new extent, up to `bound`, that the data decides; None: there is room for it."""
+    def counted(self, bound: Extent | None, usual: int | None = None) -> Extent:
+        """A new extent, up to `bound`, that the data decides; None: there is room for it. `usual`
+        is as for `sizes`."""
 
     def found_in(self, region: Region) -> frozenset[str]:
         """The names of the symbols that nodes of the region define."""

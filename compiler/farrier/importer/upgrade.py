@@ -21,12 +21,15 @@ from farrier.importer.rewrites import (
     microsoft,
     ngrams,
     optimizers,
+    pads,
     quantized,
     random,
     recurrence,
+    reshapes,
     resize,
     sequences,
     sizes,
+    slices,
     spectral,
     training,
     trees,
@@ -106,14 +109,14 @@ def _pad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if opset < 11:
         _attribute_to_input(node, scope, "pads", 1)
         node.inputs.append(scope.constant(np.array(node.attrs.pop("value", 0.0), np.float32)))
-    return [node]
+    return pads.pad(node, opset, scope)
 
 
 def _slice(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 10, starts, ends and axes were attributes."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         _attribute_to_input(node, scope, name, position)
-    return [node]
+    return slices.slice_(node, opset, scope)
 
 
 def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -123,7 +126,8 @@ def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if sizes is None:
         if not node.input(1):
             node.attrs["num_outputs"] = len(node.outputs)
-        return [node]
+            return [node]
+        return slices.split(node, opset, scope)
     if np.all(sizes != 0) or len(sizes) != len(node.outputs):
         return [node]
     # Parts without elements are constants.
@@ -314,6 +318,9 @@ def _max_pool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 def _top_k(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
+    shape = scope.shape(node.inputs[0])
+    axis = normal_axis(node.attrs.get("axis", -1), len(shape))
+    sizes.sized(node, scope, 1, (shape[axis],))
     return [node]
 
 
@@ -368,6 +375,10 @@ _UPGRADES: dict[str, Upgrade] = {
     "Range": sizes.range_,
     "Expand": sizes.expand,
     "Tile": sizes.tile,
+    "OneHot": sizes.one_hot,
+    "Trilu": sizes.trilu,
+    "MaxUnpool": sizes.max_unpool,
+    "Reshape": reshapes.reshape,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
     "RandomUniform": random.random,

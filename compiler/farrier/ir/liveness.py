@@ -51,8 +51,8 @@ class Liveness:
         self._read(outputs)
 
     def needs(self, node: Node) -> bool:
-        """Whether anything that the node defines is needed."""
-        if any(value.name in self.values for value in node.outputs):
+        """Whether anything that the node defines is needed, or the node is a check."""
+        if node.op == "Require" or any(value.name in self.values for value in node.outputs):
             return True
         return not self._symbols.isdisjoint(defined(node, self._data))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, maximum
 from farrier.ir.types import DType
 from farrier.ops.nest import Nest, Tensor
 from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
@@ -15,8 +15,9 @@ class Heap:
         self._nest = nest
         self._k = k
         self._largest = largest
-        self.values: Tensor = nest.local("best", (k,), dtype)
-        self.places: Tensor = nest.local("at", (k,), DType.I64)
+        room = maximum(k, 1)
+        self.values: Tensor = nest.local("best", (room,), dtype)
+        self.places: Tensor = nest.local("at", (room,), DType.I64)
 
     def improves(self, value: Scalar, worst: Scalar) -> Scalar:
         """Whether a later element comes before `worst`."""

@@ -24,12 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from farrier.errors import CompilerError
+from farrier.ir import dim
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent, Symbol, ceildiv, maximum, product
 from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.types import DType
+from farrier.ops.operator import to_extents
 from farrier.ops.scalar import Number, Scalar, coerce, number, scalar
 from farrier.target import Target
 
@@ -175,10 +177,12 @@ class Nest:
 
     def static(self, position: int) -> tuple[int, ...]:
         """A static operand as integers; () where it is omitted."""
+        return tuple(map(dim.number, self.extents(position)))
+
+    def extents(self, position: int) -> tuple[Extent, ...]:
+        """A static operand as numbers and dims; () where it is omitted."""
         value = self._node.inputs[position] if position < len(self._node.inputs) else None
-        if value is None:
-            return ()
-        return tuple(int(v) for v in self._constants[value.name].reshape(-1))
+        return () if value is None else to_extents(self._constants[value.name])
 
     def _param(self, name: str, shape: Shape | None) -> Tensor:
         """A parameter: it gets the shape in which it is asked for first."""

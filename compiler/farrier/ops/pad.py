@@ -60,8 +60,7 @@ def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     pads = _pads(x.rank, given, static_ints(types, constants, 3, "axes"))
     shape = x.shape
     for extent, (before, after) in zip(shape, pads, strict=True):
-        widest = maximum(before, after)
-        if mode == "reflect" and widest != 0 and widest >= maximum(extent, 1):
+        if mode == "reflect" and any(p != 0 and p >= maximum(extent, 1) for p in (before, after)):
             raise Mismatch(f"reflecting {before} and {after} elements of an axis of {extent}")
         if extent + before + after < 0:
             raise Mismatch(f"pads {before} and {after} cut more than an axis of {extent}")

@@ -71,11 +71,8 @@ def run_graph(
         return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
 
     for node in graph.nodes:
-        if node.op == "Bind":
-            found, extents = (arrays[value.name] for value in node.inputs if value is not None)
-            if found.min(initial=0) < 0:
-                raise ValueError(f"a size of {found.min()} ({node.origin})")
-            bind(to_extents(extents), found.reshape(-1).tolist(), known)
+        if node.op in ("Bind", "Require"):
+            _settle(node, arrays, known)
         given = [None if value is None else read(value) for value in node.inputs]
         results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):
@@ -87,6 +84,20 @@ def run_graph(
                 if not readers[value.name] and value.name not in kept:
                     arrays.pop(value.name, None)
     return {value.name: arrays[value.name] for value in graph.outputs}
+
+
+def _settle(node: Node, arrays: Mapping[str, Array], known: dict[str, int]) -> None:
+    """Notes what the elements of a value are that are sizes. Raises ValueError for what is none,
+    and where one must be another."""
+    found, extents = (arrays[value.name] for value in node.inputs if value is not None)
+    sizes = found.reshape(-1).tolist()
+    if node.op == "Bind":
+        if min(sizes, default=0) < 0:
+            raise ValueError(f"a size of {min(sizes)} ({node.origin})")
+        bind(to_extents(extents), sizes, known)
+    for size, extent in zip(sizes, to_extents(extents), strict=True):
+        if evaluate(extent, known) != size:
+            raise ValueError(f"a size of {size}, which must be {extent} ({node.origin})")
 
 
 def _widen(array: Array) -> Array:

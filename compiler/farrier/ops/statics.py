@@ -191,6 +191,15 @@ OPERATORS: tuple[Operator, ...] = (
         None,
         frozenset({1}),
     ),
+    # Farrier's own: the elements of a tensor must be what the constant says.
+    Operator(
+        "Require",
+        Kind.CONTROL,
+        _bind_infer,
+        lambda arrays, attrs: (present(arrays, 0),),
+        None,
+        frozenset({1}),
+    ),
     Operator(
         "ConstantOfShape", Kind.OPAQUE, _filled_infer, _filled_reference, None, frozenset({0})
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.ir.dim import bounds, product
+from farrier.ir.dim import product
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
@@ -23,7 +23,7 @@ from farrier.ops.operator import (
     int_attr,
     present,
     required,
-    static_ints,
+    static_extents,
 )
 from farrier.ops.scalar import maximum, number
 
@@ -31,9 +31,9 @@ _BLOCK = 64  # elements
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, k = required(types, 0), static_ints(types, constants, 1, "k")
+    x, k = required(types, 0), static_extents(types, constants, 1, "k")
     axis = axis_attr(attrs, x.rank, -1)
-    if not k or len(k) != 1 or not 0 <= k[0] <= bounds(x.shape[axis])[0]:
+    if not k or len(k) != 1 or k[0] < 0 or k[0] > x.shape[axis]:
         raise Mismatch(f"k is {k}, and must be one number up to {x.shape[axis]}")
     shape = (*x.shape[:axis], k[0], *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape), TensorType(DType.I64, shape))
@@ -60,11 +60,11 @@ def _nest(nest: Nest, node: Node) -> None:
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
     shape, attrs = x_type.shape, attributes_of(node)
-    axis, (k,) = axis_attr(attrs, len(shape), -1), nest.static(1)
+    axis, (k,) = axis_attr(attrs, len(shape), -1), nest.extents(1)
     outer, extent, inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
     x = nest.input(0, (outer, extent, inner))
     values, places = (nest.output(position, (outer, k, inner)) for position in range(2))
-    if not k:
+    if k == 0:
         return
     largest = bool(int_attr(attrs, "largest", 1))
     with nest.parallel(outer, inner) as (row, column):
@@ -72,11 +72,11 @@ def _nest(nest: Nest, node: Node) -> None:
         with nest.for_(k) as i:
             heap.values[i], heap.places[i] = x[row, i, column], i
         with nest.for_(k // 2) as i:
-            start = nest.let(k // 2 - 1 - i)
+            start = nest.let(number(k // 2 - 1, DType.I64) - i)
             heap.sift(heap.values[start], heap.places[start], start, number(k, DType.I64))
         blocks = (extent - k) // _BLOCK if inner == 1 else 0
         with nest.for_(blocks) as block:
-            start, any_enters = k + block * _BLOCK, nest.variable(number(False, DType.BOOL))
+            start, any_enters = block * _BLOCK + k, nest.variable(number(False, DType.BOOL))
             with nest.vector(_BLOCK) as lane:
                 enters = heap.improves(x[row, start + lane, 0], heap.values[0])
                 any_enters.value = maximum(any_enters.value, enters)
@@ -86,7 +86,7 @@ def _nest(nest: Nest, node: Node) -> None:
         with nest.for_(extent - rest) as i:
             heap.offer(x[row, i + rest, column], i + rest)
         with nest.for_(k) as i:
-            last = nest.let(k - 1 - i)
+            last = nest.let(number(k - 1, DType.I64) - i)
             values[row, last, column] = heap.values[0]
             places[row, last, column] = heap.places[0]
             heap.sift(heap.values[last], heap.places[last], number(0, DType.I64), last)

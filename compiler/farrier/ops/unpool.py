@@ -31,7 +31,7 @@ from farrier.ops.operator import (
     optional,
     present,
     required,
-    static_ints,
+    static_extents,
 )
 from farrier.ops.scalar import Scalar, both, either, number
 from farrier.ops.window import Window, window_of
@@ -139,7 +139,7 @@ def _unpool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
     if indices.shape != x.shape or indices.dtype is not DType.I64:
         raise Mismatch(f"indices {indices.shape} of {indices.dtype} for an input {x.shape}")
     shape = _unpooled(types, attrs)
-    wanted = static_ints(types, constants, 2, "output shape")
+    wanted = static_extents(types, constants, 2, "output shape")
     if wanted is not None and (len(wanted) != x.rank or wanted[:2] != x.shape[:2]):
         raise Mismatch(f"output shape {wanted} for an input {x.shape}")
     return (TensorType(x.dtype, wanted or shape),)

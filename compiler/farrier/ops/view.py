@@ -175,6 +175,11 @@ def _run(at: tuple[Expr, ...], shape: Shape, source: Shape) -> list[Expr]:
     return indices
 
 
+def _sized_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    x = required(types, 0)
+    return (TensorType(x.dtype, static_extents(types, constants, 1, "shape") or ()),)
+
+
 _ONE = frozenset({1})
 
 
@@ -184,6 +189,9 @@ OPERATORS: tuple[Operator, ...] = (
     _view("Squeeze", _squeeze_infer, _ONE),
     _view("Unsqueeze", _unsqueeze_infer, _ONE),
     _view("Identity", _same),
+    # Farrier's own: a Reshape whose shape is as large as the input's only when the model runs; a
+    # Require sees to that.
+    _view("View", _sized_infer, _ONE),
     Operator("BitCast", Kind.VIEW, _bit_cast_infer, _bit_cast_reference, None),
     _view("Dropout", _dropout_infer, frozenset({1, 2})),
 )

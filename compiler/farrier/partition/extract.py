@@ -93,7 +93,7 @@ class _Flattening:
                 steps.append(self._branch(If.of(node), prefix, runs))
             elif node.op == "Loop":
                 steps.append(self._repeat(Loop.of(node), prefix, runs, node.origin))
-            elif node.op == "Bind":
+            elif node.op in ("Bind", "Require"):
                 steps.append(self._bind(node, inputs))
             elif node.op == "Adjoin":
                 self._adjoin(node, inputs, outputs[0])
@@ -121,7 +121,8 @@ class _Flattening:
 
     def _bind(self, node: Node, inputs: Sequence[Value]) -> Bind:
         value, sizes = inputs
-        return Bind(value, to_extents(self.constants[sizes.name].data), node.origin)
+        extents = to_extents(self.constants[sizes.name].data)
+        return Bind(value, extents, node.origin, is_check=node.op == "Require")
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""

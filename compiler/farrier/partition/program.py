@@ -46,12 +46,13 @@ class Call:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
     """The elements of an i64 value are these extents: one that is a symbol has its value from here
-    on, within its bounds; another must be what it says. `origin` names the ONNX node that asks for
-    them."""
+    on, within its bounds; another must be what it says, and where it `is_check`, all. `origin`
+    names the ONNX node that asks for them."""
 
     value: Value
     extents: tuple[Extent, ...]
     origin: str
+    is_check: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,7 +215,8 @@ def _defined_in(steps: Iterable[Step]) -> Iterator[str]:
             case Call():
                 yield step.count
             case Bind():
-                yield from (symbol.name for symbol in symbols(step.extents))
+                if not step.is_check:
+                    yield from (symbol.name for symbol in symbols(step.extents))
             case Branch():
                 yield from _defined_in((*step.then, *step.otherwise))
                 yield from (symbol.name for one in step.joined for symbol in symbols((one.symbol,)))

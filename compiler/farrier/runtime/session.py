@@ -164,10 +164,13 @@ class Session:
         """Raises the capacity that check `number` found too small."""
         check, limit = self.manifest.checks[number], self._limits[number]
         size = self._sizes[self._found_at]
-        told = () if limit is None else symbols((limit,))
-        grown = [symbol.name for symbol in told if symbol.name in self._capacities]
-        if size < 0 or not grown:
+        shown = () if limit is None else symbols((limit,))
+        grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
+        told = self._given | self._capacities
+        has_room = limit is not None and bool(grown) and 0 <= size <= evaluate(limit, told)
+        if size < 0 or not grown or has_room:
             most = "0 or more" if grown else f"0 to {check.most}"
+            most = "less beside the other sizes" if has_room else most
             raise InputMismatchError(
                 f"node {check.node!r} of {self.manifest.name} gets the size {size} from the values "
                 f"of the inputs, and it must be {check.most if check.is_exact else most}"

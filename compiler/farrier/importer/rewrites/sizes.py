@@ -6,10 +6,14 @@ value may be negative or is no size, the node is others that compute with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.scope import Scope, ints
+from farrier.importer.symbolic import has_dims
 from farrier.ir.dim import Extent
 from farrier.ops.operator import Mismatch
 
@@ -68,15 +72,46 @@ def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Expand", [x, scope.constant(ints(target))], node.outputs, {}, node.origin)]
 
 
-def sized(node: RawNode, scope: Scope, position: int) -> None:
+def sized(node: RawNode, scope: Scope, position: int, bounds: Sequence[Extent | None] = ()) -> None:
     """Makes an operand of sizes dims, where it is known only at run time."""
     name = node.input(position)
     if name and scope.data(name) is None:
-        node.inputs[position] = scope.constant(scope.sizes(name))
+        node.inputs[position] = scope.constant(scope.sizes(name, bounds))
 
 
 def tile(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     sized(node, scope, 1)
+    return [node]
+
+
+def one_hot(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    sized(node, scope, 1)
+    return [node]
+
+
+def trilu(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Which elements stay is computed from their places, where the diagonal is not known."""
+    x, shape, k = node.inputs[0], scope.shape(node.inputs[0]), node.input(1)
+    data = scope.data(k) if k else None
+    if not k or (data is not None and not has_dims(data)) or len(shape) < 2:
+        return [node]
+    rows = scope.add("Unsqueeze", places(shape[-2], scope), scope.constant(ints([1])))
+    diagonal, column = scope.add("Add", rows, k), places(shape[-1], scope)
+    sides = (diagonal, column) if node.attrs.get("upper", 1) else (column, diagonal)
+    kept = scope.add("LessOrEqual", *sides)
+    zero = scope.constant(np.zeros((), scope.dtype(x).numpy))
+    return [RawNode("Where", [kept, x, zero], node.outputs, {}, node.origin)]
+
+
+def max_unpool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    """Batch and channels of the output shape must be the input's."""
+    shape, given = scope.shape(node.inputs[0]), node.input(2)
+    if given and scope.data(given) is None:
+        numbers, wanted = Numbers(scope), scope.elements(given)
+        for extent, own in zip(wanted[:2], shape[:2], strict=False):
+            numbers.require(extent, own)
+        spatial = (numbers.size(extent) for extent in wanted[2:])
+        node.inputs[2] = scope.constant(ints([*shape[:2], *spatial]))
     return [node]
 
 

@@ -36,9 +36,11 @@ def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Flatten, Squeeze, Unsqueeze, and a Reshape whose shape is not written out → one Reshape with
-    its shape; a Reshape of a Reshape reads the first's input."""
+    its shape; a Reshape of a Reshape reads the first's input. A View has a size of its own."""
     x = node.inputs[0] if node.inputs else None
     if x is None or len(node.outputs) != 1 or lookup(node.op).kind is not Kind.VIEW:
+        return None
+    if node.op == "View":
         return None
     y = node.outputs[0]
     if x.type == y.type or x.type.dtype is not y.type.dtype or x.type.layout or y.type.layout:
