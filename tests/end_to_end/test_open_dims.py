@@ -101,6 +101,22 @@ def attention_model():
     return write(nodes, {"x": ["batch", "tokens", 32]}, constants)
 
 
+def grid_model():
+    """Places of cells, as detectors make them: a size becomes a float, and a range up to it."""
+    constants = {"zero": np.float32(0), "one": np.float32(1), "half": np.float32(0.5),
+                 "minus": np.array(-1), "front": np.array([0])}  # fmt: skip
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "minus"], ["width"], axis=0),
+        node("Cast", ["width"], ["limit"], to=TensorProto.FLOAT),
+        node("Range", ["zero", "limit", "one"], ["cells"]),
+        node("Add", ["cells", "half"], ["centres"]),
+        node("Unsqueeze", ["centres", "front"], ["row"]),
+        node("Mul", ["x", "row"], ["y"]),
+    ]
+    return write(nodes, {"x": ["h", "w"]}, constants)
+
+
 def exact(model, x):
     graph = import_model(model, {"x": x.shape}).graph
     (result,) = run_graph(graph, {graph.inputs[0].name: x}, wide=True).values()
@@ -112,6 +128,7 @@ def exact(model, x):
     [
         (image_model, (1, 3, "h:5..90", "w:5..90"), [(1, 3, 90, 90), (1, 3, 5, 8), (1, 3, 33, 71)]),
         (image_model, (1, 3, "h:8..96:8", 40), [(1, 3, 96, 40), (1, 3, 8, 40), (1, 3, 56, 40)]),
+        (grid_model, ("h:1..9", "w:1..70"), [(9, 70), (1, 1), (3, 37)]),
         (attention_model, ("batch:1..4", "?:1..70", 32), [(4, 70, 32), (1, 1, 32), (2, 37, 32)]),
     ],
 )

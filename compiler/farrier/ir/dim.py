@@ -476,13 +476,15 @@ def _exceeds(left: Extent, right: Extent) -> bool | None:
 def _least(extent: Extent) -> int:
     """A lower bound, which heeds how quotients and bounded symbols hang together with the rest."""
     low = bounds(extent)[0]
+    whole = 1  # what the extent is multiplied with by now
     for _ in range(_MOST_RELAXATIONS):
         if low > 0 or not isinstance(extent, Dim):
             break
         scale, extent = _linearized(extent)
         if scale == 0:
             break
-        low = max(low, -(-bounds(extent)[0] // scale))
+        whole *= scale
+        low = max(low, -(-bounds(extent)[0] // whole))
     return low
 
 

@@ -67,17 +67,22 @@ def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
         if position not in constants:
             raise NotStatic(f"its bound (input {position}) depends on data known only at run time")
         values += constants[position].reshape(-1).tolist()
+    if any(isinstance(value, Dim) for value in values):
+        values = [_whole(value) for value in values]
     start, limit, step = values
     if step == 0:
         raise Mismatch("a step of 0")
     span = limit - start
-    if isinstance(span, float) or isinstance(step, float):
-        if isinstance(span, Dim) and step != int(step):
-            raise NotStatic(f"its length depends on {span} divided by {step}")
-        count = ceildiv(span, int(step)) if isinstance(span, Dim) else math.ceil(span / step)
-    else:
-        count = ceildiv(span, step)
+    is_float = isinstance(span, float) or isinstance(step, float)
+    count = math.ceil(span / step) if is_float else ceildiv(span, step)
     return start, step, maximum(count, 0)
+
+
+def _whole(value: float | Dim) -> Extent:
+    """A bound beside one that is a dim: sizes make whole numbers, whatever their type."""
+    if isinstance(value, float) and not value.is_integer():
+        raise NotStatic(f"its length depends on {value} and on a size")
+    return value if isinstance(value, Dim) else int(value)
 
 
 def _range_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
