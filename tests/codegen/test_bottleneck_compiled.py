@@ -7,13 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.codegen.emit import emit_function
+from farrier.ir.dim import dim
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
 from farrier.space.rules import for_program
 from farrier.target import host
-from tests.codegen.differential import run_compiled
+from tests.codegen.differential import Compiled, run_compiled
+from tests.ir.bind import at_sizes
 
 F32, BF16 = DType.F32, DType.BF16
 
@@ -151,3 +153,46 @@ def test_windows_of_a_plain_image_may_come_first(
     (found,) = run_compiled(space.build(chosen), arrays, threads=2).values()
     expected = reference(graph, arrays)
     assert np.abs(found.astype(np.float64) - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)
+
+
+@settings(max_examples=3, deadline=None)
+@given(
+    expanded=st.sampled_from((16, 40)),
+    stride=st.integers(1, 2),
+    typical=st.sampled_from((1, 6, 20)),
+    projected=st.sampled_from((0, 24)),
+    residual=st.booleans(),
+    first=st.sampled_from((None, (3, 2, (1, 1, 1, 1)))),
+    pick=st.none() | st.integers(0, 100_000),
+    data=st.data(),
+)
+def test_one_kernel_for_every_size(
+    expanded, stride, typical, projected, residual, first, pick, data
+):
+    """Batch, height and width open: images of few points, of few lines, larger than typical."""
+    step = stride * (2 if first else 1)  # else what the windows read around it depends on sizes
+    batch, spatial = dim("n", 1, 2, 1), [dim(name, 1, 23, typical) * step for name in ("h", "w")]
+    shape = (batch, 3, *spatial)
+    graph = bottleneck(shape, expanded, 3, stride, (1, 1, 1, 1), projected, residual, F32, first)
+    constants = [v.name for v in graph.inputs if v.name not in ("x", "r")]
+    space = for_program(to_program(graph, "kernel", constants), host(), 2)
+    assert space.rule_name == "bottleneck"
+    candidates = space.candidates()
+    chosen = (
+        space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
+    )
+    rng = np.random.default_rng(0)
+    sizes = st.tuples(st.integers(1, 2), st.integers(1, 23), st.integers(1, 23))
+    with Compiled(space.build(chosen), threads=2) as kernel:
+        for given_sizes in [(1, 1, 1), (2, 23, 1), *data.draw(st.lists(sizes, max_size=3))]:
+            values = dict(zip("nhw", given_sizes, strict=True))
+            fixed = at_sizes(graph, values)
+            arrays = {
+                v.name: rng.standard_normal(v.type.static_shape).astype(np.float32)
+                for v in fixed.inputs
+            }
+            bound = {symbol: values[symbol.name] for symbol in kernel.function.dims}
+            (found,) = kernel(arrays, bound).values()
+            expected = reference(fixed, arrays)
+            assert found.shape == expected.shape
+            assert np.abs(found - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.ir.loop import If, LoopKind, Store
+from farrier.ir.loop import Alloc, If, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
@@ -13,6 +13,7 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.schedule.nest import loops
+from tests.ir.bind import bind
 
 CASES = {
     "a split loop is cut at its tail": (
@@ -208,3 +209,50 @@ def test_a_chunk_of_a_size_that_is_a_symbol_has_no_guard_where_it_is_whole():
     rest = lines.index("        else:")
     assert not any("if " in line for line in lines[at + 1 : rest])
     assert any("if " in line for line in lines[rest:])
+
+
+_STRIPS = """
+@function(h=dim(1, 300, 100), lines=(h + 1) // 2)
+def strips(a: f32[h, 40], y: f32[h, 40]):
+    for strip in parallel(2):
+        with alloc(f32[lines, 40] in local) as t:
+            for line in serial(lines):
+                for i in serial(40):
+                    if strip * lines + line < h:
+                        t[line, i] = a[strip * lines + line, i]
+            for row in serial(lines):
+                for j in serial(40):
+                    if strip * lines + row < h:
+                        y[strip * lines + row, j] = t[row, j] + 1.0
+"""
+
+
+def test_a_loop_of_work_that_decides_a_guard_by_itself_keeps_it():
+    """Each loop over lines tests them; seen from the strips, both would be copied for either."""
+    final = finalize(parse_ir(_STRIPS))
+    kinds = [type(s).__name__ for s in walk_stmts(final.body) if isinstance(s, If | Store)]
+    assert kinds == ["If", "Store", "If", "Store"]
+    rng = np.random.default_rng(0)
+    for h in (1, 2, 7, 300):
+        bound = bind(final, dict.fromkeys(final.dims, h))
+        a = rng.standard_normal((h, 40)).astype(np.float32)
+        np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], a + np.float32(1))
+
+
+_UNREAD = """
+@function
+def unread(a: f32[4], y: f32[4]):
+    for i in serial(2):
+        with alloc(f32[1] in register) as t:
+            t[0] = 0.0
+            for k in serial(4):
+                t[0] = t[0] + a[k]
+            y[i] = t[0] if i < 1 else 1.0
+"""
+
+
+def test_a_sum_that_nothing_reads_is_not_computed():
+    final = finalize(parse_ir(_UNREAD))
+    assert sum(isinstance(s, Alloc) for s in walk_stmts(final.body)) == 1
+    stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
+    assert sorted(stores) == ["t", "t", "y", "y"]

@@ -104,7 +104,7 @@ def _random_step(data, schedule, step):
             at = dice.loops.index(outer)
             schedule.fuse(outer, dice.loops[(at + 1) % len(dice.loops)], dice.new("fused"))
         case "cut":
-            schedule.cut(dice.loop(), dice.number(1, 5), dice.new("rest"))
+            schedule.cut(dice.loop(), dice.number(-3, 5), dice.new("rest"))
         case "reorder":
             at, count = dice.number(0, len(dice.loops) - 1), dice.number(2, 4)
             schedule.reorder(*data.draw(st.permutations(dice.loops[at : at + count])))

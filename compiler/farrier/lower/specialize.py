@@ -11,7 +11,8 @@ A guard is a lower bound on a linear form, of an If or of a Select. Seen from th
 `v`, its terms are outer (bound here) or inner (of loops below). Where a bound on `v` alone makes it
 hold for all inner iterations, the loop is cut in two; where that takes another outer form (a digit
 of a fused loop), or the loop is parallel, the body gets an If. Cutting at every level from the
-outside in leaves tails whose guards have shortened the inner loops to constants.
+outside in leaves tails whose guards have shortened the inner loops to constants. A symbolic guard
+shortens nothing: where a loop of work further in decides it by itself, it stays there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.ir.substitute import Substitution
+from farrier.ir.substitute import Substitution, loads, variables
 from farrier.lower.guards import Guard, guards
 from farrier.lower.narrow_tiles import narrow, narrower
 from farrier.lower.whole_tiles import whole_tile
@@ -83,7 +84,9 @@ class _Specializer:
             case Alloc(buffer, body):
                 self._around[buffer.name] = frozenset(context.ranges)
                 inside = self.stmt(body, context)
-                return _EMPTY if _fills_nothing_else(inside, buffer) else Alloc(buffer, inside)
+                if not _is_read(inside, buffer):
+                    return _without_stores(inside, buffer)
+                return Alloc(buffer, inside)
             case If():
                 return self._if(stmt, context)
             case While(condition, body):
@@ -211,6 +214,8 @@ class _Specializer:
                 continue
             if kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED) and is_symbolic:
                 continue  # lanes are masked, and registers written in one branch alone are not set
+            if is_symbolic and _is_decided_within(guard, body):
+                continue
             if not self._may_copy(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
@@ -300,6 +305,21 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)
 
 
+def _is_decided_within(guard: Guard, body: Stmt) -> bool:
+    """Whether a serial loop in `body` decides a guard by itself, once for a loop of work: the test
+    costs nothing there, and here a copy of all that stands beside that loop."""
+    names = {name for atom in guard.inner for name in variables(atom)}
+    return len(names) == 1 and any(
+        loop.var in names and loop.kind is LoopKind.SERIAL and _has_serial_loop(loop.body)
+        for loop in walk_stmts(body)
+        if isinstance(loop, For)
+    )
+
+
+def _has_serial_loop(stmt: Stmt) -> bool:
+    return any(isinstance(s, For) and s.kind is LoopKind.SERIAL for s in walk_stmts(stmt))
+
+
 def _unrolled_size(stmt: Stmt) -> int:
     """How many stores the code of a statement has."""
     if isinstance(stmt, For):
@@ -325,12 +345,46 @@ def _changes_nothing(store: Store) -> bool:
             return False
 
 
-def _fills_nothing_else(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether a statement leaves nothing behind but elements of a buffer."""
-    return all(
-        s.buffer.name == buffer.name if isinstance(s, Store) else not isinstance(s, Intrinsic)
-        for s in walk_stmts(stmt)
-    )
+def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement does more with a buffer than fill it; sums that add to their own element
+    fill it."""
+    return any(_reads(s, buffer) for s in walk_stmts(stmt))
+
+
+def _reads(stmt: Stmt, buffer: Buffer) -> bool:
+    match stmt:
+        case Store(written, indices, value):
+            own = Load(buffer, indices) if written.name == buffer.name else None
+            read = (*loads(value), *(load for index in indices for load in loads(index)))
+            return any(load.buffer.name == buffer.name and load != own for load in read)
+        case If(condition, _, _) | While(condition, _):
+            return any(load.buffer.name == buffer.name for load in loads(condition))
+        case Intrinsic(_, operands):
+            return any(tile.buffer.name == buffer.name for tile in operands)
+        case _:
+            return False
+
+
+def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
+    """The statement without what fills a buffer that nothing reads."""
+    match stmt:
+        case For(_, _, _, body):
+            return _for(stmt, _without_stores(body, buffer))
+        case Block(statements):
+            return _block([_without_stores(s, buffer) for s in statements])
+        case Alloc(other, body):
+            inside = _without_stores(body, buffer)
+            return inside if inside == _EMPTY else Alloc(other, inside)
+        case If(condition, then, otherwise):
+            then = _without_stores(then, buffer)
+            otherwise = _EMPTY if otherwise is None else _without_stores(otherwise, buffer)
+            if then == otherwise == _EMPTY:
+                return _EMPTY
+            return If(condition, then, None if otherwise == _EMPTY else otherwise)
+        case Store(written, _, _) if written.name == buffer.name:
+            return _EMPTY
+        case _:
+            return stmt
 
 
 def _for(loop: For, body: Stmt) -> Stmt:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
 from farrier.ops.window import Window, window_of
@@ -96,7 +97,8 @@ class _Search:
         window = _window(node)
         reaches = all(k >= s for k, s in zip(window.kernel, window.strides, strict=True))
         alone = group > 1 and group == x.type.shape[1] == y.type.shape[1]
-        return alone and reaches and set(window.dilations) == {1} and _is_blocked(x)
+        known = reaches and set(window.dilations) == {1} and _has_known_padding(window, x, y)
+        return alone and known and _is_blocked(x)
 
     def expands(self, node: Node) -> bool:
         """Whether a node makes an image of more channels: of each point by itself, or of windows
@@ -123,7 +125,6 @@ class _Search:
         x, w = node.inputs[0].type, node.inputs[1]
         y = node.outputs[0]
         known = w.name in self._constants and x.dtype in FLOATS and y.type.dtype is DType.F32
-        known = known and x.is_static  # strips of lines are cut of numbers
         return known and x.rank == 4 and _is_blocked(y)
 
 
@@ -134,7 +135,7 @@ def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
     the slower. Where threads divide channels, each reads the whole image that is expanded: that has
     to be far smaller than what it makes.
     """
-    x, y = (math.prod(value.type.static_shape) for value in _images(expansion))
+    x, y = (typical(value.type.size) for value in _images(expansion))
     w = expansion.inputs[1]
     large = w is not None and y > math.prod(w.type.static_shape)
     return large and (y >= _GROWTH * x or _suits_strips(depthwise, threads))
@@ -143,9 +144,10 @@ def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
 def _suits_strips(depthwise: Node, threads: int) -> bool:
     """Whether strips of as many lines for each thread repeat few of the lines that they read."""
     _, y = _images(depthwise)
-    window, lines = _window(depthwise), y.type.static_shape[2]
+    window, lines = _window(depthwise), y.type.shape[2]
     again = max(window.kernel[0] - window.strides[0], 0)
-    return lines % threads == 0 and again * threads <= _MAX_AGAIN * lines * window.strides[0]
+    even = not isinstance(lines, int) or lines % threads == 0
+    return even and again * threads <= _MAX_AGAIN * typical(lines) * window.strides[0]
 
 
 def _images(node: Node) -> tuple[Value, Value]:
@@ -157,7 +159,23 @@ def _window(node: Node) -> Window:
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
-    return window_of(dict(node.attrs), x.type.static_shape[2:], w.type.static_shape[2:])
+    return window_of(dict(node.attrs), x.type.shape[2:], w.type.static_shape[2:])
+
+
+def _has_known_padding(window: Window, x: Value, y: Value) -> bool:
+    """Whether the zeros that are read around an image are as many whatever its size."""
+    last = (
+        (outputs - 1) * stride + reach - before - extent
+        for extent, outputs, stride, reach, before in zip(
+            x.type.shape[2:],
+            y.type.shape[2:],
+            window.strides,
+            window.kernel,
+            window.before,
+            strict=True,
+        )
+    )
+    return all(isinstance(after, int) for after in (*window.before, *last))
 
 
 def _is_blocked(value: Value) -> bool:

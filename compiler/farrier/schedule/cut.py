@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import is_less
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.statements import walk_stmts
@@ -13,7 +13,8 @@ from farrier.schedule.nest import Nest, Path, block, loops, map_children
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:
-    """Runs a loop's first `at` iterations in one loop and the others in a loop `rest` after it.
+    """Runs a loop's first `at` iterations in one loop and the others in a loop `rest` after it; a
+    negative `at` counts from the end.
 
     before:  for i in 10: b[i] = a[i - 1] if 0 <= i - 1 else 0.0
     after:   for i in 1: b[i] = 0.0
@@ -23,23 +24,25 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
     in the second part: `<rest>_<loop>`.
     """
     nest = Nest(function, "cut")
-    path = _check(nest, loop, at, rest)
-    return nest.replace(path, _edit(nest, path[-1], at, rest))
+    path, place = _check(nest, loop, at, rest)
+    return nest.replace(path, _edit(nest, path[-1], place, rest))
 
 
-def _check(nest: Nest, name: str, at: int, rest: str) -> Path:
+def _check(nest: Nest, name: str, at: int, rest: str) -> tuple[Path, Extent]:
+    """The way to the loop, and how many iterations come first."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{name} is {loop.kind} already; rearrange loops before they get a kind")
-    if at < 1 or not is_less(at, loop.extent):
+    place = at if at >= 0 else loop.extent + at
+    if not is_less(0, place) or not is_less(place, loop.extent):
         nest.fail(f"{name} has {loop.extent} iterations, which {at} does not divide in two parts")
     if not all(isinstance(s, For | If | Store) for s in walk_stmts(loop)):
         nest.fail(f"{name} is no nest of stores alone")
     nest.require_new(rest, *(f"{rest}_{inner.var}" for inner in loops(loop.body)))
-    return path
+    return path, place
 
 
-def _edit(nest: Nest, loop: Stmt, at: int, rest: str) -> Stmt:
+def _edit(nest: Nest, loop: Stmt, at: Extent, rest: str) -> Stmt:
     assert isinstance(loop, For)
     ranges = nest.ranges()
     first = _simplified(loop.body, Simplifier({**ranges, loop.var: at}))

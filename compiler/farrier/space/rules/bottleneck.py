@@ -1,7 +1,7 @@
 """Inverted bottlenecks: pointwise, depthwise and, where it follows, pointwise convolution; of an
 image of few channels, as networks begin, the first may have windows.
 
-    for strip in parallel:                   lines of the output
+    for strip in parallel:                   lines of the output; of open height, even shares
         for panel:                           vectors of channels of the expanded image
             for line: for tile: expand       the lines that the strip reads, within their padding
             for vector: for tile: filter, epilogue
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.dim import number, typical
+from farrier.ir.dim import Dim, Extent, maximum, number, typical
 from farrier.ir.expr import Load, Reduce, Scope, Select, Var
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Program, Stage
@@ -45,7 +45,7 @@ from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
-from farrier.space.nests import join, loop_extents
+from farrier.space.nests import join
 from farrier.space.operands import (
     PADDED,
     accumulate,
@@ -71,9 +71,8 @@ _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
-    """The space of an inverted bottleneck of static shape; None for any other program."""
-    if program.dims:
-        return None
+    """The space of an inverted bottleneck; None for any other program, and where sizes decide how
+    much padding the windows read."""
     kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(NAME, kernel)
 
@@ -101,6 +100,9 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
         program = hoist_padding(program, _contractions(program)[0], _SOURCE)
     expand, window, *project = _contractions(program)
     padded = program.stages[program.stages.index(window.stage) - 1]
+    padding = [end for axis in _SIDES for end in _padding(padded, expand, axis)]
+    if any(isinstance(end, Dim) for end in padding):
+        return None
     groupings = {part.stage.buffer.name: find_grouping(part, target) for part in (expand, *project)}
     return _Kernel(program, expand, window, next(iter(project), None), padded, machine, groupings)
 
@@ -156,8 +158,13 @@ class _Kernel:
     @functools.cached_property
     def _filtered(self) -> tuple[int, int, int, int]:
         """Extents [n, c, y, x] of the filtered image."""
-        n, c, y, x = (number(axis.extent) for axis in self.window.stage.axes)
+        n, c, y, x = (typical(axis.extent) for axis in self.window.stage.axes)
         return n, c, y, x
+
+    @functools.cached_property
+    def _is_static(self) -> bool:
+        """Whether the number of lines is known."""
+        return isinstance(self.window.stage.axes[2].extent, int)
 
     @property
     def _stride(self) -> int:
@@ -172,16 +179,34 @@ class _Kernel:
 
     def knobs(self) -> tuple[Knob, ...]:
         summed = [part for part in (self.expand, self.project) if part is not None]
-        rows = self._filtered[2]
         knobs = [
-            Knob("lines", tuple(n for n in range(1, rows + 1) if rows % n == 0)),
+            Knob("lines", self._heights()),
             Knob("expand", self._expansions()),
             Knob("unroll", tuple(sorted({self._unrolled(p, u) for p in summed for u in _UNROLL}))),
-            Knob("window", self._tiles(self.window, (1,), _ROWS)),
+            Knob("window", self._tiles(self.window, (1,), self._rows)),
         ]
         if self.project is not None:
-            knobs.append(Knob("project", self._tiles(self.project, _VECTORS, _ROWS)))
+            knobs.append(Knob("project", self._tiles(self.project, _VECTORS, self._rows)))
         return tuple(knobs)
+
+    @property
+    def _rows(self) -> tuple[int, ...]:
+        """Rows of tiles: one, where strips have any number of lines."""
+        return _ROWS if self._is_static else (1,)
+
+    @property
+    def _parts(self) -> int:
+        """How many strips there are at least, of an image of unknown height: where strips alone are
+        shared, one for each thread."""
+        return 1 if self.project is None else self.machine.threads
+
+    def _heights(self) -> tuple[int, ...]:
+        """Lines of a strip: of an image of known height what divides it, else the most that a
+        strip may have, each of another number of strips where the height is typical."""
+        rows = self._filtered[2]
+        if self._is_static:
+            return tuple(n for n in range(1, rows + 1) if rows % n == 0)
+        return tuple(sorted({-(-rows // (self._parts * n)) for n in range(1, rows + 1)}))
 
     def _inner_steps(self, found: Contraction) -> int:
         """Steps of a sum within one block of channels."""
@@ -195,17 +220,17 @@ class _Kernel:
 
     def _expansions(self) -> tuple[int, ...]:
         """Tiles of each number of vectors, of one row and, for whole images, of several."""
-        rows = self.expand.stage.axes[2].extent
+        rows = typical(self.expand.stage.axes[2].extent)
         found: dict[int, None] = {}
         for vectors in _VECTORS:
-            for allowed in ((1,), tuple(r for r in _ROWS if r <= rows)):
+            for allowed in ((1,), tuple(r for r in self._rows if r <= rows)):
                 found |= dict.fromkeys(self._tiles(self.expand, (vectors,), allowed))
         return tuple(found)
 
     def _tiles(
         self, found: Contraction, vectors: Sequence[int], rows: Sequence[int]
     ) -> tuple[int, ...]:
-        _, lanes, *extents = (axis.extent for axis in found.stage.axes)
+        _, lanes, *extents = (typical(axis.extent) for axis in found.stage.axes)
         blocks = -(-lanes // self.machine.lanes)
         choices = (
             tuple(v for v in vectors if v <= blocks),
@@ -220,7 +245,8 @@ class _Kernel:
         lines, output = columns["lines"], "window" if self.project is None else "project"
         fits: npt.NDArray[np.bool_] = lines % parts(columns[output])[1] == 0
         fits &= parts(columns["expand"])[1] == 1
-        fits |= lines == self._filtered[2]
+        if self._is_static:
+            fits |= lines == self._filtered[2]
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
@@ -239,10 +265,12 @@ class _Kernel:
                 others.append(microkernel.estimate(self._problem(found), tiles, machine))
         batch, channels, rows, width = self._filtered
         panel = parts(columns["expand"])[0] * machine.lanes
+        if not self._is_static:  # what `split_evenly` makes of them
+            lines = np.ceil(rows / (self._parts * np.ceil(rows / (self._parts * lines))))
         strips, panels = batch * rows / lines, np.ceil(channels / panel)
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
-        again = read * strips / (batch * number(self.expand.stage.axes[2].extent))
-        expanded = 4.0 * read * number(self.padded.axes[3].extent) * panel
+        again = read * strips / (batch * typical(self.expand.stage.axes[2].extent))
+        expanded = 4.0 * read * typical(self.padded.axes[3].extent) * panel
         size = 0 if self.project is None else self.project.point_load.buffer.dtype.nbytes
         filtered = lines * width * channels * size
         room = _ROOM * machine.l2_bytes
@@ -263,7 +291,7 @@ class _Kernel:
         return Estimate(seconds * balance + machine.fork_join, terms)
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
-        batch, lanes, rows, columns = (number(axis.extent) for axis in found.stage.axes)
+        batch, lanes, rows, columns = (typical(axis.extent) for axis in found.stage.axes)
         window, stride = found is self.window, _stride(found)
         taps = tuple(extent_of(found.stage, axis) for axis in ("kh", "kw"))
         return microkernel.Problem(
@@ -337,7 +365,11 @@ class _Kernel:
     ) -> list[str]:
         """Splits the lines of the output [n, c, y, x] into strips; `loops` goes on within one.
         Gives the loops around."""
-        schedule.split(loops[2], decisions["lines"], "strip", "in_strip")
+        lines = decisions["lines"]
+        if self._is_static:
+            schedule.split(loops[2], lines, "strip", "in_strip")
+        else:
+            schedule.split_evenly(loops[2], self._parts, lines, 1, "strip", "in_strip")
         batch, loops[2] = loops[0], "in_strip"
         return [batch, "strip"]
 
@@ -385,7 +417,7 @@ class _Kernel:
         tile = Tile.of(decisions["expand"])
         loops = [f"{PADDED}_{axis.name}" for axis in self.padded.axes]
         loops = self._between_padding(schedule, loops, 3)
-        if decisions["lines"] == self._filtered[2]:
+        if self._is_static and decisions["lines"] == self._filtered[2]:
             loops = self._between_padding(schedule, loops, 2)
         batch, channels, y, x = loops
         schedule.split(channels, self.machine.lanes, "point_vector", "point_lane")
@@ -402,15 +434,14 @@ class _Kernel:
     def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
         """Writes the zeros on either side of an axis in nests of their own; gives the loops of the
         nest between them."""
-        before, after = self._padding(axis)
+        before, after = map(number, _padding(self.padded, self.expand, axis))
         inside, beyond = _SIDES[axis]
         sides: list[list[str]] = []
         if before:
             sides.append(loops)
             loops = self._cut(schedule, loops, axis, before, inside)
         if after:
-            extent = loop_extents(schedule.function)[loops[axis]]
-            sides.append(self._cut(schedule, loops, axis, extent - after, beyond))
+            sides.append(self._cut(schedule, loops, axis, -after, beyond))
         for batch, channels, y, x in sides:
             block, lane = schedule.split(channels, self.machine.lanes)
             schedule.reorder(batch, block, y, x, lane)
@@ -426,14 +457,16 @@ class _Kernel:
         schedule.cut(loops[axis], at, name)
         return [name if loop == loops[axis] else f"{name}_{loop}" for loop in loops]
 
-    def _padding(self, axis: int) -> tuple[int, int]:
-        """How many zeros before and after the image the windows read along an axis."""
-        body = self.padded.body
-        load = body.then if isinstance(body, Select) else body
-        assert isinstance(load, Load)
-        simplifier = Simplifier({a.name: a.extent for a in self.padded.axes})
-        low, high = map(number, simplifier.bounds(load.indices[axis]))
-        return max(-low, 0), max(high - number(self.expand.stage.axes[axis].extent) + 1, 0)
+
+def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Extent]:
+    """How many zeros before and after the expanded image the windows read along an axis."""
+    body = padded.body
+    load = body.then if isinstance(body, Select) else body
+    assert isinstance(load, Load)
+    simplifier = Simplifier({a.name: a.extent for a in padded.axes})
+    low, high = simplifier.bounds(load.indices[axis])
+    after = high - expand.stage.axes[axis].extent + 1
+    return maximum(-low, 0), maximum(after, 0)
 
 
 def _stride(found: Contraction) -> int:
