@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 from farrier.ir.control import is_control
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Graph, Node, Value
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.views import is_view
@@ -39,10 +40,11 @@ def concatenate_in_place(graph: Graph) -> Graph:
             return y
     """
     rewriter = Rewriter(graph)
+    given = frozenset(symbols(extent for value in graph.inputs for extent in value.type.shape))
     returned = {value.name for value in graph.outputs}
     placed: set[str] = set()
     for node in graph.nodes:
-        if node.op != "Concat" or not _lie_behind_another(node):
+        if node.op != "Concat" or not _lie_behind_another(node, given):
             rewriter.emit(node)
             continue
         parts: list[Value] = []
@@ -60,21 +62,27 @@ def concatenate_in_place(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _lie_behind_another(node: Node) -> bool:
-    """Whether the result's memory is that of its parts in order, each at an aligned address."""
+def _lie_behind_another(node: Node, given: Collection[Symbol]) -> bool:
+    """Whether the result's memory is that of its parts in order, each at an aligned address that
+    the sizes `given` tell: one that a kernel finds out may be known too late."""
     y = node.outputs[0]
     axis, layout = node.attr("axis") % y.type.rank, y.type.layout
-    if len(node.inputs) < 2 or not y.type.is_static or not _is_outermost(y, axis):
+    if len(node.inputs) < 2 or not _is_outermost(y, axis):
+        return False
+    if not all(symbol in given for symbol in symbols(y.type.shape)):
         return False
     inner = (
         1 if layout is None else math.prod(d.mod for d in layout.dims if d.axis == axis and d.mod)
     )
-    start = reach = 0  # elements along the axis, and bytes
+    start: Extent = 0  # elements along the axis
+    reach: Extent = 0  # bytes
     for part in node.inputs:
-        if part is None or part.type.layout != layout or start % inner or reach % _ALIGNMENT:
+        if part is None or part.type.layout != layout:
             return False
-        start += number(part.type.shape[axis])
-        reach += number(part.type.nbytes)
+        if start % inner != 0 or reach % _ALIGNMENT != 0:
+            return False
+        start += part.type.shape[axis]
+        reach += part.type.nbytes
     return reach == y.type.nbytes
 
 

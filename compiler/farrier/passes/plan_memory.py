@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.dim import Extent, ceildiv, maximum, number, typical, upper
+from farrier.ir.dim import Extent, ceildiv, is_less, maximum, number, typical, upper
 from farrier.ir.graph import Value
 from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
 
@@ -276,39 +276,42 @@ class _Timeline:
 
 def pack(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
     """Offsets that keep blocks alive at one step apart whatever the sizes, and the bytes they take
-    in all."""
+    in all: packed where sizes are typical, and at others in the same order."""
+    known = [dataclasses.replace(block, nbytes=typical(_aligned(block.nbytes))) for block in blocks]
+    offsets, total = pack_blocks(known)
     if all(isinstance(block.nbytes, int) for block in blocks):
-        offsets, total = pack_blocks(blocks)
         return dict(offsets), total
-    return _pack_slots(blocks)
+    return _stacked(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
 
 
-def _pack_slots(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
-    """Slots one behind another, each as large as the largest of the blocks that take turns in it.
-
-    Blocks are met by size, the largest first where sizes are typical; each goes into the slot that
-    it makes grow least, or into one of its own where that takes no more.
-    """
-    slots: list[tuple[Extent, list[Block]]] = []
-    for block in sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name)):
-        size = _aligned(block.nbytes)
-        best, growth = len(slots), typical(size)
-        for position, (extent, others) in enumerate(slots):
-            if any(o.first <= block.last and block.first <= o.last for o in others):
-                continue
-            added = typical(maximum(extent, size)) - typical(extent)
-            if added < growth:
-                best, growth = position, added
-        if best == len(slots):
-            slots.append((0, []))
-        extent, others = slots[best]
-        slots[best] = (maximum(extent, size), [*others, block])
+def _stacked(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
+    """Each block on top of those before it that are alive with it: they lie in that order at any
+    sizes, and where the order is that of a packing, they are as close as in it."""
     offsets: dict[str, Extent] = {}
-    total: Extent = 0
-    for extent, others in slots:
-        offsets |= {block.name: total for block in others}
-        total += extent
-    return offsets, total
+    ends: dict[str, Extent] = {}
+    for position, block in enumerate(blocks):
+        below: list[Block] = []
+        for other in reversed(blocks[:position]):
+            # What lies under another one that is alive with both ends below that one's end.
+            if _meet(other, block) and not any(_meet(other, above) for above in below):
+                below.append(other)
+        offsets[block.name] = _highest_end([ends[other.name] for other in below])
+        ends[block.name] = offsets[block.name] + _aligned(block.nbytes)
+    return offsets, _highest_end(list(ends.values()))
+
+
+def _meet(one: Block, other: Block) -> bool:
+    """Whether two blocks are alive at one step."""
+    return one.first <= other.last and other.first <= one.last
+
+
+def _highest_end(ends: Sequence[Extent]) -> Extent:
+    """The largest of some extents; of those that another one always reaches nothing is left."""
+    found: list[Extent] = []
+    for end in dict.fromkeys(ends):
+        if not any(is_less(end, other + 1) for other in found):
+            found = [other for other in found if not is_less(other, end + 1)] + [end]
+    return functools.reduce(maximum, found) if found else 0
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
