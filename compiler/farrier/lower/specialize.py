@@ -381,7 +381,9 @@ def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
-        case Store(written, _, _) if written.name == buffer.name:
+        case While(condition, body):
+            return While(condition, _without_stores(body, buffer))
+        case Store(touched, _, _) | Prefetch(touched, _, _) if touched.name == buffer.name:
             return _EMPTY
         case _:
             return stmt
