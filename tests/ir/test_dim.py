@@ -117,6 +117,13 @@ def test_forms_are_canonical(extent: Extent, text: str) -> None:
     assert str(extent) == text
 
 
+def test_what_a_remainder_leaves_divides() -> None:
+    """Frames of a signal, as a model cuts them: what is no whole frame goes first."""
+    cut = N * (H - (H + 80) % 160 - 240)
+    assert cut % (160 * N) == 0
+    assert cut // (160 * N) == (H + 80) // 160 - 2
+
+
 def test_equal_forms_are_equal() -> None:
     assert (H + 1) * (W + N) == H * W + W + N * H + N
     assert hash(H + W) == hash(W + H)

@@ -362,6 +362,11 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if bounds(right)[0] < 1:
         raise Undecided(f"whether {right} is positive depends on {_described(right)}")
     whole, rest = _exact(left, right)
+    plain = _without_remainders(rest)
+    if plain != rest:  # x - x % d is a multiple of d
+        more, left_over = _exact(plain, right)
+        if left_over == 0:
+            return whole + more, 0
     for step in (0, 1):  # what divides may leave less than nothing
         if _is_within(rest + step * right, right):
             return whole - step, rest + step * right
@@ -393,6 +398,18 @@ def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
             whole[missing] = whole.get(missing, 0) + take
             rest = remaining
     return _make({m: k for m, k in whole.items() if k}), rest
+
+
+def _without_remainders(extent: Extent) -> Extent:
+    """The extent with `x - x // d * d` for each atom `x % d`."""
+    return _rebuild(extent, _by_quotient)
+
+
+def _by_quotient(atom: Atom) -> Extent:
+    match atom:
+        case Combined(DimOp.MOD, left, right):
+            return left - _atom(Combined(DimOp.FLOORDIV, left, right)) * right
+    return _atom(atom)
 
 
 def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
