@@ -92,17 +92,33 @@ class Plan:
     counted: tuple[Symbol, ...]  # what the entry says
     checks: tuple[Check, ...]  # by number
     sizes: tuple[int, ...]  # typical values of both, then those of calls, which records point to
+    usual: Mapping[str, int]  # typical values of what the entry finds out, by symbol
 
     def entry(self, target: Target, name: str = ENTRY, dims: Sequence[Symbol] = ()) -> bytes:
         """The object of the entry point, under that name; `dims` are those that a caller says where
         this plan is for one size of them."""
+        return self._entry(target, name, dims or self.dims)
+
+    def measured_entry(self, target: Target, name: str) -> bytes:
+        """As `entry`, for any memory: what values decide has its typical size, and nothing is
+        checked."""
+        return self._entry(target, name, self.dims, self.usual)
+
+    def _entry(
+        self,
+        target: Target,
+        name: str,
+        dims: Sequence[Symbol],
+        usual: Mapping[str, int] | None = None,
+    ) -> bytes:
         text = emit_entry(
             self.steps,
             len(self.inputs),
             len(self.outputs),
             name,
-            dims or self.dims,
+            dims,
             self.counted,
+            usual,
         )
         return compile_text(text, target)
 
@@ -155,6 +171,7 @@ def plan(
         counted=program.counted,
         checks=tuple(driver.checks),
         sizes=tuple(driver.sizes),
+        usual={symbol.name: symbol.typical for symbol in program.symbols},
         arena=driver.arena,
         memory=memory,
         max_threads=most,

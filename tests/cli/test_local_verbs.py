@@ -72,6 +72,20 @@ def test_run_takes_what_npy_keeps_of_a_bfloat16(farrier, tmp_path):
         assert out["y"].view(ml_dtypes.int4).tolist() == [-3, -1, 0, 2, 6]
 
 
+def test_run_heeds_how_much_memory_values_may_ask_for(farrier, tmp_path):
+    info = helper.make_tensor_value_info("x", TensorProto.INT64, [1])
+    node = helper.make_node("ConstantOfShape", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    compile(model, verify=False).save(tmp_path / "filled.farrier")
+    np.save(tmp_path / "x.npy", np.array([10_000]))
+    least = farrier("run", "filled.farrier", "--input", "x=x.npy", "--memory-bytes", "20000")
+    assert least.returncode == 16
+    assert "it may have 20000" in least.stderr
+    done = farrier("run", "filled.farrier", "--input", "x=x.npy", "--memory-bytes", "50000")
+    assert done.stdout.strip() == "y: float32[10000] [0, 0]", done.stderr
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "words"),
     [((4, 36), np.float32, "float32[4, 36]"), ((4, 37), np.float64, "float64[4, 37]")],

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier import onnx_backend
-from farrier.errors import InvalidModelError, UnresolvedShapeError
+from farrier.errors import InvalidModelError
 from farrier.importer import import_model
 
 node = helper.make_node
@@ -194,10 +194,9 @@ def test_a_loop_whose_shapes_grow_is_unrolled():
     assert artifact.manifest.outputs[0].shape == (5, 3)
 
 
-def test_a_loop_whose_shapes_grow_needs_a_known_count():
-    with pytest.raises(UnresolvedShapeError, match="trip count is known only at run time") as error:
-        import_model(growing("n"))
-    assert error.value.deciding == ("n",)
+def test_a_loop_grows_as_often_as_a_value_says_by_what_it_cuts():
+    given = {"x": normal(5, 3), "start": normal(1, 3)}
+    assert_as_onnxruntime(growing("n"), *({**given, "n": np.array(n)} for n in (4, 0, 1, 7)))
 
 
 def scanning(length, batch=False, **attrs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from onnx import TensorProto
 
 from bench import models
 from farrier import pipeline
@@ -20,8 +21,11 @@ from farrier.target import parse_target
 from farrier.tuning.compare import Comparison, ComparisonError, compared
 from farrier.tuning.variant import make_variant
 from farrier_device.measurement import DeviceFault, MeasureResult
+from tests.control_flow.test_models import info, model, node
 
 TARGET = parse_target("host")
+INT64 = TensorProto.INT64
+RANGE = [(name, []) for name in ("start", "limit", "step")]
 MODEL = models.build("resnet18", size=64, classes=11)
 
 
@@ -49,6 +53,26 @@ def test_variants_run_in_turns_as_a_whole_and_by_their_calls(variants):
     plain, direct = (sum(min(c.samples_ns) for c in calls) for calls in by_call)
     assert plain < direct * 10  # both are times of one network
     assert direct < plain * 10
+
+
+def test_sizes_that_values_decide_are_the_usual_ones():
+    """Of memory that holds zeros, a Range would have no step, and what it decides no elements."""
+    data = model(
+        [
+            node("Range", ["start", "limit", "step"], ["r"]),
+            node("NonZero", ["r"], ["places"]),
+            node("Reshape", ["places", "shape"], ["y"]),
+        ],
+        [info(name, INT64, shape) for name, shape in (*RANGE, ("shape", [2]))],
+        [info("y", INT64)],
+    )
+    settings = Settings(TARGET, 1)
+    variant = make_variant(prepare(import_model(data).graph, settings), settings)
+    with LocalDevice() as device:
+        comparison = Comparison(TARGET, 1, device.runner, device.blobs)
+        assert min(*comparison.whole([variant], 0.01)) > 0
+        (calls,) = comparison.by_call([variant], 0.01)
+    assert len(calls) == len(variant.calls)
 
 
 class Lost:

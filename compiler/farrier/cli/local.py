@@ -130,6 +130,14 @@ def run(
         Path | None, typer.Option("-o", "--output", help="Write the outputs to this .npz file.")
     ] = None,
     threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
+    memory_bytes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="What outputs and workspace may take where values decide their sizes; "
+            "0: as much as the machine has.",
+        ),
+    ] = 0,
 ) -> None:
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
@@ -142,7 +150,7 @@ def run(
         given, dtype = arrays.get(spec.name), spec.element.numpy
         if given is not None and given.dtype == np.dtype((np.void, dtype.itemsize)):
             arrays[spec.name] = given.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
-    outputs = loaded.session(threads).run(arrays)
+    outputs = loaded.session(threads, memory_bytes).run(arrays)
     for name, array in outputs.items():
         if array.dtype.kind == "U":
             spread = "strings"

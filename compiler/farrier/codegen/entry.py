@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, assert_never
 
 from farrier.codegen.extents import emit_extent
@@ -167,14 +167,18 @@ def emit_entry(
     name: str = ENTRY,
     dims: Sequence[Symbol] = (),
     counted: Sequence[Symbol] = (),
+    usual: Mapping[str, int] | None = None,
 ) -> str:
     """A module with the entry point, the kernels it calls being declared.
+
+    With `usual`, sizes that kernels leave in memory are these instead, by symbol, and others are
+    held to their limits: an entry to measure, whatever the memory holds.
 
     It returns the first non-zero code of a kernel or of a check, and 0 when all have run. The
     entry's last argument points to i64: the values of `dims`, behind them room for those of
     `counted`, which it finds out, and for the size at which a check fails.
     """
-    driver = _Driver(inputs, outputs, dims, counted)
+    driver = _Driver(inputs, outputs, dims, counted, usual)
     driver.steps(steps)
     declared = sorted({call.function for call in kernel_calls(steps)})
     return "\n".join(
@@ -301,12 +305,18 @@ class _Driver:
     """Text of the entry's body. `head` runs once, when the entry begins."""
 
     def __init__(
-        self, inputs: int, outputs: int, dims: Sequence[Symbol], counted: Sequence[Symbol]
+        self,
+        inputs: int,
+        outputs: int,
+        dims: Sequence[Symbol],
+        counted: Sequence[Symbol],
+        usual: Mapping[str, int] | None,
     ) -> None:
         self.head: list[str] = []
         self.code: list[str] = []
         self._inputs = inputs
         self._outputs = outputs
+        self._usual = usual
         self._loaded: set[int] = set()
         self._pointers: dict[str, str] = {}
         self._block = "entry"
@@ -360,7 +370,13 @@ class _Driver:
         self._open(f"next{number}")
         if call.count is not None:
             symbol, address = call.count
-            self._define(symbol, self._new(f"load i64, ptr {self._address(address)}, align 8"))
+            self._define(symbol, self._found(symbol, address))
+
+    def _found(self, symbol: str, address: Address) -> str:
+        """The value of a symbol that lies in memory."""
+        if self._usual is not None:
+            return str(self._usual[symbol])
+        return self._new(f"load i64, ptr {self._address(address)}, align 8")
 
     def _define(self, symbol: str, value: str) -> None:
         """The value of a symbol is known from here on."""
@@ -375,13 +391,18 @@ class _Driver:
         self._put(f"store i64 {value}, ptr {at}, align 8")
 
     def _bind(self, bind: Bind) -> None:
-        value = self._new(f"load i64, ptr {self._address(bind.address)}, align 8")
-        self._check(value, bind.limit)
         if bind.symbol:
+            value = self._checked(self._found(bind.symbol, bind.address), bind.limit)
             self._define(bind.symbol, value)
+        elif self._usual is None:
+            self._checked(self._new(f"load i64, ptr {self._address(bind.address)}"), bind.limit)
 
-    def _check(self, value: str, limit: Limit) -> None:
-        """Leaves where the value is beyond its limit, or negative."""
+    def _checked(self, value: str, limit: Limit) -> str:
+        """The value; leaves where it is beyond its limit, or negative."""
+        if self._usual is not None:
+            most = self._extent(limit.most)
+            within = self._new(f"icmp slt i64 {value}, {most}")
+            return self._new(f"select i1 {within}, i64 {value}, i64 {most}")
         number = next(self._count)
         order = "ne" if limit.is_exact else "sgt"
         bad = self._new(f"icmp {order} i64 {value}, {self._extent(limit.most)}")
@@ -393,6 +414,7 @@ class _Driver:
         self._tell(value, self._found_at)
         self._put(f"ret i32 {-1 - limit.number}")
         self._open(f"within{number}")
+        return value
 
     def _branch(self, branch: Branch) -> None:
         number = next(self._count)
@@ -427,9 +449,7 @@ class _Driver:
         initial = [self._address(one.initial) for one in loop.carried]
         buffers = [[self._address(buffer) for buffer in one.buffers] for one in loop.carried]
         wholes = [self._address(one.whole) for one in loop.slices]
-        sizes = [self._extent(one.initial) for one in loop.grown]
-        for size, grown in zip(sizes, loop.grown, strict=True):
-            self._check(size, grown.limit)
+        sizes = [self._checked(self._extent(one.initial), one.limit) for one in loop.grown]
         before = self._block
         self._put(f"br label %loop{number}")
         self._open(f"loop{number}")
@@ -440,13 +460,16 @@ class _Driver:
             self._pointers[one.next] = f"%next{number}.{position}"
         for position, grown in enumerate(loop.grown):
             self._dims[grown.symbol] = f"%size{number}.{position}"
-        if trips is not None:
-            below = self._new(f"icmp slt i64 {i}, {trips}")
+        ends = [] if trips is None else [trips]
+        if loop.limit is not None and self._usual is not None:
+            ends.append(self._extent(loop.limit.most))
+        for end in ends:
+            below = self._new(f"icmp slt i64 {i}, {end}")
             goes = self._new(f"and i1 {goes}, {below}")
         self._put(f"br i1 {goes}, label %body{number}, label %done{number}")
         self._open(f"body{number}")
         if loop.limit is not None:
-            self._check(self._new(f"add i64 {i}, 1"), loop.limit)
+            self._checked(self._new(f"add i64 {i}, 1"), loop.limit)
         self._put(f"store i64 {i}, ptr {self._address(loop.iteration)}, align 8")
         for part, whole in zip(loop.slices, wholes, strict=True):
             offset = self._new(f"mul i64 {i}, {self._extent(part.stride)}")
@@ -454,9 +477,7 @@ class _Driver:
         self.steps(loop.body)
         again = "true" if loop.again is None else self._bool(loop.again)
         following = self._new(f"add i64 {i}, 1")
-        after_sizes = [self._extent(one.next) for one in loop.grown]
-        for size, grown in zip(after_sizes, loop.grown, strict=True):
-            self._check(size, grown.limit)
+        after_sizes = [self._checked(self._extent(one.next), one.limit) for one in loop.grown]
         first = self._new(f"icmp eq i64 {i}, 0")
         phis = [
             f"{i} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]",

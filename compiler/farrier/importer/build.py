@@ -449,7 +449,7 @@ class _Import:
             for node in upgrade(moved or original, opset, self):
                 self._emit(node) if node.op in names() else self.expand(node, opset)
             if moved is not None:
-                for name, codes in zip(original.outputs, moved.outputs, strict=True):
+                for name, codes in zip(original.outputs, moved.outputs, strict=False):
                     if name != codes:
                         self._values[name] = Strings(self._values[codes])
         except NotSupported as error:

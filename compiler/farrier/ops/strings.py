@@ -1,5 +1,5 @@
-"""Strings as code points (`farrier/strings.py`): StringConcat, StringSplit, ChangeCase, FindRow and
-MatchAutomaton.
+"""Strings as code points (`farrier/strings.py`): how they are joined, split, brought into another
+case, looked up and matched.
 
 Operands are u32, their last axis the width; what a string has less of is zeros.
 """
@@ -12,12 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from farrier.ir.dim import Extent, maximum, minimum, product
+from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.data_dim import COUNT, data_extent
 from farrier.ops.nest import Nest, Tensor, Variable
 from farrier.ops.operator import (
     Array,
@@ -32,6 +31,7 @@ from farrier.ops.operator import (
     int_attr,
     present,
     required,
+    static_extents,
 )
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import (
@@ -157,66 +157,63 @@ def _blanks() -> list[tuple[int, int]]:
 _BLANKS = _blanks()
 
 
-def _most_pieces(attrs: Attrs, width: Extent) -> Extent:
-    """How many pieces a string of `width` characters has at most."""
-    delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
-    pieces = width // len(delimiter) + 1 if delimiter else (width + 1) // 2
-    return pieces if most < 0 else minimum(pieces, most + 1)
-
-
-def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The pieces, how many each string has, and the most of these. `delimiter` is code points;
-    where there are none, strings are split at blanks, any number of them."""
-    *shape, width = _codes(types, 0).shape
-    known = int(_split_reference([constants[0]], attrs)[2]) if 0 in constants else None
-    most = data_extent(attrs, _most_pieces(attrs, width), known)
-    return (
-        TensorType(DType.U32, (*shape, most, width)),
-        TensorType(DType.I64, tuple(shape)),
-        COUNT,
-    )
-
-
-def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x = present(arrays, 0)
+def _split(x: Array, attrs: Attrs) -> list[list[str]]:
+    """The pieces of every string."""
     delimiter = "".join(map(chr, as_ints(attrs["delimiter"]))) or None
     most = int_attr(attrs, "maxsplit")
-    pieces = [text.split(delimiter, most) for text in strings_of(x).reshape(-1).tolist()]
-    counts = np.array([len(found) for found in pieces], np.int64)
-    shape, width, widest = x.shape[:-1], x.shape[-1], int(counts.max(initial=0))
-    padded = np.zeros((len(pieces), widest), f"U{width}")
-    for row, found in enumerate(pieces):
-        padded[row, : len(found)] = found
-    codes = codes_of(padded).reshape(*shape, widest, width)
-    return codes, counts.reshape(shape), np.asarray(widest, np.int64)
+    return [text.split(delimiter, most) for text in strings_of(x).reshape(-1).tolist()]
 
 
-def _split_nest(nest: Nest, node: Node) -> None:
-    """Pieces are counted first: the most of them is the extent by which they are packed."""
+def _count_pieces_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """How many pieces each string has. `delimiter` is code points; where there are none, strings
+    are split at blanks, any number of them."""
+    return (TensorType(DType.I64, _codes(types, 0).shape[:-1]),)
+
+
+def _count_pieces_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x = present(arrays, 0)
+    counts = np.array([len(pieces) for pieces in _split(x, attrs)], np.int64)
+    return (counts.reshape(x.shape[:-1]),)
+
+
+def _count_pieces_nest(nest: Nest, node: Node) -> None:
     x, attrs = _rows(nest, 0), attributes_of(node)
-    strings, width = x.shape
-    out = nest.output(0, (strings * _most_pieces(attrs, width) * width,))
-    counts = nest.output(1, (strings,))
-    with nest.parallel(strings) as (row,):
+    counts = nest.output(0, (x.shape[0],))
+    with nest.parallel(x.shape[0]) as (row,):
         found = _count(nest, name="found")
         with _pieces(nest, attrs, x, row):
             found.value += 1
         counts[row] = found.value
-    widest = _count(nest, name="widest")
-    with nest.for_(strings) as row, nest.if_(counts[row] > widest.value):
-        widest.value = counts[row]
-    count = nest.let(widest.value, "count")
-    nest.output(2)[()] = count
+
+
+def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    """The first pieces of each string, as many as asked for; where there are fewer, empty ones."""
+    *shape, width = _codes(types, 0).shape
+    (most,) = static_extents(types, constants, 1, "number of pieces") or (0,)
+    return (TensorType(DType.U32, (*shape, most, width)),)
+
+
+def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    x, most = present(arrays, 0), int(present(arrays, 1).item())
+    shape, width, pieces = x.shape[:-1], x.shape[-1], _split(x, attrs)
+    padded = np.zeros((len(pieces), most), f"U{width}")
+    for row, found in enumerate(pieces):
+        padded[row, : len(found)] = found[:most]
+    return (fitted(codes_of(padded), width).reshape(*shape, most, width),)
+
+
+def _split_nest(nest: Nest, node: Node) -> None:
+    x, attrs = _rows(nest, 0), attributes_of(node)
+    strings, width = x.shape
+    (most,) = nest.extents(1)
+    out = nest.output(0, (strings * most * width,))
     with nest.parallel(strings) as (row,):
-        first = nest.let(row * count * width)
-        piece = _count(nest, name="piece")
-        with nest.while_(piece.value < count):
-            _fill(nest, out, nest.let(first + piece.value * width), width)
-            piece.value += 1
+        first = nest.let(row * (most * width))
+        _fill(nest, out, first, most * width)
         place = _count(nest, first, "place")
         with _pieces(nest, attrs, x, row) as (start, end):
             taken = _count(nest, start)
-            with nest.while_(taken.value < end):
+            with nest.while_(both(taken.value < end, place.value < first + most * width)):
                 out[place.value + taken.value - start] = x[row, taken.value]
                 taken.value += 1
             place.value += number(width, DType.I64)
@@ -454,13 +451,21 @@ def _match_nest(nest: Nest, node: Node) -> None:
 OPERATORS: tuple[Operator, ...] = (
     Operator("StringConcat", Kind.NEST, _concat_infer, _concat_reference, None, nest=_concat_nest),
     Operator(
+        "CountPieces",
+        Kind.NEST,
+        _count_pieces_infer,
+        _count_pieces_reference,
+        None,
+        nest=_count_pieces_nest,
+    ),
+    Operator(
         "StringSplit",
         Kind.NEST,
         _split_infer,
         _split_reference,
         None,
+        frozenset({1}),
         nest=_split_nest,
-        counts=True,
     ),
     Operator("ChangeCase", Kind.NEST, _case_infer, _case_reference, None, nest=_case_nest),
     Operator("FindRow", Kind.NEST, _find_infer, _find_reference, None, nest=_find_nest),

@@ -129,10 +129,14 @@ class Program:
     @functools.cached_property
     def capacities(self) -> tuple[Symbol, ...]:
         """What bounds extents that the data decides and no size does: how much room there is."""
-        found = dict.fromkeys(with_bounds(_extents_of(self.steps)))
         told = {s.name for v in self.inputs for s in symbols(v.type.shape)}
         defined = told | set(_defined_in(self.steps))
-        return tuple(s for s in found if s.name not in defined and isinstance(s.high, int))
+        return tuple(s for s in self.symbols if s.name not in defined and isinstance(s.high, int))
+
+    @functools.cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """All that extents are made of, each behind those of its bound."""
+        return tuple(dict.fromkeys(with_bounds(_extents_of(self.steps))))
 
     @property
     def has_checks(self) -> bool:

@@ -188,7 +188,8 @@ class Session:
         raise MemoryLimitError(
             f"node {check.node!r} of {self.manifest.name} asks for an extent of {size}, for which "
             f"the model needs {needed} bytes; it may have {self.memory_bytes}",
-            hint="check the input that says the size, or make the session with more memory_bytes",
+            hint="check the input that says the size, or give the session more memory_bytes "
+            "(--memory-bytes)",
         )
 
     def _is_laid_out_for(self, inputs: Mapping[str, npt.ArrayLike]) -> bool:

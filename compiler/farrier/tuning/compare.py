@@ -3,7 +3,7 @@
 Kernels measured alone misrank what weighs on the caches; what counts is how a model runs. All
 variants are in one library, so one request measures them in turns, and what happens to the machine
 meanwhile happens to all of them. Times do not depend on numbers, so memory stays zero, and no
-parameters are packed or sent.
+parameters are packed or sent; sizes that values decide are the typical ones.
 """
 
 from __future__ import annotations
@@ -143,7 +143,10 @@ class Comparison:
         self, plans: Sequence[Plan], candidates: Sequence[Candidate], seconds: float
     ) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
         """Samples of each candidate, and of each of its parts, over all turns."""
-        entries = [plan.entry(self._target, candidates[n].symbol) for n, plan in enumerate(plans)]
+        entries = [
+            plan.measured_entry(self._target, candidates[number].symbol)
+            for number, plan in enumerate(plans)
+        ]
         symbols = set().union(*(plan.symbols for plan in plans))
         exports = (*SYMBOLS, *(one.symbol for one in candidates), *sorted(symbols))
         library = link([*entries, *self._objects, support_object(self._target)], exports)

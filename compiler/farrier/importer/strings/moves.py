@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import constant
+from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.scope import Regions, ints
 from farrier.importer.strings.codes import codes, is_strings, of_one_width
 from farrier.ir.dim import Extent, product
@@ -160,8 +161,19 @@ def _string_concat(node: RawNode, scope: Regions) -> None:
 
 
 def _string_split(node: RawNode, scope: Regions) -> None:
+    """The pieces are counted first: the most of them is an extent."""
     node.attrs["delimiter"] = tuple(map(ord, node.attrs.get("delimiter", "")))
     node.attrs["maxsplit"] = node.attrs.get("maxsplit", -1)
+    (x,), counted = node.inputs, node.outputs[1:]
+    counts = scope.add("CountPieces", x, **node.attrs)
+    for name in filter(None, counted):
+        scope.bind(name, scope.entry(counts))
+    most: Extent = 0
+    if 0 not in scope.shape(counts):
+        flat = scope.add("Reshape", counts, scope.constant(ints([-1])))
+        widest = scope.add("ReduceMax", flat, scope.constant(ints([0])), keepdims=0)
+        most = Numbers(scope).size(scope.add("Max", widest, scope.constant(ints(0))))
+    node.inputs, node.outputs = [x, scope.constant(ints([most]))], node.outputs[:1]
 
 
 _RULES: dict[str, Rule] = {
