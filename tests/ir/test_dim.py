@@ -122,6 +122,7 @@ def test_what_a_remainder_leaves_divides() -> None:
     cut = N * (H - (H + 80) % 160 - 240)
     assert cut % (160 * N) == 0
     assert cut // (160 * N) == (H + 80) // 160 - 2
+    assert ((H + 80) // 160 * 160 + (H + 80) % 160) * N == (H + 80) * N
 
 
 def test_equal_forms_are_equal() -> None:

@@ -302,15 +302,16 @@ def _terms(extent: Extent) -> _Terms:
 def _make(terms: _Terms) -> Extent:
     """The extent of a sum, its remainders and quotients joined; consumes `terms`."""
     for monomial in list(terms):
-        match monomial:
-            case (Combined(DimOp.MOD, left, right),) if monomial in terms:
-                whole = _terms(_product(_atom(Combined(DimOp.FLOORDIV, left, right)), right))
-                factor = terms[monomial]
-                if all(terms.get(m) == factor * k for m, k in whole.items()):
-                    del terms[monomial]
-                    for m in whole:
-                        del terms[m]
-                    return _sum(_make(terms), _product(left, factor), 1)
+        for place, atom in enumerate(monomial):
+            match atom:
+                case Combined(DimOp.MOD, left, right) if monomial in terms:
+                    others = _make({(*monomial[:place], *monomial[place + 1 :]): terms[monomial]})
+                    quotient = _atom(Combined(DimOp.FLOORDIV, left, right))
+                    whole = _terms(_product(others, _product(quotient, right)))
+                    if all(terms.get(m) == k for m, k in whole.items()):
+                        for m in (monomial, *whole):
+                            del terms[m]
+                        return _sum(_make(terms), _product(left, others), 1)
     if all(monomial == () for monomial in terms):
         return terms.get((), 0)
     return Dim(tuple(sorted(terms.items(), key=lambda term: _order(term[0]), reverse=True)))
