@@ -138,6 +138,8 @@ def test_order_heeds_what_hangs_together() -> None:
     assert minimum(H, W) <= W
     # A signal resampled from 44.1 to 32 kHz has no more samples than its last whole second allows.
     assert minimum((320 * H + 440) // 441, H // 441 * 320 + 320) == (320 * H + 440) // 441
+    assert (W - 2) * (W + 1 - 3) > 0
+    assert N * ((W + 2) // 5) >= N
     with pytest.raises(Undecided, match=r"h > w depends on h in 1\.\.512, w in 3\.\.512"):
         assert H > W
 

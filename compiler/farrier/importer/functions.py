@@ -68,9 +68,11 @@ def _version(versions: Sequence[int], opset: int) -> int:
 
 
 def _type(kind: TensorType | None) -> bytes:
+    """An open dim is a name: its formula, so that equal ones are one."""
     proto = onnx.TypeProto()
     if kind is not None:
-        proto = onnx.helper.make_tensor_type_proto(code_of(kind.dtype), kind.static_shape)
+        dims = [extent if isinstance(extent, int) else str(extent) for extent in kind.shape]
+        proto = onnx.helper.make_tensor_type_proto(code_of(kind.dtype), dims)
     return bytes(proto.SerializeToString())
 
 

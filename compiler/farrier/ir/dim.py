@@ -27,7 +27,7 @@ from typing import TypeAlias, cast
 
 
 class Undecided(ValueError):
-    """A comparison whose outcome depends on the value of a symbol."""
+    """What depends on the value of a symbol: a comparison, or a size that must be a number."""
 
 
 class DimOp(enum.StrEnum):
@@ -165,6 +165,10 @@ class Dim:
                 corners = [a * b for a in (least, most) for b in ends]
                 least, most = min(corners), max(corners)
             low, high = low + least, high + most
+        if len(self.terms) > 1 and 1 < max(len(m) for m, _ in self.terms) <= _MOST_FACTORS:
+            for end in (0, 1):
+                least, most = _bounds_from(self.terms, end)
+                low, high = max(low, least), min(high, most)
         return low, high
 
     @functools.cached_property
@@ -199,9 +203,9 @@ def bounds(extent: Extent) -> tuple[int, int]:
 
 
 def number(extent: Extent) -> int:
-    """The extent where it is a number; raises ValueError for a dim."""
+    """The extent where it is a number; raises Undecided for a dim."""
     if isinstance(extent, Dim):
-        raise ValueError(f"{extent} is not a number")
+        raise Undecided(f"{extent} must be a number, and depends on {_described(extent)}")
     return extent
 
 
@@ -454,6 +458,35 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
 
 
 # Bounds and order --------------------------------------------------------------------------------
+
+
+_MOST_FACTORS = 6  # of a product whose factors' distances from their bounds are multiplied out
+
+
+def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, int]:
+    """Bounds of a sum of products, each atom being its least (`end` 0) or greatest value and a
+    distance from there: what products have in common cancels out, as in (x - 2)*(y - 2)."""
+    sums: _Terms = {}  # of products of distances
+    for monomial, factor in terms:
+        products: _Terms = {(): factor}
+        for atom in monomial:
+            start = _atom_bounds(atom)[end]
+            expanded = {others: k * start for others, k in products.items()}
+            for others, k in products.items():
+                wider = tuple(sorted((*others, atom), key=str))
+                expanded[wider] = expanded.get(wider, 0) + k
+            products = expanded
+        for distances, k in products.items():
+            sums[distances] = sums.get(distances, 0) + k
+    low = high = 0
+    for distances, k in sums.items():
+        least = most = k
+        for atom in distances:
+            ends = _atom_bounds(atom)
+            span = (ends[1] - ends[0]) * (-1 if end else 1)
+            least, most = min(0, least * span, most * span), max(0, least * span, most * span)
+        low, high = low + least, high + most
+    return low, high
 
 
 @functools.lru_cache(maxsize=4096)

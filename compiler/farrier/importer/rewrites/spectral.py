@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import check_made, constant, extents
+from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import Scope, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
+from farrier.ir.dim import number
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 
@@ -21,7 +22,7 @@ Array = npt.NDArray[np.float64]
 
 def dft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Before 20, the axis was an attribute, and counted from 1."""
-    x, shape = node.inputs[0], extents(scope, node.inputs[0])
+    x, shape = node.inputs[0], scope.shape(node.inputs[0])
     rank = len(shape)
     if opset < 20:
         axis = int(node.attrs.get("axis", 1))
@@ -31,14 +32,15 @@ def dft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if axis == rank - 1 or shape[-1] not in (1, 2):
         raise Mismatch(f"axis {axis} of {shape}, whose last axis holds real and imaginary parts")
     inverse, onesided = (bool(node.attrs.get(name, 0)) for name in ("inverse", "onesided"))
-    length = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
+    count, parts = number(shape[axis]), number(shape[-1])
+    length = 2 * (count - 1) if inverse and onesided else count
     if node.input(1):
         length = int(constant(scope, node.inputs[1], "dft_length").item())
-    matrix = _matrix(shape[axis], shape[-1], length, inverse, onesided)
+    matrix = _matrix(count, parts, length, inverse, onesided)
     order = [a for a in range(rank) if a not in (axis, rank - 1)]
     turned = scope.add("Transpose", x, perm=(*order, axis, rank - 1))
     lead = [shape[a] for a in order]
-    flat = scope.add("Reshape", turned, scope.constant(ints([*lead, shape[axis] * shape[-1]])))
+    flat = scope.add("Reshape", turned, scope.constant(ints([*lead, count * parts])))
     weights = scope.constant(matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(x).numpy))
     product = scope.add("MatMul", flat, weights)
     back = scope.constant(ints([*lead, *matrix.shape[2:]]))
@@ -78,31 +80,36 @@ def _real_inverse(count: int, parts: int, length: int) -> Array:
 
 
 def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """Frames of the signal, each multiplied by the window, then their transforms."""
-    signal, shape = node.inputs[0], extents(scope, node.inputs[0])
+    """Frames of the signal, then their transforms, each times the window."""
+    signal, shape = node.inputs[0], scope.shape(node.inputs[0])
     if len(shape) == 2:
         signal = scope.add("Unsqueeze", signal, scope.constant(ints([-1])))
         shape = (*shape, 1)
     if len(shape) != 3 or shape[-1] not in (1, 2):
         raise Mismatch(f"a signal {shape}, and not [batch, length, 1 or 2]")
+    parts = number(shape[-1])
     step = int(constant(scope, node.inputs[1], "frame_step").item())
-    length = extents(scope, node.inputs[2])[0] if node.input(2) else shape[1]
     if node.input(3):
         length = int(constant(scope, node.inputs[3], "frame_length").item())
-    frames = (shape[1] - length) // step + 1
-    if step < 1 or frames < 1:
+    else:
+        length = number(scope.shape(node.inputs[2])[0] if node.input(2) else shape[1])
+    if step < 1 or length < 1 or shape[1] < length:
         raise Mismatch(f"frames of {length}, one every {step}, of a signal of {shape[1]}")
+    frames = (shape[1] - length) // step + 1
     onesided = bool(node.attrs.get("onesided", 1))
-    if onesided and shape[-1] == 2:
+    if onesided and parts == 2:
         raise NotSupported("half of a complex signal's spectrum")
-    check_made(frames, length)
-    at = scope.constant(ints(np.arange(frames)[:, None] * step + np.arange(length)))
-    taken = scope.add("Gather", signal, at, axis=1)
-    if node.input(2):
-        window = scope.add("Unsqueeze", node.inputs[2], scope.constant(ints([-1])))
-        taken = scope.add("Mul", taken, window)
-    matrix = _matrix(length, shape[-1], length, False, onesided)
-    flat = scope.constant(ints([shape[0], frames, length * shape[-1]]))
+    first = scope.add("Mul", places(frames, scope), scope.constant(ints(step)))
+    first = scope.add("Unsqueeze", first, scope.constant(ints([1])))
+    taken = scope.add("Gather", signal, scope.add("Add", first, places(length, scope)), axis=1)
+    matrix = _matrix(length, parts, length, False, onesided)
+    window = scope.data(node.inputs[2]) if node.input(2) else np.ones(1)
+    if window is None:
+        column = scope.add("Unsqueeze", node.inputs[2], scope.constant(ints([-1])))
+        taken = scope.add("Mul", taken, column)
+    else:
+        matrix = matrix * window.astype(np.float64).reshape(-1, 1, 1, 1)
+    flat = scope.constant(ints([shape[0], frames, length * parts]))
     rows = scope.add("Reshape", taken, flat)
     weights = matrix.reshape(-1, matrix[0, 0].size).astype(scope.dtype(signal).numpy)
     product = scope.add("MatMul", rows, scope.constant(weights))
