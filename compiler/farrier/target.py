@@ -24,6 +24,7 @@ class Target:
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
+    tune: str = ""  # LLVM's name of the microarchitecture, where its costs were measured
 
     @property
     def lanes(self) -> int:
@@ -104,4 +105,12 @@ def _at_level(level: str, extensions: tuple[str, ...]) -> Target:
         l1_bytes=machine.l1_bytes or 32 << 10,
         l2_bytes=machine.l2_bytes or 512 << 10,
         l3_bytes=machine.l3_bytes or 8 << 20,
+        tune=_microarchitecture(machine),
     )
+
+
+def _microarchitecture(machine: describe.MachineDescription) -> str:
+    """The nearest of those that `space/machine.py` has figures of, "" for none. A virtual machine
+    may hide the model of its processor; the vendor and the extensions show through."""
+    is_intel = "Intel" in machine.cpu and "avx512f" in machine.features
+    return "sapphirerapids" if is_intel else ""

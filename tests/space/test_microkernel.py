@@ -90,6 +90,36 @@ def test_two_threads_are_predicted_faster_than_one(make, shape):
     assert 1.5 <= ratio <= 2.1
 
 
+# The same caches, with figures of its own.
+XEON = dataclasses.replace(AVX512, tune="sapphirerapids")
+
+
+@pytest.mark.parametrize(("make", "shape"), [(conv_space, (256, 56, 64, 1)), *LAYERS[3:5]])
+def test_points_that_lie_apart_are_fetched_ahead_where_misses_show(make, shape):
+    window = shape[3:] != (1,)
+    assert make(*shape, target=XEON).default()["ahead"] == (not window)
+    assert make(*shape).default()["ahead"] == 0
+
+
+def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
+    def loads(target):
+        default = conv_space(256, 56, 64, 1, target=target).default()
+        points = default["rows"] * default["columns"]
+        return 1 / default["vectors"] + 1 / points
+
+    assert loads(XEON) < loads(AVX512)
+
+
+@pytest.mark.parametrize("size", [14, 9])
+def test_what_is_fetched_ahead_is_the_next_block_of_the_tiles_points(size):
+    space = conv_space(64, size, 64, 1, target=XEON)
+    function = space.build({**space.default(), "vectors": 4, "rows": 2, "columns": 3, "ahead": 1})
+    text = assembly(emit_function(function, XEON), XEON)
+    # Blocks of 16 channels of f32: a point is 64 bytes, and the next block an image further.
+    wanted = {(size * size + y * size + x) * 64 for y in range(2) for x in range(3)}
+    assert wanted <= {int(at) for at in re.findall(r"prefetcht0\t(\d+)\(", text)}
+
+
 def test_narrow_registers_get_smaller_tiles():
     sse = dataclasses.replace(AVX512, vector_bits=128, registers=16)
     default = conv_space(64, 28, 64, target=sse).default()

@@ -16,7 +16,7 @@ from farrier.schedule.nest import Nest, Path, block, find, loops
 from farrier.schedule.region import Interval, everything, region
 
 _LINE = 64  # bytes
-_FEW = 8  # lines that are worth code of their own
+_FEW = 32  # lines that are worth code of their own
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
@@ -32,8 +32,8 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
 
     A panel of weights is read once for each tile of points; fetched one panel ahead, into the
     second level, its way from memory is hidden behind the tiles of this one. The share is rounded
-    up to whole cache lines. In the last iteration it runs on into whatever follows the buffer; that
-    never faults.
+    up to whole cache lines; where `at` is `panel` itself it is all. In the last iteration it runs
+    on into whatever follows the buffer; that never faults.
     """
     nest = Nest(function, "prefetch")
     plan = _check(nest, buffer, panel, at, level)
@@ -52,7 +52,7 @@ class _Plan:
 def _check(nest: Nest, name: str, panel_name: str, at_name: str, level: int) -> _Plan:
     panel = nest.loop(panel_name)
     path = nest.path_to_loop(at_name)
-    if find(panel.body, lambda s: s is path[-1]) is None:
+    if at_name != panel_name and find(panel.body, lambda s: s is path[-1]) is None:
         nest.fail(f"{at_name} does not stand within {panel_name}")
     if level not in (1, 2, 3):
         nest.fail(f"there is no cache level {level}")

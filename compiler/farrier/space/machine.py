@@ -1,7 +1,8 @@
 """The machine as the analytic models see it: throughputs in cycles, sizes in bytes.
 
-The figures are those of current x86 cores with the vector width that the target names; what ranks
-candidates is their ratio, so they need not be exact for every model of a family.
+The figures were measured (docs/performance.md), in virtual machines of two cores: those of an AMD
+Zen 5 hold for whatever has no figures of its own. What ranks candidates is their ratio, so they
+need not be exact for every model of a family.
 """
 
 from __future__ import annotations
@@ -29,17 +30,24 @@ class Machine:
     hertz: float = 3.7e9
     fma_ports: float = 2.0  # vector multiply-adds a cycle
     load_ports: float = 2.0  # vector or scalar loads a cycle
+    issue: float = 8.0  # instructions a cycle
     fma_latency: float = 4.0  # cycles from one multiply-add, or dot product, to the next
     l2_bandwidth: float = 32.0  # bytes a cycle from the second-level cache
     l3_bandwidth: float = 14.0  # bytes a cycle from the last-level cache
+    shared_bandwidth: float = 14.0  # bytes a cycle of what another core reads as well
+    miss: float = 0.0  # cycles that show of each scattered line beyond the first-level cache
     remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
     memory_bandwidth: float = 33e9  # bytes a second
+    exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
 
     @classmethod
     def of(cls, target: Target, threads: int) -> Machine:
         """The part of `target` that a kernel with `threads` threads has."""
-        return cls(target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes)
+        known = _MEASURED.get(target.tune, {})
+        return cls(
+            target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes, **known
+        )
 
     def fits(self, vectors: Ints, points: Ints) -> npt.NDArray[np.bool_]:
         """Whether the sums of tiles of `vectors` vectors by `points` points stay in registers, with
@@ -56,3 +64,22 @@ class Machine:
         second-level cache where that holds it."""
         near = nbytes / self.threads <= 0.7 * self.l2_bytes
         return self.l2_bandwidth if near else self.l3_bandwidth
+
+
+# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture.
+_MEASURED: dict[str, dict[str, float]] = {
+    # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
+    # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
+    # multiply-adds in registers alone.
+    "sapphirerapids": {
+        "hertz": 2.2e9,
+        "issue": 3.0,
+        "l2_bandwidth": 26.0,
+        "l3_bandwidth": 9.0,
+        "shared_bandwidth": 30.0,
+        "remote_bandwidth": 3.0,
+        "miss": 3.0,
+        "memory_bandwidth": 20e9,
+        "exposed": 0.7,
+    },
+}

@@ -20,8 +20,7 @@ import numpy as np
 from farrier.space.machine import Machine
 from farrier.space.space import Estimate, Floats
 
-# Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer.
-_EXPOSED = 0.35
+# Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer
 _EXPOSED_AHEAD = 0.2  # where the next panel is fetched ahead, and has room beside this one
 _EXPOSED_CROWDED = 0.3  # where it has none
 PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
@@ -30,6 +29,7 @@ _BURST = 0.08  # what they take where they come all at once, before each tile
 _SHARED_AHEAD = 0.25  # of the way of what another core reads as well, where it is fetched ahead
 _LOADS = 0.1  # of the time of loads, what shows where they are not the bottleneck
 _BEYOND = 0.06  # of the traffic beyond the first-level cache, likewise
+_LINE = 64  # bytes of a cache line
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 11  # rows of a tile in the same lines of the first-level cache, beside a panel's
 _COMPETING = 0.03  # of the time, where there are more
@@ -67,6 +67,7 @@ class Problem:
     epilogue: int  # operations on each result
     group: int = 1  # products that a step adds to each lane: an element of an operand is a group
     row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well
+    scattered: bool = False  # blocks of the reduced axis lie apart, each a line of every point
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Tiles:
     unroll: Floats
     order: Floats  # an Order
     prefetch: Floats  # 1: the next panel is fetched while this one is in use
+    ahead: Floats  # 1: the points' next block is fetched while this one is in use
 
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
@@ -105,7 +107,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     memory = np.full(len(panel), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
     room = 2 * panel * problem.steps * 4 <= 0.8 * machine.l2_bytes
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
-    exposed = np.where(tiles.prefetch > 0, ahead, _EXPOSED)
+    exposed = np.where(tiles.prefetch > 0, ahead, machine.exposed)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
     seconds += _shared(problem, tiles, machine)
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
@@ -146,7 +148,7 @@ def _shared(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
         return 0 * tiles.order
     points = others * problem.point_bytes / machine.remote_bandwidth
     again = np.where(tiles.prefetch > 0, _SHARED_AHEAD, 1.0)
-    lanes = again * others * problem.lane_bytes / machine.l3_bandwidth
+    lanes = again * others * problem.lane_bytes / machine.shared_bandwidth
     return np.where(tiles.order == Order.PANELS, points, lanes) / machine.hertz
 
 
@@ -192,14 +194,21 @@ def _one_tile(
         point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
         live = v * (points + 4 * np.minimum(r, c))
         multiply = multiply * (1 + _SPILL * np.maximum(live - _WINDOW_REGISTERS, 0))
+        issue = steps * v * (2 * points + 1) / machine.issue
     else:
         loads = steps * (v + points) / machine.load_ports
+        issue = steps * (v + points + v * points) / machine.issue
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
     panel_bytes = steps * v * machine.lanes * 4
     beyond = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
     core = np.maximum((multiply**4 + chain**4) ** 0.25, np.maximum(loads, beyond))
+    core = np.maximum(core, issue)
+    if problem.scattered:
+        # The hardware does not guess where the next block lies.
+        seldom = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
+        core += point_bytes / _LINE * seldom
     # What is not the bottleneck still takes issue slots and waits at times.
     core += _LOADS * loads + _BEYOND * beyond
     if problem.row_bytes:

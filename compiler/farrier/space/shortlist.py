@@ -46,7 +46,7 @@ def tiles_of(
     """A population of tiles as the model takes them."""
     vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
     return microkernel.Tiles(
-        vectors, rows, columns, unroll, order, np.full(len(values), float(prefetch))
+        vectors, rows, columns, unroll, order, np.full(len(values), float(prefetch)), 0 * order
     )
 
 

@@ -55,6 +55,11 @@ class TiledSum:
         return extent // self.group if grouped else extent
 
     @property
+    def block_loop(self) -> str:
+        """The loop over blocks of the reduced axis that the point operand's layout splits."""
+        return f"{self.prefix}block"
+
+    @property
     def group(self) -> int:
         """Products that one step adds to a lane."""
         return 1 if self.grouping is None else self.grouping.dot.group

@@ -639,4 +639,5 @@ def _tiles(decided: dict[str, Floats], tiled: TiledSum) -> microkernel.Tiles:
     one = np.ones(len(decided["block"]))
     vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
     order, prefetch = microkernel.Order.PANELS * one, 0 * one
-    return microkernel.Tiles(vectors, rows, one, _unroll(tiled) * one, order, prefetch)
+    unroll = _unroll(tiled) * one
+    return microkernel.Tiles(vectors, rows, one, unroll, order, prefetch, ahead=0 * one)

@@ -151,6 +151,13 @@ class _Kernel:
         """Axes of points that are not tiled."""
         return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
 
+    @property
+    def _is_scattered(self) -> bool:
+        """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
+        taps of a window read a block again and again."""
+        no_window = all(self._window(axis)[0] == 1 for axis in self.tiled)
+        return bool(self._sum.blocked) and no_window and not self.contraction.depthwise
+
     def extent(self, axis: str) -> int:
         return self.extents[axis] if axis else 1
 
@@ -173,6 +180,7 @@ class _Kernel:
             Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
             Knob("order", tuple(map(int, orders))),
             Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
+            Knob("ahead", (0, 1) if self._is_scattered else (0,)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -217,6 +225,7 @@ class _Kernel:
             padded=self._padded_line() if self.hoisted else 0,
             epilogue=operations(found.epilogue),
             row_bytes=0 if self.tiled[1] else self._row_bytes(),
+            scattered=self._is_scattered,
         )
 
     def _row_bytes(self) -> int:
@@ -287,6 +296,9 @@ class _Kernel:
         if decisions["prefetch"]:
             at = step if step and self._is_paced(decisions) else outer[-1]
             schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", at)
+        if decisions["ahead"]:
+            blocks = self._sum.block_loop
+            schedule.prefetch(self.contraction.point_load.buffer.name, blocks, blocks, level=1)
         shared = outer[: outer.index(last) + 1]
         schedule.parallel(join(schedule, shared))
         return schedule

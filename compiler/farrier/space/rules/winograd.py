@@ -151,6 +151,7 @@ class _Kernel:
             Knob("chunks", tuple(c for c in chunks if -(-tiles // -(-tiles // c)) == c)),
             Knob("fused", (0, 1)),
             Knob("prefetch", (0, 1)),
+            Knob("ahead", (0, 1) if self._sum.blocked else (0,)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -219,6 +220,7 @@ class _Kernel:
             point_bytes=typical(found.point_load.buffer.nbytes),
             cold=True,
             epilogue=operations(self.outputs[1:]),
+            scattered=bool(self._sum.blocked),
         )
 
     # -- the schedule ---------------------------------------------------------------------------
@@ -238,6 +240,9 @@ class _Kernel:
             schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
         schedule.parallel(join(schedule, shared[: shared.index("tiles") + 1]))
         self._lay_out_tiles(schedule, decisions)
+        if decisions["ahead"]:
+            blocks = self._sum.block_loop
+            schedule.prefetch(self.columns.buffer.name, blocks, blocks, level=1)
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:
@@ -359,7 +364,7 @@ class _Kernel:
 def _tiles(columns: Columns) -> microkernel.Tiles:
     """The register tiles of the products: panels around all tiles of a chunk."""
     given = {name: column.astype(np.float64) for name, column in columns.items()}
-    chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch")}
+    chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
     single = np.ones(len(given["vectors"]))
     return microkernel.Tiles(
         **chosen, columns=single, order=np.full(len(given["vectors"]), float(Order.PANELS))
