@@ -14,6 +14,7 @@ is guarded. Numbers of known extent are better served by tails of their own size
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
@@ -21,6 +22,7 @@ from farrier.ir.blocks import coverage
 from farrier.ir.dim import Extent, bounds, is_less
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Scope, Size, Var
 from farrier.ir.loop import Block, For, If, LoopKind, Stmt, Store
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.ir.walk import walk
 
@@ -32,7 +34,7 @@ def whole_tile(
     fill registers, or a condition says more than which elements are used. `around` gives the loops
     around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
     Conditions on lanes stay: they are masks."""
-    lanes |= {loop.var for loop in walk(body) if _is_vectorized(loop)}
+    lanes |= {loop.var for loop in walk_stmts(body) if _is_vectorized(loop)}
     drops_any = False
     for store, conditions, ranges in _stores(body, (), dict(context.ranges)):
         if store is None or store.buffer.scope is not Scope.REGISTER:
@@ -83,8 +85,8 @@ def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_vectorized(node: object) -> bool:
-    return isinstance(node, For) and node.kind is LoopKind.VECTORIZED
+def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
 
 
 def _unguarded(
