@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.artifact.params import ParamArena
 from farrier.codegen import (
+    Interface,
     compile_text,
     emit_entry,
     entry,
@@ -32,11 +34,9 @@ from farrier.codegen.entry import (
     position_of,
 )
 from farrier.codegen.support import SYMBOLS
-from farrier.codegen.workspace import plan as plan_workspace
 from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
 from farrier.ir.graph import Value
-from farrier.ir.loop import Function
 from farrier.ir.types import Layout
 from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
@@ -135,32 +135,32 @@ class Plan:
 
 def plan(
     program: Program,
-    functions: Mapping[str, Function],
+    kernels: Mapping[str, Interface],
     target: Target,
     threads: int,
     beside: Plan | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `functions` are by task key; constants and sizes are placed beside those of the plan
+    target. `kernels` are by task key; constants and sizes are placed beside those of the plan
     `beside`."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
     for call in program.calls:
-        needed = plan_workspace(functions[call.task])
-        told: dict[Atom, Extent] = dict(zip(functions[call.task].dims, call.dims, strict=True))
+        kernel = kernels[call.task]
+        told: dict[Atom, Extent] = dict(zip(kernel.dims, call.dims, strict=True))
         name = call.outputs[0].name
-        if needed.shared:
-            scratch[name] = substitute(needed.shared_bytes, told)
-        if needed.per_worker:
-            slices[name] = substitute(needed.slice_bytes, told)
+        if kernel.shared_bytes != 0:
+            scratch[name] = substitute(kernel.shared_bytes, told)
+        if kernel.slice_bytes != 0:
+            slices[name] = substitute(kernel.slice_bytes, told)
     memory = plan_memory(program, scratch, slices, most)
     if beside is None:
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
         typicals += [0] if program.has_checks else []  # the size that fails one
-        driver = _Driver(program, functions, memory, ParamArena(), typicals)
+        driver = _Driver(program, kernels, memory, ParamArena(), typicals)
     else:
-        driver = _Driver(program, functions, memory, beside.arena, beside.sizes)
+        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
@@ -187,6 +187,34 @@ def assemble(
     """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, in the
     same arena, for single sizes of its dims; what is recorded of calls is the first one's."""
     hot = hot or {}
+    with ThreadPoolExecutor(1) as beside:
+        packed = beside.submit(planned.arena.pack)
+        library = _library(planned, objects, target, hot)
+        params = packed.result()
+    shown = next(iter(hot.values()), planned)
+    return LinkedModel(
+        library=library,
+        params=params,
+        bytes_of=planned.arena.bytes_of,
+        workspace_bytes=max(
+            typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
+        ),
+        workspaces=tuple(one.memory.workspace_bytes for one in (planned, *hot.values())),
+        dims=planned.dims,
+        capacities=planned.capacities,
+        counted=planned.counted,
+        checks=planned.checks,
+        sizes=shown.sizes,
+        max_threads=planned.max_threads,
+        memory=planned.memory,
+        calls=shown.calls,
+    )
+
+
+def _library(
+    planned: Plan, objects: Sequence[bytes], target: Target, hot: Mapping[tuple[int, ...], Plan]
+) -> bytes:
+    """The shared library of a model, with its entry points and what they need."""
     entries = []
     made = [*objects, support_object(target)]
     for number, (sizes, one) in enumerate(hot.items()):
@@ -204,24 +232,7 @@ def assemble(
         text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims, entries)
         made.append(compile_text(text, target))
         exports.append(WORKSPACE_BYTES)
-    library = link(made, exports)
-    return LinkedModel(
-        library=library,
-        params=planned.arena.pack(),
-        bytes_of=planned.arena.bytes_of,
-        workspace_bytes=max(
-            typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
-        ),
-        workspaces=tuple(one.memory.workspace_bytes for one in (planned, *hot.values())),
-        dims=planned.dims,
-        capacities=planned.capacities,
-        counted=planned.counted,
-        checks=planned.checks,
-        sizes=shown.sizes,
-        max_threads=planned.max_threads,
-        memory=planned.memory,
-        calls=shown.calls,
-    )
+    return link(made, exports)
 
 
 class _Driver:
@@ -231,7 +242,7 @@ class _Driver:
     def __init__(
         self,
         program: Program,
-        functions: Mapping[str, Function],
+        kernels: Mapping[str, Interface],
         memory: MemoryPlan,
         arena: ParamArena,
         sizes: Iterable[int],
@@ -240,7 +251,7 @@ class _Driver:
         self.records: list[CallRecord] = []
         self.checks: list[Check] = []
         self._program = program
-        self._functions = functions
+        self._kernels = kernels
         self._memory = memory
         self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
         self.sizes = [*sizes]
@@ -287,8 +298,8 @@ class _Driver:
         return entry.Limit(len(self.checks) - 1, most, is_exact)
 
     def _call(self, call: Call) -> entry.KernelCall:
-        function = self._functions[call.task]
-        values = zip((*call.inputs, *call.outputs), function.params, strict=True)
+        kernel = self._kernels[call.task]
+        values = zip((*call.inputs, *call.outputs), kernel.params, strict=True)
         args: list[entry.Address | Sizes]
         args = [self._address(value, param.layout) for value, param in values]
         name = call.outputs[0].name
@@ -298,13 +309,13 @@ class _Driver:
         for own in (scratch_of(name), slices_of(name)):
             if own in self._memory.places:
                 args.append(_segment(self._memory.places[own]))
-        nbytes = [typical(param.nbytes) for param in function.params]
+        nbytes = [typical(param.nbytes) for param in kernel.params]
         nbytes += [0] * (len(args) - len(nbytes))
         arguments = tuple(map(self._argument, args, nbytes))
-        self.records.append(CallRecord(function.name, call.task, call.origin, arguments, call.runs))
+        self.records.append(CallRecord(kernel.name, call.task, call.origin, arguments, call.runs))
         count = (call.count, self._address(call.outputs[-1])) if call.count else None
         self._bound.add(call.count)
-        return entry.KernelCall(function.name, tuple(args), call.needed, count)
+        return entry.KernelCall(kernel.name, tuple(args), call.needed, count)
 
     def _repeat(self, step: Repeat) -> entry.Repeat:
         carried = []

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
+from farrier.ir.tensor import Program
 from farrier.ir.work import arithmetic
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
@@ -27,6 +28,7 @@ class Choice:
     """One task's schedule. `source` is as in the manifest: tuned, transferred or default."""
 
     task: Task
+    program: Program | Function
     space: Space
     decisions: Mapping[str, int]
     source: str
@@ -70,7 +72,7 @@ def choose_defaults(
         if space.rule_name == _SLOW_RULE:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
         choices[key] = Choice(
-            task, space, space.default(), "default", counts[key], arithmetic(program)
+            task, program, space, space.default(), "default", counts[key], arithmetic(program)
         )
     return choices
 

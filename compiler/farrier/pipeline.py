@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from farrier.artifact.artifact import Artifact
 from farrier.assemble import assemble, plan
 from farrier.choose import Choice, choose_defaults
-from farrier.codegen import compile_functions
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import import_model
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
+from farrier.kernels import Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
 from farrier.package import package, specs
@@ -63,7 +63,8 @@ def compile_model(
     settings = Settings(target, threads, options.max_layer_error, precision)
     # What is tuned is tuned for sizes: where none are named, for the typical ones.
     hot = hot_sizes(imported.dims, options.hot or ([{}] if options.tunes else []))
-    with LocalDevice() as local:
+    count = helpers_for(len(imported.graph.nodes))
+    with LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)
@@ -75,21 +76,22 @@ def compile_model(
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
         choices = {key: c for each in (made, *hot_made) for key, c in each.variant.choices.items()}
-        functions = steps("lower", _functions, choices)
-        objects = steps("codegen", compile_functions, list(functions.values()), target)
+        if dump.wants("lower"):
+            steps("lower", _functions, choices)
+        kernels = steps("codegen", helpers.compile, choices)
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        planned = plan(made.variant.program, functions, target, threads)
+        planned = plan(made.variant.program, kernels.interfaces, target, threads)
         hot_planned = {
             tuple(sizes[s.name] for s in planned.dims if s not in planned.capacities): plan(
-                one.variant.program, functions, target, threads, planned
+                one.variant.program, kernels.interfaces, target, threads, planned
             )
             for sizes, one in zip(hot, hot_made, strict=True)
         }
         # One in which a size decides what others leave to the data would speak of other sizes.
         hot_planned = {size: p for size, p in hot_planned.items() if p.stands_for(planned)}
-        linked = steps("link", assemble, planned, objects, target, hot_planned)
+        linked = steps("link", assemble, planned, kernels.objects, target, hot_planned)
         verified = None
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)

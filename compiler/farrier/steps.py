@@ -42,6 +42,10 @@ class Dump:
     directory: Path | None = None
     until: str | None = None
 
+    def wants(self, stage: str) -> bool:
+        """Whether a stage is to be taken for its text, or as the last one."""
+        return self.directory is not None or self.until == stage
+
     def __post_init__(self) -> None:
         if self.until is not None and self.until not in STAGES:
             raise UsageError(

@@ -9,7 +9,7 @@ import pytest
 
 from farrier.assemble import LinkedModel, assemble, plan
 from farrier.choose import choose_defaults
-from farrier.codegen import compile_functions
+from farrier.codegen import compile_functions, interface
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
@@ -68,7 +68,8 @@ def compiled(target):
         tasks, program = extract_tasks(optimized)
         choices = choose_defaults(tasks, program.calls, target, threads, ignore)
         functions = {key: choice.function() for key, choice in choices.items()}
-        planned = plan(program, functions, target, threads)
+        kernels = {key: interface(function) for key, function in functions.items()}
+        planned = plan(program, kernels, target, threads)
         linked = assemble(planned, compile_functions(list(functions.values()), target), target)
         return Compiled(graph, optimized, program, linked, threads)
 

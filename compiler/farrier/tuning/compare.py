@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from farrier.artifact.calls import CallRecord
 from farrier.assemble import ENTRY, Plan, plan
 from farrier.choose import Choice
-from farrier.codegen import compile_functions, link, support_object
+from farrier.codegen import compile_functions, interface, link, support_object
 from farrier.codegen.support import SYMBOLS
 from farrier.ir.dim import typical
 from farrier.ir.loop import Function
@@ -126,9 +126,10 @@ class Comparison:
             for variant in variants
         ]
         self._objects += compile_functions([*self._functions.values()][known:], self._target)
+        interfaces = [{key: interface(one) for key, one in made.items()} for made in functions]
         return [
             plan(variant.program, made, self._target, self._threads)
-            for variant, made in zip(variants, functions, strict=True)
+            for variant, made in zip(variants, interfaces, strict=True)
         ]
 
     def _function(self, choice: Choice) -> Function:

@@ -1,0 +1,77 @@
+"""A process that compiles kernels for another one (`farrier.kernels`), over a socket.
+
+helper → parent   {"ready": true}
+parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}}…]}
+helper → parent   {"object": <base64>, "interfaces": [<interface>…]} or {"failed": <message>}
+
+interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.codegen import Interface, compile_functions, interface
+from farrier.ir.dim import as_extent
+from farrier.ir.loop import Block, Function
+from farrier.ir.parser import parse_extent, parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.tensor import Program
+from farrier.space.rules import for_program
+from farrier.target import Target
+from farrier_device import wire
+
+
+def serve() -> None:
+    """The main program, until the parent is gone. Arguments, each as JSON: the parent's sys.path,
+    the descriptor of the socket, the target's fields, how many threads will run the kernels."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    descriptor, fields, threads = map(json.loads, sys.argv[2:])
+    target = Target(**{**fields, "features": tuple(fields["features"])})
+    with socket.socket(fileno=descriptor) as sock:
+        try:
+            wire.send(sock, {"ready": True})
+            while True:
+                wire.send(sock, _answer(wire.receive(sock)["kernels"], target, threads))
+        except wire.ClosedError:
+            return
+
+
+def _answer(orders: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
+    try:
+        functions = [_ordered(order, target, threads) for order in orders]
+        (content,) = compile_functions(functions, target)
+    except Exception as error:  # the parent does it once more, and raises what is to be raised
+        return {"failed": str(error)}
+    return {
+        "object": base64.b64encode(content).decode(),
+        "interfaces": [_written(interface(function)) for function in functions],
+    }
+
+
+def _ordered(order: Mapping[str, Any], target: Target, threads: int) -> Function:
+    """The scheduled kernel that is asked for."""
+    program = parse_ir(order["program"])
+    assert isinstance(program, Program | Function)
+    return for_program(program, target, threads).build(order["decisions"])
+
+
+def _written(one: Interface) -> dict[str, str]:
+    head = Function(one.name, one.params, Block(()), one.dims)
+    sizes = {"shared": str(one.shared_bytes), "slice": str(one.slice_bytes)}
+    return {"kernel": print_ir(head), **sizes}
+
+
+def read_interface(written: Mapping[str, str]) -> Interface:
+    """An interface that a helper wrote."""
+    head = parse_ir(written["kernel"])
+    assert isinstance(head, Function)
+    dims = {symbol.name: as_extent(symbol) for symbol in head.dims}
+    shared, own = (parse_extent(written[which], dims) for which in ("shared", "slice"))
+    return Interface(head.name, head.params, head.dims, shared, own)
