@@ -37,14 +37,18 @@ def verify(node: Graph | Program | Function) -> None:
 
 
 def _verify_graph(graph: Graph) -> None:
-    _check_name(graph.name, "graph")
+    if not _is_name(graph.name):
+        raise _misnamed(graph.name, "graph")
     known: dict[str, Value] = {}
 
-    def define(values: Iterable[Value], by: str) -> None:
+    def define(values: Iterable[Value], by: str | Node) -> None:
         for value in values:
-            _check_name(value.name, by)
+            if not _is_name(value.name):
+                raise _misnamed(value.name, _described(by))
             if value.name in known:
-                raise CompilerError(f"graph {graph.name}: {value.name} is defined again by {by}")
+                raise CompilerError(
+                    f"graph {graph.name}: {value.name} is defined again by {_described(by)}"
+                )
             _check_layout(value)
             known[value.name] = value
 
@@ -55,7 +59,7 @@ def _verify_graph(graph: Graph) -> None:
     constants = {constant.value.name: constant for constant in graph.constants}
     for node in graph.nodes:
         _check_node(node, known, constants)
-        define(node.outputs, f"{node.op}\n{print_ir(node)}")
+        define(node.outputs, node)
     for value in graph.outputs:
         if known.get(value.name) != value:
             raise CompilerError(
@@ -63,9 +67,16 @@ def _verify_graph(graph: Graph) -> None:
             )
 
 
-def _check_name(name: str, what: str) -> None:
-    if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name):
-        raise CompilerError(f"{name!r} cannot name a part of {what}: it is no identifier")
+def _is_name(name: str) -> bool:
+    return _IDENTIFIER.fullmatch(name) is not None and not keyword.iskeyword(name)
+
+
+def _misnamed(name: str, what: str) -> CompilerError:
+    return CompilerError(f"{name!r} cannot name a part of {what}: it is no identifier")
+
+
+def _described(what: str | Node) -> str:
+    return f"{what.op}\n{print_ir(what)}" if isinstance(what, Node) else what
 
 
 def _check_layout(value: Value) -> None:

@@ -81,7 +81,8 @@ class _Flattening:
         """The steps of a graph or region, whose names are to begin with `prefix`."""
         for constant in graph.constants:
             value = _named(constant.value, prefix)
-            self.constants[value.name] = Constant(value, constant.data)
+            is_same = value == constant.value  # its digest is known, maybe
+            self.constants[value.name] = constant if is_same else Constant(value, constant.data)
         steps: list[Step] = []
         for node in graph.nodes:
             inputs = tuple(_named(value, prefix) for value in node.inputs if value is not None)
