@@ -90,6 +90,7 @@ class Indices:
         self._evaluate = evaluate
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
         self._plans: dict[int, _Plan] = {}
+        self._sizes: dict[Extent, str] = {}  # operands of those that were computed
 
     def resolve(self, form: Linear) -> Offset:
         """The form with the constants of unrolled loops folded in."""
@@ -195,11 +196,16 @@ class Indices:
 
     def size(self, extent: Extent) -> str:
         """An extent as an operand: a literal, or computed where the function begins."""
-        return emit_extent(
-            extent,
-            lambda symbol: self.bindings.dynamic[symbol.name][1],
-            lambda instruction: self.b.hoisted(0, instruction),
-        )
+        if isinstance(extent, int):
+            return str(extent)
+        known = self._sizes.get(extent)
+        if known is None:
+            known = self._sizes[extent] = emit_extent(
+                extent,
+                lambda symbol: self.bindings.dynamic[symbol.name][1],
+                lambda instruction: self.b.hoisted(0, instruction),
+            )
+        return known
 
     def _atom(self, atom: Expr) -> tuple[int, Value | None]:
         """The value of what is not linear, with the depth of the scope that holds it; None where it

@@ -125,7 +125,7 @@ class Simplifier:
 
     def _settle(self, form: Linear) -> Linear:
         """The form with the value of each sum that can have but one."""
-        for known, (low, high) in self.sums.items():
+        for known, (low, high) in self.sums.items() if self.sums else ():
             factor = _multiple(form.terms, known) if low == high else 0
             if factor:
                 form = Linear(_without(form.terms, known), form.const + factor * low)
@@ -403,6 +403,8 @@ class Simplifier:
     ) -> tuple[Expr, Linear] | None:
         """(`e // divisor`, e) where the quotient stands in `form`, `divisor * factor` times, and
         `atom` is the remainder."""
+        if factor * divisor not in form.terms.values():
+            return None
         inner = self.linear(atom.left)
         quotient = self.divide(inner, divisor)
         if len(quotient.terms) == 1 and quotient.const == 0:

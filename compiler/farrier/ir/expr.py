@@ -72,14 +72,17 @@ class Const:
 
     def __eq__(self, other: object) -> bool:
         # NaN equals itself and 0.0 differs from -0.0: constants are bit patterns here.
-        return isinstance(other, Const) and self._key() == other._key()
+        if not isinstance(other, Const) or self.dtype is not other.dtype:
+            return False
+        one, two = self.value, other.value
+        if type(one) is not type(two):
+            return False
+        if one == two:
+            return one != 0 or math.copysign(1, one) == math.copysign(1, two)
+        return one != one and two != two
 
     def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[str, str]:
-        value = math.copysign(math.nan, 1) if self.value != self.value else self.value
-        return (self.dtype.value, repr(value))
+        return hash(self.value) if self.value == self.value else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +145,10 @@ class BinaryOp(enum.StrEnum):
 
     @property
     def is_comparison(self) -> bool:
-        return self in (BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ, BinaryOp.NE)
+        return self in _COMPARISONS
+
+
+_COMPARISONS = frozenset((BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ, BinaryOp.NE))
 
 
 class ReduceOp(enum.StrEnum):
@@ -222,21 +228,24 @@ Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | R
 
 def dtype_of(expr: Expr) -> DType:
     """The element type of an expression's value; comparisons are bool, indices i64."""
-    match expr:
-        case Const(_, dtype) | Cast(dtype, _):
-            return dtype
-        case Var() | Size():
-            return DType.I64
-        case Load(buffer, _):
-            return buffer.dtype
-        case Unary(_, operand):
-            return dtype_of(operand)
-        case Binary(op, left, _):
-            return DType.BOOL if op.is_comparison else dtype_of(left)
-        case Select(_, then, _):
-            return dtype_of(then)
-        case Reduce(_, _, body):
-            return dtype_of(body)
+    while True:
+        match expr:
+            case Binary(op, left, _):
+                if op.is_comparison:
+                    return DType.BOOL
+                expr = left
+            case Var() | Size():
+                return DType.I64
+            case Const(_, dtype) | Cast(dtype, _):
+                return dtype
+            case Load(buffer, _):
+                return buffer.dtype
+            case Unary(_, operand):
+                expr = operand
+            case Select(_, then, _):
+                expr = then
+            case Reduce(_, _, body):
+                expr = body
 
 
 Index: TypeAlias = Extent | Expr

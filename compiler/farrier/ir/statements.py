@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from farrier.ir.loop import Alloc, Block, For, If, Stmt, While
 
+_AROUND_ONE = (For, Alloc, While)
+
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly below."""
-    if isinstance(stmt, For | Alloc | While):
+    if isinstance(stmt, _AROUND_ONE):
         return (stmt.body,)
     if isinstance(stmt, Block):
         return stmt.statements
@@ -20,6 +22,8 @@ def below(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     """The statement and all below it, in order, parents first."""
-    yield stmt
-    for child in below(stmt):
-        yield from walk_stmts(child)
+    stack = [stmt]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack += reversed(below(stmt))

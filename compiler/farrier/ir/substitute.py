@@ -39,6 +39,11 @@ from farrier.ir.loop import (
 
 Indices: TypeAlias = tuple[Expr, ...]
 
+# As tuples: a union is made anew wherever it stands.
+_NUMBERS = (Const, Size)
+_PLAIN = (Const, Var)
+_AROUND_ONE = (Unary, Cast)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Substitution:
@@ -57,10 +62,10 @@ class Substitution:
 
     def expr(self, expr: Expr) -> Expr:
         """`expr` with its variables and buffers replaced."""
-        if isinstance(expr, Const | Size):
-            return expr
         if isinstance(expr, Var):
             return self.variables.get(expr.name, expr)
+        if isinstance(expr, _NUMBERS):
+            return expr
         if isinstance(expr, Binary):
             left, right = self.expr(expr.left), self.expr(expr.right)
             same = left is expr.left and right is expr.right
@@ -143,7 +148,7 @@ def loads(expr: Expr) -> Iterator[Load]:
     stack: list[Expr] = [expr]
     while stack:
         node = stack.pop()
-        if isinstance(node, Const | Var):
+        if isinstance(node, _PLAIN):
             continue
         if isinstance(node, Load):
             yield node
@@ -152,7 +157,7 @@ def loads(expr: Expr) -> Iterator[Load]:
             stack += (node.right, node.left)
         elif isinstance(node, Select):
             stack += (node.otherwise, node.then, node.condition)
-        elif isinstance(node, Unary | Cast):
+        elif isinstance(node, _AROUND_ONE):
             stack.append(node.operand)
         elif isinstance(node, Reduce):
             stack.append(node.body)
@@ -170,7 +175,7 @@ def variables(expr: Expr) -> set[str]:
             stack += (node.left, node.right)
         elif isinstance(node, Load):
             stack += node.indices
-        elif isinstance(node, Unary | Cast):
+        elif isinstance(node, _AROUND_ONE):
             stack.append(node.operand)
         elif isinstance(node, Select):
             stack += (node.condition, node.then, node.otherwise)

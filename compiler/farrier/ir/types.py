@@ -74,16 +74,16 @@ class DType(enum.StrEnum):
 
     @property
     def is_float(self) -> bool:
-        return self.value[0] == "f" or self is DType.BF16
+        return self in _FLOATS
 
     @property
     def is_narrow_float(self) -> bool:
         """Whether registers hold the element as f32, and memory rounds it."""
-        return self.is_float and _BITS[self] < 32
+        return self in _NARROW_FLOATS
 
     @property
     def is_integer(self) -> bool:
-        return self.value[0] in "iu"
+        return self in _INTEGERS
 
     @property
     def is_signed(self) -> bool:
@@ -120,6 +120,9 @@ _BITS = {
     DType.F6E2M3: 6, DType.F6E3M2: 6, DType.F4E2M1: 4,
     DType.I4: 4, DType.U4: 4, DType.I2: 2, DType.U2: 2,
 }  # fmt: skip
+_FLOATS = frozenset(dtype for dtype in DType if dtype[0] == "f" or dtype is DType.BF16)
+_NARROW_FLOATS = frozenset(dtype for dtype in _FLOATS if _BITS[dtype] < 32)
+_INTEGERS = frozenset(dtype for dtype in DType if dtype[0] in "iu")
 _NUMPY = {
     DType.F16: "float16", DType.BF16: "bfloat16", DType.F32: "float32", DType.F64: "float64",
     DType.I8: "int8", DType.I16: "int16", DType.I32: "int32", DType.I64: "int64",

@@ -50,21 +50,25 @@ def _fields(kind: type) -> tuple[str, ...]:
     return names
 
 
-def children(node: Any) -> Iterator[Any]:
+def children(node: Any) -> list[Any]:
     """The nodes directly below `node`, in field order."""
+    found = []
     for name in _fields(type(node)):
         value = getattr(node, name)
         if isinstance(value, tuple):
-            yield from (item for item in value if dataclasses.is_dataclass(item))
+            found += [item for item in value if dataclasses.is_dataclass(item)]
         elif dataclasses.is_dataclass(value):
-            yield value
+            found.append(value)
+    return found
 
 
 def walk(node: Any) -> Iterator[Any]:
     """`node` and every node below it, parents first."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += reversed(children(node))
 
 
 def rewrite(node: T, visit: Callable[[Any], Any]) -> T:

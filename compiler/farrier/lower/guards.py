@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary
-from farrier.ir.loop import Alloc, Block, For, If, Stmt, Store, While
+from farrier.ir.loop import For, If, Stmt, Store
+from farrier.ir.statements import below
 from farrier.ir.substitute import loads, variables
+
+_AROUND_ONE = (Unary, Cast)
+_NO_LOOPS: dict[str, Extent] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,73 +38,97 @@ class Guard:
         return self.low == self.high
 
 
-def guards(body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
-    """The linear guards within that mention `var`, as seen from the body of its loop; `known` is
-    what is known there."""
-    around: dict[str, Extent] | None = None
-    simplifier = known
-    for condition, inner, soft in _conditions(body, {}):
-        if var not in variables(condition):
-            continue
-        if inner is not around:
-            around = inner
-            simplifier = Simplifier({**known.ranges, **inner}, known.facts, known.sums)
-        form = simplifier.slack(condition)
-        if form is None:
-            continue
-        outer: dict[Expr, Extent] = {}
-        inside: dict[Expr, Extent] = {}
-        linear = True
-        for atom, factor in form.terms.items():
-            names = variables(atom)
-            inwards = not names.isdisjoint(inner)
-            (inside if inwards else outer)[atom] = factor
-            linear = linear and (not inwards or names <= inner.keys()) and not any(loads(atom))
-        if outer and linear:
-            yield Guard(outer, inside, *simplifier.bounds_of(Linear(inside, form.const)), soft)
+class _Condition(NamedTuple):
+    """A conjunct of a condition, the loops between it and the statement that it was asked of."""
+
+    expr: Expr
+    names: set[str]  # of its variables
+    inner: dict[str, Extent]
+    soft: bool  # of a Select
 
 
-def _conditions(
-    stmt: Stmt, inner: dict[str, Extent]
-) -> Iterator[tuple[Expr, dict[str, Extent], bool]]:
-    """Each conjunct of a condition, the loops between it and here, whether it is a Select's."""
-    if isinstance(stmt, If):
-        for conjunct in _conjuncts(stmt.condition):
-            yield conjunct, inner, False
-        yield from _conditions(stmt.then, inner)
-        if stmt.otherwise is not None:
-            yield from _conditions(stmt.otherwise, inner)
-    elif isinstance(stmt, Store):
-        for select in _selects(stmt.value):
-            for conjunct in _conjuncts(select.condition):
-                yield conjunct, inner, True
-    elif isinstance(stmt, For):
-        yield from _conditions(stmt.body, {**inner, stmt.var: stmt.extent})
-    elif isinstance(stmt, Alloc | While):
-        yield from _conditions(stmt.body, inner)
-    elif isinstance(stmt, Block):
-        for child in stmt.statements:
-            yield from _conditions(child, inner)
+class Guards:
+    """Finds guards; what conditions stand in a statement is remembered, as a nest is asked for
+    those from each of its loops."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Stmt, list[_Condition]]] = {}
+
+    def of(self, body: Stmt, var: str, known: Simplifier) -> Iterator[Guard]:
+        """The linear guards within that mention `var`, as seen from the body of its loop; `known`
+        is what is known there."""
+        around: dict[str, Extent] | None = None
+        simplifier = known
+        for condition, mentioned, inner, soft in self._conditions(body):
+            if var not in mentioned:
+                continue
+            if inner is not around:
+                around = inner
+                simplifier = Simplifier({**known.ranges, **inner}, known.facts, known.sums)
+            form = simplifier.slack(condition)
+            if form is None:
+                continue
+            outer: dict[Expr, Extent] = {}
+            inside: dict[Expr, Extent] = {}
+            linear = True
+            for atom, factor in form.terms.items():
+                names = variables(atom)
+                inwards = not names.isdisjoint(inner)
+                (inside if inwards else outer)[atom] = factor
+                linear = linear and (not inwards or names <= inner.keys()) and not any(loads(atom))
+            if outer and linear:
+                yield Guard(outer, inside, *simplifier.bounds_of(Linear(inside, form.const)), soft)
+
+    def _conditions(self, stmt: Stmt) -> list[_Condition]:
+        known = self._known.get(id(stmt))
+        if known is None:
+            known = self._known[id(stmt)] = (stmt, self._found(stmt))
+        return known[1]
+
+    def _found(self, stmt: Stmt) -> list[_Condition]:
+        """Every conjunct in a statement, in order."""
+        if isinstance(stmt, Store):
+            return [
+                one for select in _selects(stmt.value) for one in _conjuncts(select.condition, True)
+            ]
+        if isinstance(stmt, For):
+            return _within(stmt, self._conditions(stmt.body))
+        found = list(_conjuncts(stmt.condition, False)) if isinstance(stmt, If) else []
+        for child in below(stmt):
+            found += self._conditions(child)
+        return found
+
+
+def _within(loop: For, found: list[_Condition]) -> list[_Condition]:
+    """The same seen from outside a loop. Those within the same loops go on sharing these."""
+    before: dict[str, Extent] | None = None
+    outside = []
+    for expr, names, inner, soft in found:
+        if inner is not before:
+            before, ranges = inner, {loop.var: loop.extent, **inner}
+        outside.append(_Condition(expr, names, ranges, soft))
+    return outside
 
 
 def _selects(expr: Expr) -> Iterator[Select]:
-    if isinstance(expr, Select):
-        yield expr
-        yield from _selects(expr.then)
-        yield from _selects(expr.otherwise)
-    elif isinstance(expr, Binary):
-        yield from _selects(expr.left)
-        yield from _selects(expr.right)
-    elif isinstance(expr, Unary | Cast):
-        yield from _selects(expr.operand)
-    elif isinstance(expr, Load):
-        for index in expr.indices:
-            yield from _selects(index)
+    """Every Select in an expression but those in conditions, in order."""
+    stack = [expr]
+    while stack:
+        expr = stack.pop()
+        if isinstance(expr, Binary):
+            stack += (expr.right, expr.left)
+        elif isinstance(expr, Load):
+            stack += reversed(expr.indices)
+        elif isinstance(expr, Select):
+            yield expr
+            stack += (expr.otherwise, expr.then)
+        elif isinstance(expr, _AROUND_ONE):
+            stack.append(expr.operand)
 
 
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
+def _conjuncts(condition: Expr, soft: bool) -> Iterator[_Condition]:
     if isinstance(condition, Binary) and condition.op is BinaryOp.AND:
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
+        yield from _conjuncts(condition.left, soft)
+        yield from _conjuncts(condition.right, soft)
     else:
-        yield condition
+        yield _Condition(condition, variables(condition), _NO_LOOPS, soft)

@@ -20,7 +20,7 @@ from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
-from farrier.lower.guards import Guard, guards
+from farrier.lower.guards import Guard, Guards
 
 
 def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
@@ -53,18 +53,18 @@ def _sums(stmt: Stmt) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.SERIAL for s in walk_stmts(stmt))
 
 
-def narrow(stmt: Stmt, context: Simplifier) -> Stmt:
+def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
     """The statement with each unrolled loop as short as what is known in `context` lets it be: no
     condition lets anything through in the iterations that are left out."""
     match stmt:
         case For(var, extent, kind, body):
             inside = Simplifier({**context.ranges, var: extent}, context.facts, context.sums)
-            loop = For(var, extent, kind, narrow(body, inside))
-            return _shortened(loop, inside) if kind is LoopKind.UNROLLED else loop
+            loop = For(var, extent, kind, narrow(body, inside, guards))
+            return _shortened(loop, inside, guards) if kind is LoopKind.UNROLLED else loop
         case Block(statements):
-            return Block(tuple(narrow(s, context) for s in statements))
+            return Block(tuple(narrow(s, context, guards) for s in statements))
         case Alloc(buffer, body):
-            alloc = Alloc(buffer, narrow(body, context))
+            alloc = Alloc(buffer, narrow(body, context, guards))
             pairs = zip(_spans(alloc), _spans(stmt), strict=True)
             agree = all(len(new) <= len(old) for new, old in pairs)
             return alloc if agree else stmt
@@ -93,10 +93,10 @@ def _spans(alloc: Alloc) -> list[set[Extent]]:
     return spans
 
 
-def _shortened(loop: For, context: Simplifier) -> For:
+def _shortened(loop: For, context: Simplifier, guards: Guards) -> For:
     assert isinstance(loop.extent, int)
     at = Var(loop.var)
-    for guard in guards(loop.body, loop.var, context):
+    for guard in guards.of(loop.body, loop.var, context):
         step = guard.outer.get(at, 0)
         if guard.soft or not isinstance(step, int) or step >= 0:
             continue

@@ -48,7 +48,7 @@ from farrier.ir.loop import (
 )
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution, loads, variables
-from farrier.lower.guards import Guard, guards
+from farrier.lower.guards import Guard, Guards
 from farrier.lower.narrow_tiles import narrow, narrower
 from farrier.lower.whole_tiles import whole_tile
 
@@ -69,6 +69,7 @@ class _Specializer:
     def __init__(self, body: Stmt, symbolic: bool) -> None:
         self._symbolic = symbolic
         self._taken = {s.var for s in walk_stmts(body) if isinstance(s, For)}
+        self._guards = Guards()
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
         self._tails = 0  # stores in tails of narrower tiles
@@ -127,7 +128,7 @@ class _Specializer:
             if whole is not None:
                 loop = dataclasses.replace(loop, body=whole)
         if loop.kind is not LoopKind.PARALLEL:
-            found = list(guards(loop.body, loop.var, inside))
+            found = list(self._guards.of(loop.body, loop.var, inside))
             cut = self._cut(loop, found)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
@@ -138,7 +139,7 @@ class _Specializer:
         # Nothing is gained by one condition for statements that have nothing in common.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
-            self._branch(loop.var, loop.kind, p, inside, list(guards(p, loop.var, inside)))
+            self._branch(loop.var, loop.kind, p, inside, list(self._guards.of(p, loop.var, inside)))
             for p in parts
         ]
         return _for(loop, _block(branches))
@@ -223,8 +224,10 @@ class _Specializer:
             hot = context.knowing(guard.outer, border, high)
             copy = self._copy(body)
             known = (*tested, test)
-            otherwise = self._branch(var, kind, copy, cold, list(guards(copy, var, cold)), known)
-            then = self._branch(var, kind, body, hot, list(guards(body, var, hot)), known)
+            otherwise = self._branch(
+                var, kind, copy, cold, list(self._guards.of(copy, var, cold)), known
+            )
+            then = self._branch(var, kind, body, hot, list(self._guards.of(body, var, hot)), known)
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
@@ -252,7 +255,7 @@ class _Specializer:
             if is_less(most, low):
                 continue
             known = context.knowing(guard.outer, low, most)
-            tile = narrow(body, known) if used else _EMPTY
+            tile = narrow(body, known, self._guards) if used else _EMPTY
             if tile == body:
                 continue
             copy = self._copy(tile)
@@ -261,14 +264,14 @@ class _Specializer:
                 break
             self._tails += size
             condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), most + 1))
-            found = list(guards(copy, var, known))
+            found = list(self._guards.of(copy, var, known))
             same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
             tile = self._branch(var, kind, copy, known, found, (*tested, *same))
             branches.append((condition, tile))
             low = most + 1
         rest = context.knowing(guard.outer, low, high)
-        body = narrow(body, rest)
-        found = list(guards(body, var, rest))
+        body = narrow(body, rest, self._guards)
+        found = list(self._guards.of(body, var, rest))
         same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
         stmt = self._branch(var, kind, body, rest, found, (*tested, *same))
         for condition, tile in reversed(branches):

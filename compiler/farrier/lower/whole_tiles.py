@@ -34,27 +34,31 @@ def whole_tile(
     fill registers, or a condition says more than which elements are used. `around` gives the loops
     around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
     Conditions on lanes stay: they are masks."""
+    if not any(isinstance(stmt, If) for stmt in walk_stmts(body)):
+        return None
     lanes |= {loop.var for loop in walk_stmts(body) if _is_vectorized(loop)}
     drops_any = False
-    for store, conditions, ranges in _stores(body, (), dict(context.ranges)):
+    here = context
+    for store, conditions, ranges in _stores(body, (), context.ranges):
         if store is None or store.buffer.scope is not Scope.REGISTER:
             return None
-        here = Simplifier(ranges, context.facts, context.sums)
-        own = _determined(store.indices, here)
-        free = own | around.get(store.buffer.name, frozenset())
+        if ranges is not here.ranges:
+            here = Simplifier(ranges, context.facts, context.sums)
         for condition in conditions:
-            symbolic = any(isinstance(part, Size) for part in walk(condition))
-            if variables(condition) & lanes or here.truth(condition):
+            names = variables(condition)
+            if names & lanes or here.truth(condition):
                 continue
-            if not symbolic or not variables(condition) <= free or any(loads(condition)):
+            free = _determined(store.indices, here) | around.get(store.buffer.name, frozenset())
+            symbolic = any(isinstance(part, Size) for part in walk(condition))
+            if not symbolic or not names <= free or any(loads(condition)):
                 return None
             drops_any = True
     return _unguarded(body, context, {}, lanes) if drops_any else None
 
 
 def _stores(
-    stmt: Stmt, conditions: tuple[Expr, ...], ranges: dict[str, Extent]
-) -> Iterator[tuple[Store | None, tuple[Expr, ...], dict[str, Extent]]]:
+    stmt: Stmt, conditions: tuple[Expr, ...], ranges: Mapping[str, Extent]
+) -> Iterator[tuple[Store | None, tuple[Expr, ...], Mapping[str, Extent]]]:
     """Each store with the conditions and loops around it; None for any other statement."""
     match stmt:
         case For(var, extent, _, body):

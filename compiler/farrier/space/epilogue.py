@@ -64,7 +64,7 @@ def _operations(expr: Expr) -> int:
             own = _DIVISION_COST if op.value in ("div", "pow") else 1
         case Select(condition, then, otherwise):
             own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
-            inner = iter((condition, then, otherwise) if own else (then, otherwise))
+            inner = [condition, then, otherwise] if own else [then, otherwise]
         case _:
             own = 0
     return own + sum(_operations(child) for child in inner)
