@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto
 
 import farrier
@@ -43,32 +45,48 @@ def test_bounds_of_slices(steps):
     made = node("Slice", ["x", "starts", "ends", *constants], ["y"])
     inputs = [info("x", FLOAT, [5, 3, 6]), info("starts", INT64, [2]), info("ends", INT64, [2])]
     data = model([made], inputs, [info("y")], constants)
-    given = normal(5, 3, 6)
+    values = normal(5, 3, 6)
     assert_as_onnxruntime(
-        data, *({"x": given, "starts": ints(*s), "ends": ints(*e)} for s, e in SLICES)
+        data, *({"x": values, "starts": ints(*s), "ends": ints(*e)} for s, e in SLICES)
     )
 
 
 def test_axes_and_steps_of_slices():
     data = one_node("Slice", [5, 3, 6], {"starts": 2, "ends": 2, "axes": 2, "steps": 2})
-    given = normal(5, 3, 6)
+    values = normal(5, 3, 6)
     assert_as_onnxruntime(
         data,
         *(
-            {"x": given, "starts": ints(*s), "ends": ints(*e), "axes": ints(*a), "steps": ints(*t)}
+            {"x": values, "starts": ints(*s), "ends": ints(*e), "axes": ints(*a), "steps": ints(*t)}
             for s, e in SLICES
             for a, t in (([0, 2], [1, 1]), ([-1, 1], [2, -1]))
         ),
     )
 
 
+@pytest.fixture(scope="module")
+def slicing():
+    data = one_node("Slice", [7], {"starts": 1, "ends": 1, "axes": 1, "steps": 1})
+    return farrier.compile(data, threads=1, verify=False)
+
+
+BOUND = st.one_of(st.integers(-9, 9), st.sampled_from([-(1 << 62), (1 << 63) - 1]))
+
+
+@given(BOUND, BOUND, st.integers(-8, 8).filter(bool))
+def test_slices_are_those_of_python(slicing, start, end, step):
+    x = normal(7)
+    operands = {"starts": ints(start), "ends": ints(end), "axes": ints(0), "steps": ints(step)}
+    np.testing.assert_array_equal(slicing.run({"x": x, **operands})["y"], x[start:end:step])
+
+
 def test_a_step_of_zero_is_refused():
     data = one_node("Slice", [5], {"starts": 1, "ends": 1, "axes": 1, "steps": 1})
     artifact = farrier.compile(data, threads=1, verify=False)
-    given = {"starts": ints(0), "ends": ints(5), "axes": ints(0)}
+    values = {"starts": ints(0), "ends": ints(5), "axes": ints(0)}
     with pytest.raises(InputMismatchError, match="node 'y'"):
-        artifact.run({"x": normal(5), "steps": ints(0), **given})
-    assert artifact.run({"x": normal(5), "steps": ints(2), **given})["y"].shape == (3,)
+        artifact.run({"x": normal(5), "steps": ints(0), **values})
+    assert artifact.run({"x": normal(5), "steps": ints(2), **values})["y"].shape == (3,)
 
 
 def test_slices_of_an_open_axis_by_what_is_computed():
@@ -93,14 +111,14 @@ def test_slices_of_an_open_axis_by_what_is_computed():
 
 def test_lengths_of_parts():
     data = one_node("Split", [2, 10], {"split": 3}, ("y", "u", "v"), axis=1)
-    given = normal(2, 10)
+    values = normal(2, 10)
     assert_as_onnxruntime(
-        data, *({"x": given, "split": ints(*s)} for s in ((3, 3, 4), (1, 8, 1), (0, 10, 0)))
+        data, *({"x": values, "split": ints(*s)} for s in ((3, 3, 4), (1, 8, 1), (0, 10, 0)))
     )
     artifact = farrier.compile(data, threads=1, verify=False)
     for bad in ((3, 3, 3), (11, 0, -1), (-1, 1, 10)):
         with pytest.raises(InputMismatchError, match="gets the size"):
-            artifact.run({"x": given, "split": ints(*bad)})
+            artifact.run({"x": values, "split": ints(*bad)})
 
 
 TARGETS = [(4, 6), (2, 12), (24, 1), (-1, 8), (3, -1), (0, -1), (2, 0)]
@@ -111,8 +129,8 @@ def test_targets_of_reshapes(after):
     nodes = [node("Reshape", ["x", "shape"], ["y" if not after else "r"])]
     nodes += [node(op, ["r"], ["y"]) for op in after]
     data = model(nodes, [info("x", FLOAT, [2, 12]), info("shape", INT64, [2])], [info("y")])
-    given = normal(2, 12)
-    assert_as_onnxruntime(data, *({"x": given, "shape": ints(*t)} for t in TARGETS))
+    values = normal(2, 12)
+    assert_as_onnxruntime(data, *({"x": values, "shape": ints(*t)} for t in TARGETS))
 
 
 def test_targets_that_do_not_fit_are_refused():
@@ -161,19 +179,19 @@ def test_amounts_of_padding(mode):
     cases = [(0, 0, 0, 0), (1, 2, 0, 1), (2, 0, 2, 3), (0, 3, 1, 0)]
     if mode == "constant":
         cases += [(-1, 2, 0, -2), (-3, 0, 5, 0), (40, 0, 0, 700), (0, -2, 0, -2)]
-    given = normal(3, 4)
-    assert_as_onnxruntime(data, *({"x": given, "pads": ints(*p)} for p in cases))
+    values = normal(3, 4)
+    assert_as_onnxruntime(data, *({"x": values, "pads": ints(*p)} for p in cases))
 
 
 def test_padding_along_axes_that_are_values():
     made = node("Pad", ["x", "pads", "", "axes"], ["y"])
     inputs = [info("x", FLOAT, [2, 3, 4]), info("pads", INT64, [4]), info("axes", INT64, [2])]
     data = model([made], inputs, [info("y")], opset=18)
-    given = normal(2, 3, 4)
+    values = normal(2, 3, 4)
     assert_as_onnxruntime(
         data,
         *(
-            {"x": given, "pads": ints(1, 2, 3, 0), "axes": ints(*axes)}
+            {"x": values, "pads": ints(1, 2, 3, 0), "axes": ints(*axes)}
             for axes in ((0, 2), (-1, 1), (2, 0))
         ),
     )
@@ -190,12 +208,12 @@ def test_padding_beyond_what_there_is_to_repeat_is_refused():
 @pytest.mark.parametrize("largest", [0, 1])
 def test_how_many_are_the_best(largest):
     data = one_node("TopK", [3, 40], {"k": 1}, ("y", "places"), largest=largest)
-    given = normal(3, 40)
-    assert_as_onnxruntime(data, *({"x": given, "k": ints(k)} for k in (1, 5, 40, 2, 39)))
+    values = normal(3, 40)
+    assert_as_onnxruntime(data, *({"x": values, "k": ints(k)} for k in (1, 5, 40, 2, 39)))
     artifact = farrier.compile(data, threads=1, verify=False)
-    assert artifact.run({"x": given, "k": ints(0)})["y"].shape == (3, 0)
+    assert artifact.run({"x": values, "k": ints(0)})["y"].shape == (3, 0)
     with pytest.raises(InputMismatchError, match=r"the size 41 .* 0 to 40"):
-        artifact.run({"x": given, "k": ints(41)})
+        artifact.run({"x": values, "k": ints(41)})
 
 
 def test_the_best_of_what_the_data_counts():
@@ -206,24 +224,58 @@ def test_the_best_of_what_the_data_counts():
     ]
     inputs = [info("x", FLOAT, [9]), info("keep", TensorProto.BOOL, [9]), info("k", INT64, [1])]
     data = model(nodes, inputs, [info("y"), info("places", INT64)])
-    given, keep = normal(9), np.arange(9) % 2 == 0
-    assert_as_onnxruntime(data, *({"x": given, "keep": keep, "k": ints(k)} for k in (5, 1, 3)))
+    values, keep = normal(9), np.arange(9) % 2 == 0
+    assert_as_onnxruntime(data, *({"x": values, "keep": keep, "k": ints(k)} for k in (5, 1, 3)))
     artifact = farrier.compile(data, threads=1, verify=False)
     with pytest.raises(InputMismatchError, match="the size 6"):
-        artifact.run({"x": given, "keep": keep, "k": ints(6)})
+        artifact.run({"x": values, "keep": keep, "k": ints(6)})
 
 
 @pytest.mark.parametrize("upper", [0, 1])
 def test_diagonals(upper):
     made = node("Trilu", ["x", "k"], ["y"], upper=upper)
     data = model([made], [info("x", FLOAT, [2, 4, 5]), info("k", INT64, [])], [info("y")])
-    given = normal(2, 4, 5)
-    assert_as_onnxruntime(data, *({"x": given, "k": np.array(k)} for k in (0, 1, -2, 9, -9)))
+    values = normal(2, 4, 5)
+    assert_as_onnxruntime(data, *({"x": values, "k": np.array(k)} for k in (0, 1, -2, 9, -9)))
 
 
 def test_how_many_classes():
     made = node("OneHot", ["x", "depth", "values"], ["y"])
     inputs = [info("x", INT64, [5]), info("depth", INT64, [1])]
     data = model([made], inputs, [info("y")], {"values": np.array([0, 1], np.float32)})
-    given = ints(0, 3, -1, 7, 2)
-    assert_as_onnxruntime(data, *({"x": given, "depth": ints(d)} for d in (4, 8, 1, 600)))
+    values = ints(0, 3, -1, 7, 2)
+    assert_as_onnxruntime(data, *({"x": values, "depth": ints(d)} for d in (4, 8, 1, 600)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "where"), [("nearest", "asymmetric"), ("linear", "pytorch_half_pixel")]
+)
+def test_sizes_of_images(mode, where):
+    made = node(
+        "Resize", ["x", "", "", "s"], ["y"], mode=mode, coordinate_transformation_mode=where
+    )
+    inputs = [info("x", FLOAT, [1, 2, 5, 7]), info("s", INT64, [4])]
+    data = model([made], inputs, [info("y")])
+    sizes, values = ((10, 7), (3, 9), (1, 1), (50, 2)), normal(1, 2, 5, 7)
+    assert_as_onnxruntime(data, *({"x": values, "s": ints(1, 2, *s)} for s in sizes))
+
+
+def test_sizes_that_keep_the_ratio():
+    made = node(
+        "Resize", ["x", "", "", "s"], ["y"], axes=[2, 3], keep_aspect_ratio_policy="not_larger"
+    )
+    inputs = [info("x", FLOAT, [1, 1, 4, 6]), info("s", INT64, [2])]
+    data = model([made], inputs, [info("y")], opset=18)
+    values = normal(1, 1, 4, 6)
+    assert_as_onnxruntime(data, *({"x": values, "s": ints(*s)} for s in ((8, 8), (2, 30), (4, 6))))
+
+
+def test_how_far_frames_are_apart():
+    nodes = [node("STFT", ["x", "step", "window"], ["y"])]
+    inputs = [info("x", FLOAT, [2, 32, 1]), info("step", INT64, [])]
+    window = np.hanning(8).astype(np.float32)
+    data = model(nodes, inputs, [info("y")], {"window": window})
+    values = normal(2, 32, 1)
+    assert_as_onnxruntime(data, *({"x": values, "step": np.array(step)} for step in (4, 1, 7, 24)))
+    with pytest.raises(InputMismatchError, match="the size -1"):
+        farrier.compile(data, threads=1, verify=False).run({"x": values, "step": np.array(0)})

@@ -161,7 +161,10 @@ def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1):
         node.inputs[1] = ""  # the region of interest matters to that one mode alone
     resize.keep_aspect_ratio(node, scope)
-    return resize.as_products(node, scope) if resize.is_filter(node) else [node]
+    if resize.is_filter(node):
+        return resize.as_products(node, scope)
+    sizes.sized(node, scope, 3)
+    return [node]
 
 
 def _roi_align(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import Extent, is_less, maximum, number
+from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum, number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
@@ -81,7 +81,7 @@ def _lines(
         else:
             assert sizes is not None
             outputs = sizes[position]
-        if outputs < 1:
+        if is_less(outputs, 1):
             raise Mismatch(f"axis {axis} of {extent} resized to {outputs} has no elements")
         scale = _scale(extent, outputs)
         if scales is not None and (
@@ -111,6 +111,8 @@ def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
     if isinstance(extent, int) and isinstance(outputs, int):
         return Fraction(outputs, extent)
     for scale, multiple, single in ((1, outputs, extent), (-1, extent, outputs)):
+        if bounds(single)[0] < 1:
+            continue
         times = multiple // single
         if isinstance(times, int) and times * single == multiple:
             return Fraction(times) ** scale
@@ -122,8 +124,9 @@ def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, 
     match mode:
         case "half_pixel" | "half_pixel_symmetric":
             return 2 * extent, extent - outputs, 2 * outputs
-        case "pytorch_half_pixel" if outputs > 1:
-            return 2 * extent, extent - outputs, 2 * outputs
+        case "pytorch_half_pixel":  # all at 0 where there is but one
+            several = minimum(outputs - 1, 1)
+            return 2 * extent * several, (extent - outputs) * several, 2 * outputs
         case "asymmetric":
             return extent, 0, outputs
         case "align_corners":

@@ -28,12 +28,14 @@ def keep_aspect_ratio(node: RawNode, scope: Scope) -> None:
     policy = node.attrs.pop("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch" or not node.input(3):
         return
-    shape, sizes = extents(scope, node.inputs[0]), constant(scope, node.inputs[3], "sizes")
-    axes = _axes(node, len(shape))
-    ratios = [int(size) / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    kept = [math.floor(scale * shape[axis] + 0.5) for axis in axes]
-    node.inputs[3] = scope.constant(ints(kept))
+    shape = scope.shape(node.inputs[0])
+    own = scope.constant(ints([shape[axis] for axis in _axes(node, len(shape))]))
+    wanted, own = (scope.add("Cast", name, to="f64") for name in (node.inputs[3], own))
+    reduction = "ReduceMin" if policy == "not_larger" else "ReduceMax"
+    scale = scope.add(reduction, scope.add("Div", wanted, own), scope.constant(ints([0])))
+    half = scope.constant(np.array(0.5))
+    kept = scope.add("Floor", scope.add("Add", scope.add("Mul", own, scale), half))
+    node.inputs[3] = scope.add("Cast", kept, to="i64")
 
 
 def is_filter(node: RawNode) -> bool:

@@ -10,8 +10,9 @@ from farrier.importer.limits import MAX_NODES
 from farrier.importer.names import Absent, Entry
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites import slices
 from farrier.importer.scope import Regions, ints
-from farrier.ir.dim import number
+from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch, NotStatic, NotSupported
 from farrier.ops.operator import normal_axis
 
@@ -57,22 +58,13 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     whole = number(shape[axis])
     if whole > MAX_NODES:
         raise NotSupported(f"an axis of {whole} cut into a sequence")
-    lengths = [1] * whole
+    lengths: Sequence[Extent] = [1] * whole
     if node.input(1):
-        given = scope.data(node.inputs[1])
-        if given is None:
-            raise NotStatic(
-                "the lengths of its parts depend on data known only at run time", (node.inputs[1],)
-            )
-        lengths = [int(n) for n in given.reshape(-1)]
-        if given.ndim == 0:
-            (step,) = lengths
-            if step < 1:
-                raise Mismatch(f"parts of the length {step}")
-            lengths = [min(step, whole - start) for start in range(0, whole, step)]
-    if sum(lengths) != whole or min(lengths, default=0) < 0:
+        lengths = _lengths(node.inputs[1], whole, scope)
+    if sum(lengths, start=0) != whole or any(length < 0 for length in lengths):
         raise Mismatch(f"parts of the lengths {lengths} of an axis of {whole}")
-    axes, start, parts = scope.constant(ints([axis])), 0, []
+    axes, parts = scope.constant(ints([axis])), []
+    start: Extent = 0
     for extent in lengths:
         ends = (scope.constant(ints([end])) for end in (start, start + extent))
         part = scope.add("Slice", name, *ends, axes)
@@ -81,6 +73,21 @@ def split(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         parts.append(scope.entry(part))
         start += extent
     return _gives(node, Tensors(tuple(parts)), scope)
+
+
+def _lengths(name: str, whole: int, scope: Regions) -> Sequence[Extent]:
+    """The lengths of parts: as given, or all as long as the one number, but for the last."""
+    data = scope.data(name)
+    if scope.shape(name) != ():
+        if data is None:
+            return slices.lengths(scope.elements(name), whole, scope)
+        return [int(length) for length in data]
+    if data is None:
+        raise NotStatic("how many parts there are depends on data known only at run time", (name,))
+    step = int(data)
+    if step < 1:
+        raise Mismatch(f"parts of the length {step}")
+    return [min(step, whole - start) for start in range(0, whole, step)]
 
 
 def concatenate(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:

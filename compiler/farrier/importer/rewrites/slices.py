@@ -125,17 +125,21 @@ def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
 
 
 def split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """The last part takes what the others leave, and must be as long."""
-    numbers, given = Numbers(scope), scope.elements(node.inputs[1])
-    shape = scope.shape(node.inputs[0])
+    shape, given = scope.shape(node.inputs[0]), scope.elements(node.inputs[1])
     extent = shape[normal_axis(node.attrs.get("axis", 0), len(shape))]
     if len(given) != len(node.outputs):
         raise Mismatch(f"{len(given)} lengths of {len(node.outputs)} parts")
-    lengths: list[Extent] = []
-    for length in given[:-1]:
-        rest = extent - sum(lengths, start=0)
-        lengths.append(numbers.size(length, rest, usual=-(-typical(extent) // len(given))))
-    last = extent - sum(lengths, start=0)
-    numbers.require(given[-1], last)
-    node.inputs[1] = scope.constant(ints([*lengths, last]))
+    node.inputs[1] = scope.constant(ints(lengths(given, extent, scope)))
     return [node]
+
+
+def lengths(given: list[Number], extent: Extent, scope: Scope) -> list[Extent]:
+    """The lengths of the parts of an axis. The last takes what the others leave, and must be as
+    long."""
+    numbers, found, rest = Numbers(scope), [], extent
+    for length in given[:-1]:
+        usual = -(-typical(extent) // len(given))
+        found.append(numbers.size(length, rest, usual))
+        rest = rest - found[-1]
+    numbers.require(given[-1], rest)
+    return [*found, rest]

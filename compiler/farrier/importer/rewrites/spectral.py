@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant
+from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import Scope, ints
 from farrier.importer.symbolic import has_dims
@@ -88,18 +89,22 @@ def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if len(shape) != 3 or shape[-1] not in (1, 2):
         raise Mismatch(f"a signal {shape}, and not [batch, length, 1 or 2]")
     parts = number(shape[-1])
-    step = int(constant(scope, node.inputs[1], "frame_step").item())
+    (step,), numbers = scope.elements(node.inputs[1]), Numbers(scope)
     if node.input(3):
         length = int(constant(scope, node.inputs[3], "frame_length").item())
     else:
         length = number(scope.shape(node.inputs[2])[0] if node.input(2) else shape[1])
-    if step < 1 or length < 1 or shape[1] < length:
+    if step == 0 or length < 1 or shape[1] < length:
         raise Mismatch(f"frames of {length}, one every {step}, of a signal of {shape[1]}")
-    frames = (shape[1] - length) // step + 1
+    count = numbers("Add", numbers("Div", shape[1] - length, step), 1)
+    count = numbers("Where", numbers("Less", step, 1), -1, count)
+    frames = numbers.size(count, shape[1] - length + 1)
+    if frames == -1:
+        raise Mismatch(f"frames one every {step}")
     onesided = bool(node.attrs.get("onesided", 1))
     if onesided and parts == 2:
         raise NotSupported("half of a complex signal's spectrum")
-    first = scope.add("Mul", places(frames, scope), scope.constant(ints(step)))
+    first = scope.add("Mul", places(frames, scope), numbers.name(step))
     first = scope.add("Unsqueeze", first, scope.constant(ints([1])))
     taken = scope.add("Gather", signal, scope.add("Add", first, places(length, scope)), axis=1)
     matrix = _matrix(length, parts, length, False, onesided)
