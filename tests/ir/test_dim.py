@@ -15,6 +15,7 @@ from farrier.ir.dim import (
     Undecided,
     bounds,
     ceildiv,
+    common_factor,
     dim,
     evaluate,
     maximum,
@@ -83,6 +84,16 @@ def test_a_decided_order_holds(left: Any, right: Any, values: dict[str, int]) ->
         except Undecided:
             continue
         assert decided == compare(evaluate(one, values), evaluate(other, values))
+
+
+@given(trees=st.lists(_TREES, max_size=3), values=_VALUES, factor=st.integers(1, 9))
+def test_a_common_factor_divides_whatever_the_symbols(
+    trees: list[Any], values: dict[str, int], factor: int
+) -> None:
+    extents = [_build(tree) * factor for tree in trees]
+    found = common_factor(extents)
+    assert found % factor == 0 or all(extent == 0 for extent in extents)
+    assert all(evaluate(extent, values) % found == 0 for extent in extents)
 
 
 @given(tree=_TREES, values=_VALUES)

@@ -106,6 +106,15 @@ def test_tiles_are_halved_down_to_one_row(rows, expected):
     assert tiles(function, "matmul_m_") == expected  # a loop over one row is none
 
 
+def test_no_tile_is_narrower_than_what_divides_the_rows():
+    program = parse_ir(MATMUL.replace("[m,", "[4*m,").replace("axes(m,", "axes(4*m,"))
+    function = built(program, 0, rows=12)
+    assert tiles(function, "matmul_m_") & {1, 2, 4, 8, 12} == {4, 8, 12}
+    (symbol,) = program.dims
+    for m in (1, 2, 3, 8):
+        agree(program, function, {symbol: m})
+
+
 def test_what_a_select_reads_is_written():
     """A tile that is read beyond what its sum is guarded for, under a Select, stays whole."""
     function = finalize(parse_ir(SELECT))

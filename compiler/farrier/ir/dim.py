@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, cast
@@ -280,6 +281,17 @@ def maximum(left: Extent, right: Extent) -> Extent:
 
 def minimum(left: Extent, right: Extent) -> Extent:
     return _extreme(DimOp.MIN, left, right)
+
+
+def common_factor(extents: Iterable[Extent]) -> int:
+    """The largest number known to divide all of some extents, whatever the symbols are; 1 of
+    none."""
+    factors = (
+        factor
+        for extent in extents
+        for factor in ([k for _, k in extent.terms] if isinstance(extent, Dim) else [extent])
+    )
+    return math.gcd(*factors) or 1
 
 
 def product(extents: Iterable[Extent]) -> Extent:

@@ -23,7 +23,7 @@ from typing import assert_never
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Linear, Simplifier, to_expr
-from farrier.ir.dim import Dim, Extent, is_less, number
+from farrier.ir.dim import Dim, Extent, common_factor, is_less, number
 from farrier.ir.expr import (
     Binary,
     Buffer,
@@ -250,7 +250,11 @@ class _Specializer:
         tested = (*tested, test)
         low, high = context.bounds_of(Linear(guard.outer, 0))
         branches: list[tuple[Expr, Stmt]] = []
+        step = common_factor((*guard.outer.values(), guard.high + 1))  # what is used is multiples
+        reached = -1
         for used in (0, *widths):
+            if reached == (reached := used // step):
+                continue  # no more than in a narrower tile
             most = used - 1 - guard.high  # what the outer terms are at most where no more are used
             if is_less(most, low):
                 continue
