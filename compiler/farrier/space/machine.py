@@ -8,7 +8,7 @@ need not be exact for every model of a family.
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ class Machine:
     miss: float = 0.0  # cycles that show of each scattered line beyond the first-level cache
     remote_bandwidth: float = 2.0  # bytes a cycle of what another core has just written
     memory_bandwidth: float = 33e9  # bytes a second
+    unroll: int = 4  # steps of a sum in one iteration, at most
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
 
@@ -67,7 +68,7 @@ class Machine:
 
 
 # Where figures differ from Zen 5's, by LLVM's name of the microarchitecture.
-_MEASURED: dict[str, dict[str, float]] = {
+_MEASURED: dict[str, dict[str, Any]] = {
     # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
     # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
     # multiply-adds in registers alone.
@@ -81,5 +82,6 @@ _MEASURED: dict[str, dict[str, float]] = {
         "miss": 3.0,
         "memory_bandwidth": 20e9,
         "exposed": 0.7,
+        "unroll": 8,
     },
 }

@@ -168,7 +168,10 @@ class _Kernel:
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
         inner = self._sum.inner_steps
-        unroll = [u for u in _UNROLL if inner % u == 0]
+        # Of a row in one piece a loop's own instructions take longer than more code does.
+        whole = not self._sum.blocked and self.machine.unroll > max(_UNROLL)
+        steps = (*_UNROLL, self.machine.unroll) if whole else _UNROLL
+        unroll = [u for u in steps if inner % u == 0]
         unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
         orders = [Order.PANELS]
         if rows > 1 and not self.packs:
