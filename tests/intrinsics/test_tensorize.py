@@ -102,19 +102,20 @@ def test_an_emitter_calls_fma_on_the_operands_in_order():
     )
 
 
-@pytest.mark.parametrize("rows", [2, 7, 16])
-def test_tiles_of_rows_mean_what_they_say(rows):
+@pytest.mark.parametrize(("rows", "depth"), [(2, 32), (7, 16), (16, 32)])
+def test_tiles_of_rows_mean_what_they_say(rows, depth):
     rng = np.random.default_rng(rows)
     c = rng.standard_normal((rows, 16)).astype(np.float32)
-    a, b = (rng.standard_normal(shape).astype(DType.BF16.numpy) for shape in ((rows, 32), (32, 16)))
+    shapes = (rows, depth), (depth, 16)
+    a, b = (rng.standard_normal(shape).astype(DType.BF16.numpy) for shape in shapes)
 
     def run(name, inputs, output):
-        return run_loops(lookup(f"{name}_{rows}").semantics, inputs, initial={output: c})[output]
+        return run_loops(lookup(name).semantics, inputs, initial={output: c})[output]
 
-    assert (run("amx_zero", {}, "c") == 0).all()
-    np.testing.assert_array_equal(run("amx_store", {"c": 2 * c}, "memory"), 2 * c)
+    assert (run(f"amx_zero_{rows}", {}, "c") == 0).all()
+    np.testing.assert_array_equal(run(f"amx_store_{rows}", {"c": 2 * c}, "memory"), 2 * c)
     expected = c + a.astype(np.float64) @ b.astype(np.float64)
-    found = run("amx_dot_bf16", {"a": a, "b": b}, "c")
+    found = run(f"amx_dot_bf16_{rows}x{depth}", {"a": a, "b": b}, "c")
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -126,9 +127,9 @@ def test_rows_that_do_not_lie_as_declared_are_refused():
     s.split("y_m", 16)
     s.reorder("y_m_o", "y_k_o", "y_m_i", "y_n", "y_k_i")
     with pytest.raises(ScheduleError) as caught:
-        s.tensorize("y_m_i", "amx_dot_bf16_16")
+        s.tensorize("y_m_i", "amx_dot_bf16_16x32")
     assert "those of w do not lie so" in caught.value.reason
     pairs = Layout((PhysicalDim(0, 2), PhysicalDim(1), PhysicalDim(0, 1, 2)))
     s.transform_layout("w", pairs)
-    s.tensorize("y_m_i", "amx_dot_bf16_16")
+    s.tensorize("y_m_i", "amx_dot_bf16_16x32")
     assert_same_result(written_out(s.function), program)

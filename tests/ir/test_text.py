@@ -65,7 +65,7 @@ def scale(x: f32[64], y: f32[64] @ layout(0)):
                 t[j] = x[i * 16 + j] * 2.0 if i * 16 + j < 60 else 0.0
             prefetch(x[(i + 1) // 2 % 4], level=2)
             if i == 3 and not (0 < i or i < -1):
-                intrinsic('dot', y[i], tile(x[16 * i], 0), t[()])
+                intrinsic('dot', y[i], tile(x[16 * i], 0), t[()], tile(x[i], 0, steps=(2,)))
             else:
                 pass
 """

@@ -17,10 +17,12 @@ from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import choose_algorithms, layers
 from farrier.passes.lower_precision import lower_precision
 from farrier.precision import Precision
-from farrier.target import host
+from farrier.target import parse_target
 
-needs_bf16 = pytest.mark.skipif(
-    "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
+BF16 = dataclasses.replace(
+    SETTINGS,
+    target=dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_bf16",)),
+    precision=Precision.BF16,
 )
 
 
@@ -61,21 +63,26 @@ def test_what_was_measured_wins_over_arithmetic_where_it_is_allowed():
     assert _tiles(choose_algorithms(graph, strict)) == [0, 0, 2, 0]
 
 
-@needs_bf16
 def test_tiles_of_2_keep_bf16_and_larger_ones_have_f32_weights():
-    settings = dataclasses.replace(SETTINGS, target=host(), precision=Precision.BF16)
-    lowered = lower_precision(_net((64, 56), (256, 14), (512, 7)), settings)
-    graph = choose_algorithms(lowered, settings)
+    lowered = lower_precision(_net((64, 56), (256, 14), (512, 7)), BF16)
+    graph = choose_algorithms(lowered, BF16)
     assert _tiles(graph) == [4, 2, 0, 0]
     nodes = [node for node in graph.nodes if node.op in ("Conv", "WinogradConv")]
     assert all(node.inputs[0].type.dtype is DType.BF16 for node in nodes)
     weights = [node.inputs[1].type.dtype for node in nodes]
     assert weights == [DType.F32, DType.BF16, DType.BF16, DType.BF16]
     assert all(node.attr("accumulator") == "f32" for node in nodes)
-    rounded = {layer.key for layer in layers(lowered, settings)}
-    assert not rounded & {layer.key for layer in layers(_net((64, 56)), settings)}
-    plain = dataclasses.replace(settings, max_layer_error=0.0)
+    rounded = {layer.key for layer in layers(lowered, BF16)}
+    assert not rounded & {layer.key for layer in layers(_net((64, 56)), BF16)}
+    plain = dataclasses.replace(BF16, max_layer_error=0.0)
     assert _tiles(choose_algorithms(lowered, plain)) == [0] * 4
+
+
+def test_sums_in_tile_registers_are_direct():
+    features = ("amx_bf16", "amx_tile", "avx512_bf16")
+    settings = dataclasses.replace(BF16, target=dataclasses.replace(BF16.target, features=features))
+    lowered = lower_precision(_net((64, 56), (256, 14), (64, 53)), settings)
+    assert _tiles(choose_algorithms(lowered, settings)) == [0] * 4
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)

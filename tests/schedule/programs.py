@@ -86,17 +86,21 @@ def conv_bias_relu(
     padding: int = 1,
     block: int | None = 16,
     halo_out: int = 0,
+    dtype: DType = F32,
+    planar: bool = False,
 ) -> Program:
     """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
-    plain."""
+    plain. What is multiplied is of `dtype`, the rest of f32; the input lies in planes if
+    `planar`."""
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
     def blocked(halo: int) -> Layout | None:
         around = ((0, 0), (0, 0), (halo, halo), (halo, halo)) if halo else ()
         return Layout.blocked(4, 1, block, around) if block else None
 
-    x = Buffer("x", F32, (1, channels, size, size), blocked(padding))
-    w = Buffer("w", F32, (filters, channels, kernel, kernel), None, Scope.CONSTANT)
+    planes = Layout(Layout.plain(4).dims, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    x = Buffer("x", dtype, (1, channels, size, size), planes if planar else blocked(padding))
+    w = Buffer("w", dtype, (filters, channels, kernel, kernel), None, Scope.CONSTANT)
     b = Buffer("b", F32, (filters,), None, Scope.CONSTANT)
     conv = Buffer("conv", F32, (1, filters, out, out), blocked(0), Scope.WORKSPACE)
     y = Buffer("y", F32, (1, filters, out, out), blocked(halo_out))
@@ -109,7 +113,8 @@ def conv_bias_relu(
         for at in (rows, cols):
             inside = e.both(e.less(-1, at), e.less(at, size))
             read = e.Select(inside, read, Const(0.0, F32))
-    product = times(read, load(w, "oc", "ic", "kh", "kw"))
+    factors = read, load(w, "oc", "ic", "kh", "kw")
+    product = times(*(factors if dtype is F32 else (e.Cast(F32, factor) for factor in factors)))
     reduced = axes(ic=channels, kh=kernel, kw=kernel)
     points = axes(n=1, oc=filters, oh=out, ow=out)
     stages = (

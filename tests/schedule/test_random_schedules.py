@@ -39,6 +39,7 @@ KINDS = (
     *("split", "split", "fuse", "reorder", "reorder", "vectorize", "unroll", "parallel", "inline"),
     *("compute_at", "compute_at", "set_scope", "transform_layout", "merge_axes", "cache_write"),
     *("cache_read", "rfactor", "prefetch", "pad_axis", "cut", "split_evenly"),
+    "compute_whole_at",
 )
 NAMES = ("matmul", "row", "conv", "strided", "dilated", "pointwise", "plain", "softmax")
 
@@ -110,6 +111,8 @@ def _random_step(data, schedule, step):
             schedule.reorder(*data.draw(st.permutations(dice.loops[at : at + count])))
         case "compute_at":
             schedule.compute_at(dice.buffer(), dice.loop())
+        case "compute_whole_at":
+            schedule.compute_whole_at(dice.buffer(), dice.loop())
         case "inline":
             schedule.inline(dice.buffer())
         case "set_scope":

@@ -96,6 +96,22 @@ def test_compute_at_computes_no_more_than_guarded_reads_let_through(loop, extent
     np.testing.assert_allclose(y, 2 * x + 1)
 
 
+@pytest.mark.parametrize("extent", [13, 16, 49])
+def test_boxes_that_begin_earlier_are_whole_and_unguarded(extent):
+    schedule = Schedule(parse_ir(_CHUNKS_OF_13))
+    schedule.split("j", extent, "chunk", "in_chunk")
+    schedule.compute_whole_at("t", "chunk")
+    (alloc,) = [s for s in walk_stmts(schedule.function.body) if isinstance(s, Alloc)]
+    assert alloc.buffer.shape == (extent,)
+    (nest,) = [s for s in walk_stmts(alloc.body) if isinstance(s, For) and s.var == "i"]
+    assert not any(isinstance(s, If) for s in walk_stmts(nest))
+    schedule.parallel("chunk")
+    assert replay(Trace.parse(str(schedule.trace)), parse_ir(_CHUNKS_OF_13)) == schedule.function
+    x = np.random.default_rng(0).standard_normal(49)
+    (y,) = run_loops(finalize(schedule.function), {"x": x}).values()
+    np.testing.assert_allclose(y, 2 * x + 1)
+
+
 _COPY = """
 @function(n=dim(0, 300, 100))
 def copied(x: f32[n], y: f32[n]):

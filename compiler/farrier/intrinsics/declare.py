@@ -142,8 +142,9 @@ def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear,
 def _beyond(tile: Tile, indices: Indices) -> Indices:
     """The indices in its buffer of an element of a tile."""
     at = list(tile.origin)
-    for axis, index in zip(tile.axes, indices, strict=True):
-        at[axis] = e.add(at[axis], index)
+    steps = tile.steps or (1,) * len(tile.axes)
+    for axis, index, step in zip(tile.axes, indices, steps, strict=True):
+        at[axis] = e.add(at[axis], e.mul(index, step))
     return tuple(at)
 
 

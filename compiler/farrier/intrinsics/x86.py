@@ -8,7 +8,6 @@ from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writ
 from farrier.intrinsics.dot import Dot
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
-from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType, Layout, PhysicalDim
 
 
@@ -67,23 +66,27 @@ def _store_rows(
 
 AMX_TILES = RowRegisters("x86_amx", _load_rows, _store_rows)
 AMX_FEATURES = frozenset({"amx_tile", "amx_bf16"})
+AMX_FEWEST_ROWS = 2  # of a tile that is worth one: one row is a product of a vector
 AMX_ROWS = 16  # of a tile register, at most
 AMX_LANES = 16  # f32 totals of a row
-AMX_DEPTH = 32  # products that one instruction adds to each total
+AMX_DEPTHS = (
+    32,
+    16,
+    8,
+    4,
+)  # products that one instruction adds to each total; it takes as long for all
 _ROW_BYTES = 64
 
 
 def _amx(
-    name: str, rows: int, operands: Sequence[Buffer], value: Expr, emit: Emit
+    name: str, rows: int, operands: Sequence[Buffer], value: Expr, emit: Emit, depth: int = 0
 ) -> TensorIntrinsic:
-    """operands[0][m, n] = value, for `rows` rows m of 16 lanes n, and 32 k where it reads k."""
+    """operands[0][m, n] = value, for `rows` rows m of 16 lanes n, and `depth` k where not 0."""
     output, point = operands[0], (Var("m"), Var("n"))
     body: Stmt = Store(output, point, value)
-    reads = {name for load in loads(value) for index in load.indices for name in variables(index)}
-    if "k" in reads:
-        body = For("k", AMX_DEPTH, LoopKind.SERIAL, body)
+    if depth:
+        body = For("k", depth, LoopKind.SERIAL, body)
     body = For("n", AMX_LANES, LoopKind.SERIAL, body)
-    name = f"{name}_{rows}"
     semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, body))
     return TensorIntrinsic(name, semantics, AMX_FEATURES, emit, AMX_TILES)
 
@@ -96,33 +99,33 @@ def _amx_zero(rows: int) -> TensorIntrinsic:
         # Each total is a register of its own, so none may be another's value.
         return writer.effect("llvm.x86.tilezero.internal", "x86_amx", *_i16(rows, _ROW_BYTES))
 
-    return _amx("amx_zero", rows, (c,), Const(0.0, DType.F32), emit)
+    return _amx(f"amx_zero_{rows}", rows, (c,), Const(0.0, DType.F32), emit)
 
 
-def _amx_dot_bf16(rows: int) -> TensorIntrinsic:
-    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for 32 k, with pairs of k beside each other in b: one
-    tdpbf16ps, which flushes subnormal numbers to zero."""
+def _amx_dot_bf16(rows: int, depth: int) -> TensorIntrinsic:
+    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for `depth` k, with pairs of k beside each other in b:
+    one tdpbf16ps, which flushes subnormal numbers to zero."""
     point, k = (Var("m"), Var("n")), Var("k")
     pairs = Layout((PhysicalDim(0, 2), PhysicalDim(1), PhysicalDim(0, 1, 2)))
     c = Buffer("c", DType.F32, (rows, AMX_LANES))
-    a = Buffer("a", DType.BF16, (rows, AMX_DEPTH))
-    b = Buffer("b", DType.BF16, (AMX_DEPTH, AMX_LANES), pairs)
+    a = Buffer("a", DType.BF16, (rows, depth))
+    b = Buffer("b", DType.BF16, (depth, AMX_LANES), pairs)
     factors = (Cast(DType.F32, Load(a, (Var("m"), k))), Cast(DType.F32, Load(b, (k, Var("n")))))
     value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
 
     def emit(writer: Writer, operands: Sequence[str]) -> str:
         tiles = [("x86_amx", operand) for operand in operands]
-        shape = _i16(rows, _ROW_BYTES, _ROW_BYTES)
+        shape = _i16(rows, _ROW_BYTES, depth * DType.BF16.nbytes)
         return writer.call("llvm.x86.tdpbf16ps.internal", "x86_amx", *shape, *tiles)
 
-    return _amx("amx_dot_bf16", rows, (c, a, b), value, emit)
+    return _amx(f"amx_dot_bf16_{rows}x{depth}", rows, (c, a, b), value, emit, depth)
 
 
 def _amx_store(rows: int) -> TensorIntrinsic:
     """memory[m, n] = c[m, n]: a tilestored."""
     memory, c = (Buffer(name, DType.F32, (rows, AMX_LANES)) for name in ("memory", "c"))
     value = Load(c, (Var("m"), Var("n")))
-    return _amx("amx_store", rows, (memory, c), value, lambda _, operands: operands[1])
+    return _amx(f"amx_store_{rows}", rows, (memory, c), value, lambda _, operands: operands[1])
 
 
 AVX512_DOT_U8_I8 = Dot(
@@ -149,9 +152,13 @@ AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
 BROADCASTS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
 AMX = tuple(
-    declare(rows)
-    for declare in (_amx_zero, _amx_dot_bf16, _amx_store)
-    for rows in range(2, AMX_ROWS + 1)
+    intrinsic
+    for rows in range(AMX_FEWEST_ROWS, AMX_ROWS + 1)
+    for intrinsic in (
+        _amx_zero(rows),
+        *(_amx_dot_bf16(rows, depth) for depth in AMX_DEPTHS),
+        _amx_store(rows),
+    )
 )
 INTRINSICS = (*BROADCASTS, *AMX)
 DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8)

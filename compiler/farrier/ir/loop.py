@@ -10,7 +10,7 @@
              | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
-    operand  = Tile(buffer, [expr] origin, [axis])
+    operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | parallel | vectorized | unrolled | dot | group
 
 Variables are unique within a function. A parallel loop's iterations run in any order on any thread.
@@ -94,11 +94,12 @@ class Prefetch:
 class Tile:
     """The part of a buffer that an intrinsic works on: it starts at the logical index `origin` and
     runs along the logical axes `axes`, in the order of the declared tile's; along none it is one
-    element."""
+    element. Its elements lie `steps` apart along each; () where they are neighbours along all."""
 
     buffer: Buffer
     origin: tuple[Expr, ...]
     axes: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -273,9 +273,12 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
 
 
 def _tile(tile: Tile) -> str:
-    """`x[i, 16*j]`, or `tile(x[i, 16*j], 1)` where it runs along axes."""
+    """`x[i, 16*j]`, or `tile(x[i, 16*j], 1)` where it runs along axes; `tile(x[i, 16*j], 1, 0,
+    steps=(2, 1))` where its elements lie apart."""
     element = _element(tile.buffer, tile.origin)
-    return f"tile({', '.join([element, *map(str, tile.axes)])})" if tile.axes else element
+    steps = [f"steps={tile.steps}"] if tile.steps else []
+    parts = [element, *map(str, tile.axes), *steps]
+    return f"tile({', '.join(parts)})" if tile.axes else element
 
 
 # Expressions ------------------------------------------------------------------------------------

@@ -134,9 +134,12 @@ class Substitution:
         if isinstance(stmt, Prefetch):
             return Prefetch(*self.element(stmt.buffer, stmt.indices), stmt.level)
         if isinstance(stmt, Intrinsic):
-            tiles = (Tile(*self.element(t.buffer, t.origin), t.axes) for t in stmt.operands)
-            return Intrinsic(stmt.name, tuple(tiles))
+            return Intrinsic(stmt.name, tuple(map(self._tile, stmt.operands)))
         assert_never(stmt)
+
+    def _tile(self, tile: Tile) -> Tile:
+        buffer, origin = self.element(tile.buffer, tile.origin)
+        return dataclasses.replace(tile, buffer=buffer, origin=origin)
 
 
 def _identical(left: object, right: object) -> bool:

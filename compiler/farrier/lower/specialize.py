@@ -43,7 +43,6 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
-    Tile,
     While,
 )
 from farrier.ir.statements import walk_stmts
@@ -98,7 +97,9 @@ class _Specializer:
             case Prefetch(buffer, indices, level):
                 return Prefetch(buffer, tuple(map(simplify, indices)), level)
             case Intrinsic(name, operands):
-                tiles = (Tile(t.buffer, tuple(map(simplify, t.origin)), t.axes) for t in operands)
+                tiles = (
+                    dataclasses.replace(t, origin=tuple(map(simplify, t.origin))) for t in operands
+                )
                 return Intrinsic(name, tuple(tiles))
         assert_never(stmt)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 
 from farrier.intrinsics import dot_of
 from farrier.ir.dim import bounds, number, typical
@@ -17,6 +18,7 @@ from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
+from farrier.space.rules import matrix_tile
 from farrier.target import Target
 
 _MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
@@ -78,9 +80,23 @@ class Layer:
         """How long it should take, all threads together."""
         kind = way.weights(self.operands)
         dot = dot_of(kind, kind, self.node.outputs[0].type.dtype, self.target)
-        group = 1 if dot is None else dot.group
-        filtering = None if way is Algorithm.DIRECT else self.filtering(way)
-        return _seconds(self.node, filtering, kind.nbytes, group, self.machine)
+        rate = self.machine.lanes * self.machine.fma_ports * (1 if dot is None else dot.group)
+        if way is not Algorithm.DIRECT:
+            return _seconds(self.node, self.filtering(way), kind, rate, self.machine)
+        if kind is DType.BF16:
+            rate = max(rate, self._products_in_tiles())
+        return _seconds(self.node, None, kind, rate, self.machine)
+
+    def _products_in_tiles(self) -> float:
+        """Products that a core adds up in a cycle in tile registers; 0 where the target has none
+        for this layer."""
+        assert self.node.inputs[1] is not None
+        outputs, inputs, *_ = self.node.inputs[1].type.static_shape
+        width = self.node.outputs[0].type.shape[3]
+        if not isinstance(width, int):
+            return 0.0
+        block = math.gcd(inputs, self.machine.lanes)  # of channels that lie together
+        return matrix_tile.products_a_cycle(self.target, outputs, width, block)
 
     def filtering(self, way: Algorithm) -> Filtering:
         """The tiles of an algorithm for the strides of the layer."""
@@ -186,10 +202,10 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
 
 
 def _seconds(
-    node: Node, filtering: Filtering | None, nbytes: int, group: int, machine: Machine
+    node: Node, filtering: Filtering | None, kind: DType, rate: float, machine: Machine
 ) -> float:
     """How long a convolution takes by filtering, or by the direct sum, all threads together:
-    weights of `nbytes` each, `group` products a step, of an image of typical size."""
+    operands of `kind`, `rate` products a cycle, of an image of typical size."""
     assert node.inputs[1] is not None
     batch, outputs, height, width = map(typical, node.outputs[0].type.shape)
     inputs = node.inputs[1].type.static_shape[1]
@@ -198,10 +214,11 @@ def _seconds(
         tile, taps = filtering.tile, filtering.points**2
         count = batch * -(-height // tile) * -(-width // tile)
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
-        transforms += _ROUNDING_CYCLES * (group > 1) * count * taps * inputs / machine.lanes
-    products = count * taps * inputs * outputs / (machine.lanes * machine.fma_ports * group)
+        is_rounded = kind is not DType.F32
+        transforms += _ROUNDING_CYCLES * is_rounded * count * taps * inputs / machine.lanes
+    products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads
-    return max(arithmetic, nbytes * taps * inputs * outputs / machine.memory_bandwidth)
+    return max(arithmetic, kind.nbytes * taps * inputs * outputs / machine.memory_bandwidth)
 
 
 def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:

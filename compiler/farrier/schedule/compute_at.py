@@ -1,4 +1,4 @@
-"""Primitive: compute_at."""
+"""Primitives: compute_at, compute_whole_at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
-from farrier.ir.expr import Buffer, Expr, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Scope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
 from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
@@ -49,6 +49,44 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
     """
     nest = Nest(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
+
+
+def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
+    """As `compute_at`, but where the box would reach past the end it begins earlier instead.
+
+    before:  with alloc(f32[10] in workspace) as t:
+                 for i in 10: t[i] = a[i] + 1.0
+                 for o in 3:
+                     for j in 4:
+                         if 4*o + j < 10: b[4*o + j] = t[4*o + j]
+    after:   for o in 3:
+                 with alloc(f32[4] in local) as t:
+                     for i in 4: t[i] = a[min(4*o, 6) + i] + 1.0
+                     for j in 4:
+                         if 4*o + j < 10: b[4*o + j] = t[4*o + j - min(4*o, 6)]
+
+    So every box is computed whole and without a guard, as tensor intrinsics want it: the last one
+    computes elements again that the one before it did.
+    """
+    nest = Nest(function, "compute_whole_at")
+    move = _check(nest, buffer, loop)
+    alloc = move.alloc_path[-1]
+    assert isinstance(alloc, Alloc)
+    covered = _covered(nest, move.producers, buffer)
+    box = zip(move.box, covered, strict=True)
+    inside = tuple(_inside(nest, interval, extent, move.simplifier) for interval, extent in box)
+    return _edit(nest, dataclasses.replace(move, box=inside))
+
+
+def _inside(nest: Nest, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
+    """The interval moved back to where it ends within `extent`."""
+    low, high = simplifier.bounds(interval.first)
+    if interval.whole or not is_less(extent, high + interval.extent):
+        return interval
+    if is_less(low, 0) or not is_less(interval.extent, extent + 1):
+        nest.fail(f"a box of {interval.extent} does not fit into {extent}")
+    first = Binary(BinaryOp.MIN, interval.first, e.index(extent - interval.extent))
+    return Interval(first, interval.extent)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from farrier.schedule.buffer_primitives import (
 )
 from farrier.schedule.cache_read import cache_read
 from farrier.schedule.cache_write import cache_write
-from farrier.schedule.compute_at import compute_at
+from farrier.schedule.compute_at import compute_at, compute_whole_at
 from farrier.schedule.cut import cut
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import dot, group, parallel, serialize, unroll, vectorize
@@ -42,6 +42,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "cache_read": cache_read,
     "cache_write": cache_write,
     "compute_at": compute_at,
+    "compute_whole_at": compute_whole_at,
     "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,

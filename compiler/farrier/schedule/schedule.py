@@ -85,6 +85,9 @@ class Schedule:
     def compute_at(self, buffer: str, loop: str) -> None:
         self.apply("compute_at", buffer, loop)
 
+    def compute_whole_at(self, buffer: str, loop: str) -> None:
+        self.apply("compute_whole_at", buffer, loop)
+
     def set_scope(self, buffer: str, scope: Scope) -> None:
         self.apply("set_scope", buffer, str(scope))
 

@@ -90,11 +90,11 @@ class _Match:
             self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
                             f"{buffer.dtype}")  # fmt: skip
         origin = self._origin(indices)
-        bound = Tile(buffer, origin, self._axes(tile, at, buffer, indices, origin))
-        if len(at) == 1 and bound.axes[0] != vector_axis(buffer):
+        bound = Tile(buffer, origin, *self._axes(tile, at, buffer, indices, origin))
+        if len(at) == 1 and (bound.steps or bound.axes[0] != vector_axis(buffer)):
             self._nest.fail(
-                f"{self._name} takes neighbours in memory for {tile.name}; axis {bound.axes[0]} of "
-                f"{buffer.name} is not where they lie"
+                f"{self._name} takes neighbours in memory for {tile.name}; along axis "
+                f"{bound.axes[0]} of {buffer.name} they do not lie so"
             )
         if len(at) > 1 and place(bound, tile, self._simplifier) is None:
             self._nest.fail(
@@ -106,22 +106,23 @@ class _Match:
 
     def _axes(
         self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices, origin: Indices
-    ) -> tuple[int, ...]:
-        """The axes of the buffer that the tile's run along, one step each."""
-        steps = [
-            self._simplifier.linear(e.sub(index, start))
-            for index, start in zip(indices, origin, strict=True)
-        ]
-        own = [self._simplifier.linear(self._in_nest(index)) for index in at]
-        for position, step in enumerate(steps):
-            if step != ({}, 0) and step not in own:
-                self._nest.fail(
-                    f"{self._name} takes neighbours for {tile.name}; axis {position} of "
-                    f"{buffer.name} runs in steps, or along several loops"
-                )
-        if any(steps.count(step) != 1 for step in own):
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes of the buffer that the tile's run along, and the steps as `Tile` has them."""
+        found: dict[Expr, tuple[int, int]] = {}
+        for axis, (index, start) in enumerate(zip(indices, origin, strict=True)):
+            form = self._simplifier.linear(e.sub(index, start))
+            for loop, step in form.terms.items():
+                if loop in found or not isinstance(step, int):
+                    self._nest.fail(
+                        f"{self._name} takes neighbours for {tile.name}; {buffer.name} is read "
+                        "along several axes at once, or at distances that a call decides"
+                    )
+                found[loop] = axis, step
+        own = [self._in_nest(index) for index in at]
+        if found.keys() != set(own):
             self._nest.fail(f"{self._name} runs along axes of {tile.name} that the nest does not")
-        return tuple(map(steps.index, own))
+        axes, steps = zip(*(found[loop] for loop in own), strict=True) if own else ((), ())
+        return axes, steps if set(steps) - {1} else ()
 
     def _origin(self, indices: Indices) -> Indices:
         """The indices in the first iteration of the matched loops."""

@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import typical
 from farrier.ir.expr import (
     Axis,
@@ -118,6 +119,21 @@ def extent_of(stage: Stage, name: str) -> int:
 def volume(stage: Stage, names: tuple[str, ...]) -> int:
     """The product of the axes' typical extents."""
     return math.prod(extent_of(stage, name) for name in names)
+
+
+def window_along(found: Contraction, axis: str) -> tuple[int, int] | None:
+    """(reach of the taps, stride) of the point operand along an axis of points; None where no index
+    of it moves with that axis in steps."""
+    body = found.stage.body
+    assert isinstance(body, Reduce)
+    ranges = {a.name: a.extent for a in (*found.stage.axes, *body.axes)}
+    simplifier = Simplifier(ranges)
+    for index in found.point_load.indices:
+        terms = simplifier.linear(index).terms
+        if Var(axis) in terms:
+            low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
+            return typical(high - low + 1), typical(terms[Var(axis)])
+    return None
 
 
 def _factors(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:

@@ -14,11 +14,15 @@ import dataclasses
 import enum
 import itertools
 import math
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from farrier.space.machine import Machine
 from farrier.space.space import Estimate, Floats
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 # Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer
 _EXPOSED_AHEAD = 0.2  # where the next panel is fetched ahead, and has room beside this one
@@ -109,7 +113,10 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
     exposed = np.where(tiles.prefetch > 0, ahead, machine.exposed)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
-    seconds += _shared(problem, tiles, machine)
+    if not problem.depthwise and problem.batch < machine.threads:
+        lanes, points = problem.lane_bytes, problem.point_bytes
+        panels = tiles.order == Order.PANELS
+        seconds += shared(points, lanes, tiles.prefetch > 0, panels, machine)
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
     seconds += machine.fork_join + hints * tiles.prefetch * busy
@@ -140,16 +147,17 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
     return count / (tiles.unroll * tiles.vectors)
 
 
-def _shared(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+def shared(
+    point_bytes: int, lane_bytes: int, ahead: Bools, panels: Bools, machine: Machine
+) -> Floats:
     """Seconds that it takes to get what lies in the caches of other cores: where threads divide the
-    lanes, the points that those wrote; where they divide the points, the lanes that those read."""
+    lanes (`panels`), the points that those wrote; where they divide the points, the lanes that
+    those read, be they fetched `ahead`."""
     others = 1 - 1 / machine.threads
-    if problem.depthwise or problem.batch >= machine.threads:
-        return 0 * tiles.order
-    points = others * problem.point_bytes / machine.remote_bandwidth
-    again = np.where(tiles.prefetch > 0, _SHARED_AHEAD, 1.0)
-    lanes = again * others * problem.lane_bytes / machine.shared_bandwidth
-    return np.where(tiles.order == Order.PANELS, points, lanes) / machine.hertz
+    points = others * point_bytes / machine.remote_bandwidth
+    again = np.where(ahead, _SHARED_AHEAD, 1.0)
+    lanes = again * others * lane_bytes / machine.shared_bandwidth
+    return np.where(panels, points, lanes) / machine.hertz
 
 
 def _tile_cycles(

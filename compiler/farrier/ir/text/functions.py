@@ -92,6 +92,13 @@ class FunctionReader(ExprReader):
         match node:
             case ast.Call(func=ast.Name(id="tile"), args=[element, *axes], keywords=[]) if axes:
                 return Tile(*self.element(element), tuple(map(read_integer, axes)))
+            case ast.Call(
+                func=ast.Name(id="tile"),
+                args=[element, *axes],
+                keywords=[ast.keyword(arg="steps", value=ast.Tuple(elts=steps))],
+            ) if len(axes) == len(steps):
+                along = tuple(map(read_integer, axes)), tuple(map(read_integer, steps))
+                return Tile(*self.element(element), *along)
         return Tile(*self.element(node))
 
     def _call_statement(self, call: ast.Call, name: str, args: list[ast.expr]) -> Stmt:

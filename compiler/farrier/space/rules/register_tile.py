@@ -18,8 +18,6 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from farrier.ir import expr as e
-from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import product, typical
 from farrier.ir.expr import Scope, Var
@@ -39,6 +37,7 @@ from farrier.space.contraction import (
     is_direct,
     is_permuted,
     volume,
+    window_along,
 )
 from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations
@@ -155,7 +154,8 @@ class _Kernel:
     def _is_scattered(self) -> bool:
         """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
         taps of a window read a block again and again."""
-        no_window = all(self._window(axis)[0] == 1 for axis in self.tiled)
+        found = self.contraction
+        no_window = all((window_along(found, axis) or (1, 1))[0] == 1 for axis in self.tiled)
         return bool(self._sum.blocked) and no_window and not self.contraction.depthwise
 
     def extent(self, axis: str) -> int:
@@ -211,15 +211,15 @@ class _Kernel:
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
         found, stage = self.contraction, self.contraction.stage
-        (row_taps, row_stride), (column_taps, column_stride) = map(self._window, self.tiled)
+        rows, columns = (window_along(found, axis) or (1, 1) for axis in self.tiled)
         return microkernel.Problem(
             batch=volume(stage, (*found.batch, *self._outer_points)),
             lanes=self.extents[found.lane],
             points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
             steps=volume(stage, found.reduction) // self._sum.group,
             group=self._sum.group,
-            taps=(row_taps, column_taps),
-            strides=(row_stride, column_stride),
+            taps=(rows[0], columns[0]),
+            strides=(rows[1], columns[1]),
             lane_bytes=typical(found.lane_load.buffer.nbytes),
             point_bytes=typical(found.point_load.buffer.nbytes),
             cold=found.lane_load.buffer.scope is Scope.CONSTANT,
@@ -252,16 +252,6 @@ class _Kernel:
                 if row not in variables(index) and not variables(index) & set(self._outer_points)
             )
         )
-
-    def _window(self, axis: str) -> tuple[int, int]:
-        """(reach of the taps, stride) of the point operand along a tiled axis."""
-        load, simplifier = self.contraction.point_load, Simplifier(self.extents)
-        for index in load.indices:
-            terms = simplifier.linear(index).terms
-            if axis and Var(axis) in terms:
-                low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
-                return typical(high - low + 1), typical(terms[Var(axis)])
-        return 1, 1
 
     # -- the schedule ---------------------------------------------------------------------------
 
