@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 
+from farrier.codegen.link import link
+from farrier.codegen.support import support_object
+from farrier.target import host
 from farrier_device.native import Pool, aligned_buffer, pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and
@@ -351,3 +356,29 @@ def test_a_caller_that_rests_runs_alone_and_then_no_longer(load, pool_of):
     assert worker == 0
     memory[ALONE_UNTIL] = 0
     assert max(run(library, pool, 64, 5, turns=20_000)[1] for _ in range(5)) == 1
+
+
+_SMALL_SIGNAL_STACK = """
+import ctypes, sys
+from farrier_device.native import Library, NativeError, Pool
+
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+room = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(room), 0, len(room))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+try:
+    Pool(Library.from_bytes(sys.stdin.buffer.read()))
+except NativeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif("amx_tile" not in host().features, reason="this machine has no AMX")
+def test_registers_that_the_kernel_refuses_are_an_error():
+    """The kernel saves no tile registers where a signal's stack has no room for them."""
+    command = [sys.executable, "-c", _SMALL_SIGNAL_STACK]
+    library = link([support_object(host())])
+    done = subprocess.run(command, input=library, capture_output=True, timeout=60, check=True)
+    assert b"the kernel refuses the registers that the code needs: " in done.stdout
