@@ -23,6 +23,7 @@ __all__ = [
     "TensorIntrinsic",
     "dot_of",
     "expand",
+    "has_tiles",
     "lookup",
     "physical_shape",
     "place",
@@ -42,3 +43,8 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
         if fits and dot.feature in target.features:
             return dot
     return None
+
+
+def has_tiles(operands: DType, target: Target) -> bool:
+    """Whether the target multiplies whole tiles of such operands, in registers of their own."""
+    return operands is DType.BF16 and set(target.features) >= x86.AMX_FEATURES

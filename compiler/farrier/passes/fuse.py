@@ -66,7 +66,7 @@ def fuse(graph: Graph, settings: Settings) -> Graph:
             return y
     """
     graph = _copy_what_is_returned_twice(graph)
-    groups = _Grouping(graph, settings.threads).groups()
+    groups = _Grouping(graph, settings).groups()
     constants = {constant.value.name: constant for constant in graph.constants}
     returned = frozenset(value.name for value in graph.outputs)
     nodes = [_kernel(group, constants) if group.fused else group.nodes[0] for group in groups]
@@ -87,7 +87,7 @@ class _Group:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, threads: int) -> None:
+    def __init__(self, graph: Graph, settings: Settings) -> None:
         self._graph = graph
         self._returned = frozenset(value.name for value in graph.outputs)
         self._readers = graph.consumers()
@@ -97,7 +97,7 @@ class _Grouping:
         # Nodes that join the kernel of one that reads them, all of these or none.
         self._taken = {
             **attention_regions(graph),
-            **bottlenecks(graph, lambda node: self._homes[id(node)], threads),
+            **bottlenecks(graph, lambda node: self._homes[id(node)], settings),
         }
         self._group_of: dict[int, _Group] = {}
 

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from farrier.intrinsics import has_tiles
 from farrier.intrinsics.x86 import (
     AMX_DEPTHS,
-    AMX_FEATURES,
     AMX_FEWEST_ROWS,
     AMX_LANES,
     AMX_ROWS,
@@ -72,7 +72,7 @@ _EXPOSED_AHEAD = 0.2
 def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of products of rows, or of an image's windows, with constant lanes, both bf16; None
     for any other program, and for a target without such tiles."""
-    if not set(target.features) >= AMX_FEATURES or program.dims:
+    if not has_tiles(DType.BF16, target) or program.dims:
         return None
     program = by_first_use(without_halos(program))
     found = find_contraction(program)
@@ -92,7 +92,7 @@ def products_a_cycle(target: Target, lanes: int, rows: int, depth: int) -> float
     neighbours of a row are reduced; 0 where the target has no tiles for them."""
     steps = [step for step in AMX_DEPTHS if depth % step == 0]
     counts = _row_counts(rows)
-    if not set(target.features) >= AMX_FEATURES or lanes % AMX_LANES or not steps or not counts:
+    if not has_tiles(DType.BF16, target) or lanes % AMX_LANES or not steps or not counts:
         return 0.0
     cycles = min(-(-rows // count) * float(_product_cycles(count)) for count in counts)
     return steps[0] * AMX_LANES * rows / cycles
