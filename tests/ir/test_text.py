@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from ir_strategies import functions, graphs, programs
 
 from farrier.errors import UsageError
@@ -14,11 +14,15 @@ from farrier.ir.printer import print_ir
 from farrier.ir.types import DType, TensorType
 from farrier.ir.walk import walk
 
+# Whole graphs and nests: to draw one takes a tenth of a second.
+_SOME = settings(max_examples=settings.default.max_examples // 3)
+
 
 def arrays_of(graph):
     return {node.digest: node.data for node in walk(graph) if isinstance(node, Constant)}
 
 
+@_SOME
 @given(graphs())
 def test_a_graph_reads_back(graph):
     again = parse_ir(print_ir(graph), arrays_of(graph))
@@ -27,11 +31,13 @@ def test_a_graph_reads_back(graph):
     assert print_ir(again) == print_ir(graph)
 
 
+@_SOME
 @given(programs())
 def test_a_program_reads_back(program):
     assert parse_ir(print_ir(program)) == program
 
 
+@_SOME
 @given(functions())
 def test_a_function_reads_back(function):
     assert parse_ir(print_ir(function)) == function

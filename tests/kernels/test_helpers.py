@@ -20,7 +20,7 @@ from farrier.passes import Settings, optimize
 from farrier.progress import ignore
 from farrier.target import parse_target
 
-_LAYERS = 6
+_LAYERS = 3
 _THREADS = 2
 
 
@@ -72,9 +72,9 @@ def _wait_until_ready(helpers):
 def test_kernels_are_the_same_whoever_compiles_them(choices, target):
     with Helpers(0, target, _THREADS) as nobody:
         alone = nobody.compile(choices)
-    with Helpers(2, target, _THREADS) as two:
-        _wait_until_ready(two)
-        together = two.compile(choices)
+    with Helpers(1, target, _THREADS) as helpers:
+        _wait_until_ready(helpers)
+        together = helpers.compile(choices)
     assert len(choices) > _LAYERS
     assert together == alone
     assert any(one.dims for one in together.interfaces.values())
