@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper
@@ -68,32 +69,123 @@ CASES = {
         {"c": f32(20, 4), "s": f32(20, 4)},
         [{"b": 1, "t": 1}, {"b": 3, "t": 9}],
     ),
+    "cubic": (
+        19,
+        node("Resize", ["x", "", "s"], ["y"], mode="cubic", exclude_outside=1,
+             coordinate_transformation_mode="half_pixel_symmetric"),
+        {"x": ("b:1..3", 2, "h:5..40", "w:5..40")},
+        {"s": np.array([1, 1, 1.7, 0.6], np.float32)},
+        [{"b": 1, "h": 5, "w": 5}, {"b": 3, "h": 11, "w": 8}],
+    ),
+    "linear": (
+        19,
+        node("Resize", ["x", "", "s"], ["y"], mode="linear",
+             coordinate_transformation_mode="pytorch_half_pixel"),
+        {"x": (1, 2, "h:2..40", "w:2..40")},
+        {"s": np.array([1, 1, 0.5, 2], np.float32)},
+        [{"h": 2, "w": 2}, {"h": 3, "w": 9}, {"h": 10, "w": 7}],
+    ),
+    "antialias": (
+        19,
+        node("Resize", ["x", "", "s"], ["y"], mode="linear", antialias=1),
+        {"x": ("b:1..3", "c:1..4", 9, 11)},
+        {"s": np.array([1, 1, 0.5, 0.7], np.float32)},
+        [{"b": 3, "c": 2}],
+    ),
+    "Col2Im": (
+        18,
+        node("Col2Im", ["x", "i", "b"], ["y"], pads=[1, 0, 0, 1], strides=[2, 1]),
+        {"x": ("n:1..3", 3 * 6, 3 * 5)},
+        {"i": np.array([5, 6]), "b": np.array([2, 3])},
+        [{"n": 2}],
+    ),
+    "LinearRegressor": (
+        17,
+        node("LinearRegressor", ["x"], ["y"], targets=2, coefficients=[0.5, 2.0, 1.5, 0.25, 3.0, 1],
+             domain="ai.onnx.ml"),
+        {"x": ("n:1..9", 3)},
+        {},
+        [{"n": 1}, {"n": 9}],
+    ),
+    "MatMulInteger": (
+        17,
+        node("MatMulInteger", ["u", "v8", "zu", "zv"], ["y"]),
+        {"u": ("n:1..3", 2, "t:1..9", "t"), "v8": ("n", 2, "t", 5)},
+        {"zu": np.array(3, np.uint8), "zv": np.array(130, np.uint8)},
+        [{"n": 1, "t": 1}, {"n": 3, "t": 9}],
+    ),
+    "com.microsoft Attention": (
+        17,
+        node("Attention", ["x", "w", "c", "", "past"], ["y", "z"], num_heads=3, unidirectional=1,
+             domain="com.microsoft"),
+        {"x": ("b:1..3", "s:1..9", 24), "past": (2, "b", 3, "p:1..9", 8)},
+        {"w": f32(24, 72), "c": f32(72)},
+        [{"b": 3, "s": 9, "p": 4}, {"b": 2, "s": 1, "p": 5}],
+    ),
+    "com.microsoft MultiHeadAttention": (
+        17,
+        node("MultiHeadAttention", ["x", "k", "v", "c", "i"], ["y"], num_heads=3,
+             domain="com.microsoft"),
+        {"x": ("b:1..3", "s:1..9", 24), "k": ("b", "t:1..9", 24), "v": ("b", "t", 24),
+         "i": ("b",)},
+        {"c": f32(72)},
+        [{"b": 1, "s": 1, "t": 1}, {"b": 3, "s": 9, "t": 4}],
+    ),
+    "com.microsoft RotaryEmbedding": (
+        17,
+        node("RotaryEmbedding", ["x", "p", "c", "d"], ["y"], num_heads=3, domain="com.microsoft"),
+        {"x": ("b:1..3", "s:1..9", 24), "p": (1,)},
+        {"c": f32(30, 4), "d": f32(30, 4)},
+        [{"b": 1, "s": 1}, {"b": 3, "s": 9}],
+    ),
+    "com.microsoft GroupQueryAttention": (
+        17,
+        node("GroupQueryAttention", ["x", "k", "v", "pk", "pv", "l", "n", "c", "d"],
+             ["y", "z", "v1"], num_heads=4, kv_num_heads=2, do_rotary=1, domain="com.microsoft"),
+        {"x": (1, "s:1..9", 64), "k": (1, "s", 32), "v": (1, "s", 32),
+         "pk": (1, 2, "t:1..9", 16), "pv": (1, 2, "t", 16)},
+        {"c": f32(30, 8), "d": f32(30, 8), "l": np.array([8], np.int32),
+         "n": np.array(9, np.int32)},
+        [{"s": 1, "t": 8}],
+    ),
 }  # fmt: skip
-INTEGERS = {"p": 20}  # by name: indices below that
+INTEGERS = {  # by name: what is below a number
+    "p": (np.int64, 20),
+    "i": (np.int32, 2),
+    "u": (np.uint8, 256),
+    "v8": (np.uint8, 256),
+}
+DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_taken_apart(model, name):
     opset, made, shapes, constants, runs = CASES[name]
-    kinds = {n: helper.np_dtype_to_tensor_dtype(np.dtype(np.int64)) for n in INTEGERS}
+    kinds = {n: helper.np_dtype_to_tensor_dtype(np.dtype(t)) for n, (t, _) in INTEGERS.items()}
     names = {n: [str(d).split(":")[0] for d in dims] for n, dims in shapes.items()}
     declared = {n: [int(d) if d.isdigit() else d for d in dims] for n, dims in names.items()}
-    data = model([made], declared, constants=constants, opset=opset, dtypes=kinds)
+    data = model([made], declared, made.output, constants=constants, opset=opset, dtypes=kinds)
+    proto = onnx.load_from_string(data)
+    proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in DOMAINS.items())
+    data = proto.SerializeToString()
     imported = import_model(data, shapes)
     session = onnxruntime.InferenceSession(data)
     for sizes in runs:
         inputs = {}
         for key, dims in declared.items():
             shape = [sizes.get(d, d) for d in dims]
-            inputs[key] = RNG.integers(0, INTEGERS[key], shape) if key in INTEGERS else f32(*shape)
+            inputs[key] = f32(*shape)
+            if key in INTEGERS:
+                kind, bound = INTEGERS[key]
+                inputs[key] = RNG.integers(0, bound, shape).astype(kind)
         graph = at_sizes(imported.graph, {dim.symbol: sizes[dim.name] for dim in imported.dims})
         feeds = zip(graph.inputs, imported.input_names, strict=True)
-        (got,) = run_graph(graph, {v.name: inputs[n] for v, n in feeds}).values()
-        (want,) = session.run(None, inputs)
-        assert got.dtype == want.dtype
-        assert got.shape == want.shape
-        scale = float(np.abs(want).max())
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * scale)
+        results = run_graph(graph, {v.name: inputs[n] for v, n in feeds}).values()
+        for got, want in zip(results, session.run(None, inputs), strict=True):
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            scale = float(np.abs(want).max())
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * scale)
 
 
 def test_a_size_that_must_be_a_number_is_named(model):

@@ -188,13 +188,14 @@ def test_resize_to_the_nearest(check_operator, rng, coordinates, rounding, sizes
 
 
 @pytest.mark.parametrize("coordinates", MODES)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("scales", [(2.0, 2.0), (0.6, 0.5), (1.7, 3.0), (2.0, 1.0)])
-def test_resize_linearly(check_operator, rng, coordinates, scales):
+def test_resize_by_weights(check_operator, rng, mode, coordinates, scales):
     check_operator(
         "Resize",
         [f32(rng, 1, 2, 5, 7)],
         static={2: np.array([1, 1, *scales], np.float32)},
-        mode="linear",
+        mode=mode,
         coordinate_transformation_mode=coordinates,
         tolerance=1e-5,
     )

@@ -1,4 +1,4 @@
-"""Resize by nearest neighbour or by linear interpolation.
+"""Resize by nearest neighbour, by linear or by cubic interpolation.
 
 Output position o reads input coordinate (p·o + q) / d along each axis, in whole numbers, so that
 compiled code and reference agree exactly on which element is the nearest.
@@ -7,7 +7,6 @@ compiled code and reference agree exactly on which element is the nearest.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -20,6 +19,7 @@ from farrier.ir.expr import Buffer, Expr
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import Builder, attributes_of
+from farrier.ops.cubic import USUAL, cubic_weights
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -33,13 +33,14 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    float_attr,
     normal_axis,
     optional,
     present,
     required,
     to_extents,
 )
-from farrier.ops.scalar import Scalar, cast, scalar
+from farrier.ops.scalar import Scalar, both, cast, scalar, where
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ def _lines(
             scale is None or np.float32(scales[position]) != np.float32(scale)
         ):
             scale = wanted
+        if scale == 1:
+            continue
         line = (
             _sized(mode, extent, outputs)
             if scale is None
@@ -144,18 +147,17 @@ def _coordinates(
     match mode:
         case "half_pixel":
             start = half_pixel
-        case "pytorch_half_pixel":
-            start = half_pixel if outputs > 1 else Fraction(0)
-            step = step if outputs > 1 else Fraction(0)
+        case "pytorch_half_pixel":  # a single output is the first element
+            p, q, d = _coordinates("half_pixel", scale, extent, outputs)
+            return p, q * minimum(outputs - 1, 1), d
         case "half_pixel_symmetric":
             # As half_pixel, and centred where outputs is not extent·scale.
             whole = extent * scale.numerator  # the outputs that `scale` stands for, times its
             spare = whole - outputs * scale.denominator  # denominator
             if spare != 0:
-                spared = Fraction(number(spare), scale.denominator)
-                start = half_pixel + spared / (2 * scale)
-            else:
-                start = half_pixel
+                above, below = scale.numerator, scale.denominator
+                return 2 * below, below - above + spare, 2 * above
+            start = half_pixel
         case "asymmetric":
             start = Fraction(0)
         case "align_corners":
@@ -190,9 +192,9 @@ def _nearest(line: _Line, rounding: str) -> tuple[Extent, Extent, Extent]:
 
 def _modes(attrs: Attrs) -> tuple[str, str]:
     mode = str(attrs.get("mode", "nearest"))
-    if mode not in ("nearest", "linear"):
+    if mode not in ("nearest", "linear", "cubic"):
         raise NotSupported(f"mode {mode!r}")
-    if mode == "linear" and attrs.get("antialias", 0):
+    if mode != "nearest" and attrs.get("antialias", 0):
         raise NotSupported("antialias")
     rounding = str(attrs.get("nearest_mode", "round_prefer_floor"))
     if rounding not in _NEAREST:
@@ -236,12 +238,22 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             x = np.take(x, np.clip((p * o + q) // d, 0, last), axis=axis)
             continue
         p, q, d = number(line.p), number(line.q), number(line.d)
-        at = np.clip(p * o + q, 0, last * d)
-        low = at // d
-        high = np.minimum(low + 1, last)
+        at = p * o + q if mode == "cubic" else np.clip(p * o + q, 0, last * d)
+        low, part = at // d, ((at % d) / d).astype(x.dtype)
+        places = [low, low + 1]
+        weights = [1 - part, part]
+        if mode == "cubic":
+            places = [low + offset for offset in (-1, 0, 1, 2)]
+            weights = cubic_weights(part, _coefficient(attrs))
+            if attrs.get("exclude_outside", 0):
+                inside = [(place >= 0) & (place <= last) for place in places]
+                weights = [np.where(i, w, 0) for i, w in zip(inside, weights, strict=True)]
+                weights = [weight / sum(weights) for weight in weights]
         shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-        weight = ((at % d) / d).astype(x.dtype).reshape(shape)
-        x = np.take(x, low, axis=axis) * (1 - weight) + np.take(x, high, axis=axis) * weight
+        x = sum(
+            np.take(x, np.clip(place, 0, last), axis=axis) * weight.reshape(shape)
+            for place, weight in zip(places, weights, strict=True)
+        )
     return (x,)
 
 
@@ -259,20 +271,30 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
             )
         )
 
-    def linear(*at: Expr) -> Scalar:
+    def weighted(*at: Expr) -> Scalar:
         choices: list[list[tuple[Expr, Scalar | None]]] = []
         for i, line in zip(at, lines, strict=True):
-            choices.append(_neighbours(i, line, x.dtype) if line.changes else [(i, None)])
+            if not line.changes:
+                choices.append([(i, None)])
+            elif mode == "cubic":
+                choices.append(_four_neighbours(i, line, x.dtype, attrs))
+            else:
+                choices.append(_neighbours(i, line, x.dtype))
+        return blend(choices, ())
+
+    def blend(choices: list[list[tuple[Expr, Scalar | None]]], at: tuple[Expr, ...]) -> Scalar:
+        """What the axes from the first of `choices` on make of the elements at `at`."""
+        if not choices:
+            return x(*at)
         result: Scalar | None = None
-        for corner in itertools.product(*choices):
-            value = x(*(position for position, _ in corner))
-            for _, weight in corner:
-                value = value if weight is None else value * weight
+        for position, weight in choices[0]:
+            value = blend(choices[1:], (*at, position))
+            value = value if weight is None else value * weight
             result = value if result is None else result + value
         assert result is not None
         return result
 
-    return (builder.output(node, nearest if mode == "nearest" else linear),)
+    return (builder.output(node, nearest if mode == "nearest" else weighted),)
 
 
 def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
@@ -298,6 +320,35 @@ def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar |
     rest = cast(scalar(e.mod(at, line.d)), dtype)
     weight = rest * (1 / line.d) if isinstance(line.d, int) else rest / line.d
     return [(low, 1 - weight), (high, weight)]
+
+
+def _four_neighbours(
+    o: Expr, line: _Line, dtype: DType, attrs: Attrs
+) -> list[tuple[Expr, Scalar | None]]:
+    """The four positions around output `o`, with their weights: one outside of the axis is its
+    first or last, or counts for nothing (`exclude_outside`)."""
+    at = e.add(e.mul(o, line.p), line.q)
+    low = e.floordiv(at, line.d)
+    part = cast(scalar(e.mod(at, line.d)), dtype)
+    part = part * (1 / line.d) if isinstance(line.d, int) else part / line.d
+    places = [e.add(low, offset) for offset in (-1, 0, 1, 2)]
+    weights = cubic_weights(part, _coefficient(attrs))
+    if attrs.get("exclude_outside", 0):
+        inside = [both(scalar(p) >= 0, scalar(p) <= line.extent - 1) for p in places]
+        weights = [where(i, weight, 0) for i, weight in zip(inside, weights, strict=True)]
+        whole = weights[0] + weights[1] + weights[2] + weights[3]
+        weights = [weight / whole for weight in weights]
+    last = e.index(line.extent - 1)
+    clamped = [
+        e.Binary(e.BinaryOp.MIN, e.Binary(e.BinaryOp.MAX, place, e.index(0)), last)
+        for place in places
+    ]
+    return list(zip(clamped, weights, strict=True))
+
+
+def _coefficient(attrs: Attrs) -> float:
+    """The parameter of Keys' cubic convolution."""
+    return float_attr(attrs, "cubic_coeff_a", USUAL)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -14,6 +14,7 @@ from farrier.ir.expr import UnaryOp
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
+from farrier.ops.cubic import USUAL, cubic_weights
 from farrier.ops.nest import Nest
 from farrier.ops.operator import (
     Array,
@@ -44,7 +45,6 @@ from farrier.ops.scalar import (
     where,
 )
 
-_CUBIC = -0.75  # the parameter of Keys' cubic convolution
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
 _PADDINGS = ("zeros", "border", "reflection")
 
@@ -66,19 +66,6 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     if grid.shape[0] != x.shape[0]:
         raise Mismatch(f"a grid of batch {grid.shape[0]} for an input {x.shape}")
     return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
-
-
-def _cubic_weights(t: Scalar) -> list[Scalar]:
-    """Keys' weights of the elements at −1, 0, 1 and 2 for the place `t` in [0, 1)."""
-    a = _CUBIC
-
-    def near(d: Scalar) -> Scalar:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Scalar) -> Scalar:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
 def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
@@ -162,7 +149,7 @@ def _taps(
             offsets, weights = [0, 1], [1 - part, part]
         case _:
             part = nest.let(place - first, "part")
-            offsets, weights = [-1, 0, 1, 2], [nest.let(w, "w") for w in _cubic_weights(part)]
+            offsets, weights = [-1, 0, 1, 2], [nest.let(w, "w") for w in cubic_weights(part, USUAL)]
     taps = []
     low, high = _bounds(extent, aligned, place.dtype)
     length = _length(extent, place.dtype)
@@ -241,15 +228,7 @@ def _np_weights(mode: str, part: Array) -> tuple[list[int], list[Array]]:
         return [0], [np.ones_like(part)]
     if mode == "linear":
         return [0, 1], [1 - part, part]
-    a = _CUBIC
-
-    def near(d: Array) -> Array:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: Array) -> Array:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return [-1, 0, 1, 2], [far(part + 1), near(part), near(1 - part), far(2 - part)]
+    return [-1, 0, 1, 2], cubic_weights(part, USUAL)
 
 
 OPERATORS: tuple[Operator, ...] = (

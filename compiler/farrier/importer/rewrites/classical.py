@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import extents
 from farrier.importer.scope import Scope, ints
+from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
@@ -46,7 +46,7 @@ def linear_regressor(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """A product with the coefficients, target by target, and the intercepts."""
     x, targets = _as_f32(node, scope), int(node.attrs.get("targets", 1))
     weights = np.array(node.attrs.get("coefficients", ()), np.float32)
-    features = extents(scope, x)[-1]
+    features = number(scope.shape(x)[-1])
     if targets < 1 or len(weights) != targets * features:
         raise Mismatch(f"{len(weights)} coefficients for {features} features of {targets} targets")
     turned = np.ascontiguousarray(weights.reshape(targets, features).T)

@@ -7,15 +7,16 @@ import math
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import check_made, constant, extents
+from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.scope import Scope, ints
+from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch
 
 
 def col2im(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     """Blocks are added up where they overlap: a transposed convolution of each channel with
     weights that put every element of a block in its place."""
-    n, rows, _ = extents(scope, node.inputs[0])
+    n, rows = scope.shape(node.inputs[0])[0], number(scope.shape(node.inputs[0])[1])
     image = [int(v) for v in constant(scope, node.inputs[1], "image_shape")]
     block = [int(v) for v in constant(scope, node.inputs[2], "block_shape")]
     rank, size = len(image), math.prod(block)
@@ -49,8 +50,9 @@ def deform_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     of offsets; between elements it interpolates, outside it reads zeros.
     """
     x, weights, offsets = node.inputs[:3]
-    (n, channels, *image), (filters, each, *kernel) = extents(scope, x), extents(scope, weights)
-    outs, rank = extents(scope, offsets)[2:], len(kernel)
+    n, (channels, *image) = scope.shape(x)[0], map(number, scope.shape(x)[1:])
+    filters, each, *kernel = map(number, scope.shape(weights))
+    outs, rank = tuple(map(number, scope.shape(offsets)[2:])), len(kernel)
     groups, sets = node.attrs.get("group", 1), node.attrs.get("offset_group", 1)
     taps, points = math.prod(kernel), math.prod(outs)
     if len(image) != rank or channels % sets or each * groups != channels:
@@ -61,7 +63,7 @@ def deform_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     dilations = node.attrs.get("dilations") or [1] * rank
     pads = node.attrs.get("pads") or [0] * (2 * rank)
 
-    def reshaped(value: str, *shape: int) -> str:
+    def reshaped(value: str, *shape: Extent) -> str:
         return scope.add("Reshape", value, scope.constant(ints(shape)))
 
     # Where each tap of each point lies without offsets, in elements: [taps, rank, points].

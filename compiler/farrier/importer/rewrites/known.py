@@ -21,15 +21,6 @@ def constant(scope: Scope, name: str, what: str) -> npt.NDArray[Any]:
     return data
 
 
-def extents(scope: Scope, name: str) -> tuple[int, ...]:
-    """The shape of an operand; NotStatic where a dim is open."""
-    shape = scope.shape(name)
-    fixed = tuple(extent for extent in shape if isinstance(extent, int))
-    if len(fixed) < len(shape):
-        raise NotStatic(f"its operand {shape} has open dims", ())
-    return fixed
-
-
 def check_made(*shape: int) -> None:
     """Raises NotSupported where a constant that a rewrite is about to make would be too large."""
     if math.prod(shape) * 8 > MAX_MADE_BYTES:

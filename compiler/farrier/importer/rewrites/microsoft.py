@@ -14,8 +14,9 @@ import numpy as np
 
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import extents
+from farrier.importer.rewrites.sizes import places
 from farrier.importer.scope import Scope, Upgrade, ints
+from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch, NotSupported
 
 _ACTIVATIONS = {
@@ -207,14 +208,14 @@ def _joined(p: _Parts, x: str) -> str:
 
 def _attention(p: _Parts, q: str, k: str, v: str, mask: str) -> str:
     """softmax(q kᵀ · scale + mask) v on heads, `mask` "" where there is none."""
-    size = extents(p.scope, q)[-1:]
-    scale = p.attrs.get("scale", 0.0) or 1 / math.sqrt(size[0])
+    size = number(p.scope.shape(q)[-1])
+    scale = p.attrs.get("scale", 0.0) or 1 / math.sqrt(size)
     scores = p("MatMul", q, p("Transpose", k, perm=(0, 1, 3, 2)))
     scores = p.sum(p("Mul", scores, p.number(scale)), mask)
     return p("MatMul", p("Softmax", scores, axis=-1), v)
 
 
-def _padding(p: _Parts, mask: str, length: int, filtered: float) -> str:
+def _padding(p: _Parts, mask: str, length: Extent, filtered: float) -> str:
     """What a mask of the keys adds to the scores: 0 where it is 1, `filtered` where it is 0."""
     if not mask:
         return ""
@@ -223,7 +224,7 @@ def _padding(p: _Parts, mask: str, length: int, filtered: float) -> str:
         if p.scope.shape(mask)[0] != p.scope.shape(p.input(0))[0]:
             raise NotSupported("a mask of the first and the last key that count")
         ends = p("Unsqueeze", p("Cast", mask, to="i64"), p.ints(1))
-        is_kept = p("Less", p.scope.constant(np.arange(length)), ends)
+        is_kept = p("Less", places(length, p.scope), ends)
         rank = 2
     else:
         is_kept = p("Cast", mask, to="bool")
@@ -232,10 +233,16 @@ def _padding(p: _Parts, mask: str, length: int, filtered: float) -> str:
     return p("Unsqueeze", added, p.ints(*axes)) if axes else added
 
 
-def _causal(p: _Parts, queries: int, keys: int, filtered: float) -> str:
-    """What the scores of later keys are raised by, the last query being as late as the last key."""
-    is_kept = np.tri(queries, keys, keys - queries, np.bool_)
-    return p.scope.constant(np.where(is_kept, 0.0, filtered).astype(p.dtype.numpy))
+def _causal(p: _Parts, queries: Extent, keys: Extent, filtered: float) -> str:
+    """What the scores of later keys are raised by."""
+    return p("Where", _is_no_later(p, queries, keys), p.number(0), p.number(filtered))
+
+
+def _is_no_later(p: _Parts, queries: Extent, keys: Extent) -> str:
+    """Whether a key is no later than a query, [queries, keys], the last query being as late as the
+    last key."""
+    places_of_queries = p("Add", places(queries, p.scope), p.scope.constant(ints(keys - queries)))
+    return p("LessOrEqual", places(keys, p.scope), p("Unsqueeze", places_of_queries, p.ints(1)))
 
 
 def attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
@@ -244,7 +251,7 @@ def attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if node.attrs.get("do_rotary", 0) or p.input(6):
         raise NotSupported("rotary embeddings and shared buffers in Attention")
     projected = p.sum(p("MatMul", p.input(0), p.input(1)), p.input(2))
-    width = extents(scope, p.input(1))[1]
+    width = number(scope.shape(p.input(1))[1])
     sizes = node.attrs.get("qkv_hidden_sizes") or (width // 3,) * 3
     bounds = np.cumsum([0, *sizes])
     parts = [
@@ -261,7 +268,7 @@ def attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     filtered = float(node.attrs.get("mask_filter_value", -10000.0))
     mask = ""
     if p.input(3) or node.attrs.get("unidirectional", 0):
-        queries, keys = extents(scope, q)[2], extents(scope, k)[2]
+        queries, keys = scope.shape(q)[2], scope.shape(k)[2]
         mask = _padding(p, p.input(3), keys, filtered)
         if node.attrs.get("unidirectional", 0):
             lowest = float(np.finfo(np.float32).min) / 2
@@ -282,7 +289,7 @@ def multi_head_attention(node: RawNode, opset: int, scope: Scope) -> list[RawNod
     filtered = float(node.attrs.get("mask_filter_value", -10000.0))
     mask = ""
     if p.input(4) or node.attrs.get("unidirectional", 0):
-        queries, keys = extents(scope, q)[2], extents(scope, k)[2]
+        queries, keys = scope.shape(q)[2], scope.shape(k)[2]
         mask = _padding(p, p.input(4), keys, filtered)
         if node.attrs.get("unidirectional", 0):
             mask = p.sum(mask, _causal(p, queries, keys, float(np.finfo(np.float32).min) / 2))
@@ -308,7 +315,8 @@ def _unpacked(p: _Parts, heads: int) -> tuple[str, str, str]:
     if not key:
         raise Mismatch("keys are omitted")
     if bias:
-        widths = [extents(p.scope, name)[-1] for name in given if len(p.scope.shape(name)) == 3]
+        shapes = map(p.scope.shape, given)
+        widths = [number(shape[-1]) for shape in shapes if len(shape) == 3]
         bounds = np.cumsum([0, *widths])
         for position in range(len(widths)):
             low, high = int(bounds[position]), int(bounds[position + 1])
@@ -325,15 +333,14 @@ def rotary_embedding(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     if node.attrs.get("is_packed_batching", 0) or node.attrs.get("scale", 1.0) != 1.0:
         raise NotSupported("packed batches and scales in RotaryEmbedding")
     shape = scope.shape(x)
-    length = extents(scope, x)[1 if len(shape) == 3 else 2]
+    length = shape[1 if len(shape) == 3 else 2]
     if len(scope.shape(positions)) == 1:
-        steps = p.scope.constant(np.arange(length)[None])
-        positions = p("Add", p("Reshape", positions, p.ints(1, 1)), steps)
+        positions = p("Add", p("Reshape", positions, p.ints(1, 1)), places(length, scope))
         positions = p("Expand", positions, p.scope.constant(ints([shape[0], length])))
-    size = extents(scope, cosines)[1] * 2
+    size = number(scope.shape(cosines)[1]) * 2
     heads = int(node.attrs.get("num_heads", 0))
     if len(shape) == 3 and not heads:
-        heads = extents(scope, x)[2] // size
+        heads = number(shape[2]) // size
     kept = {"interleaved": int(node.attrs.get("interleaved", 0))}
     if len(shape) == 3:
         kept["num_heads"] = heads
@@ -356,27 +363,26 @@ def group_query_attention(node: RawNode, opset: int, scope: Scope) -> list[RawNo
         raise NotSupported("biases, sinks and scales in GroupQueryAttention")
     query, key, value = (p.input(i) for i in range(3))
     if not key:
-        size = extents(scope, query)[2] // (heads + 2 * groups)
+        size = number(scope.shape(query)[2]) // (heads + 2 * groups)
         at = [0, heads * size, (heads + groups) * size, (heads + 2 * groups) * size]
         query, key, value = (
             p("Slice", query, p.ints(a), p.ints(b), p.ints(2)) for a, b in itertools.pairwise(at)
         )
     q, k, v = _heads(p, query, heads), _heads(p, key, groups), _heads(p, value, groups)
-    queries = extents(scope, q)[2]
-    past = extents(scope, p.input(3))[2] if p.input(3) else 0
+    queries = scope.shape(q)[2]
+    keys = queries + (scope.shape(p.input(3))[2] if p.input(3) else 0)
     # seqlens_k: the position of each row's last key.
     last = p("Reshape", p("Cast", p.input(5), to="i64"), p.ints(-1, 1))
     if node.attrs.get("do_rotary", 0):
-        steps = p.scope.constant(np.arange(queries)[None] - (queries - 1))
+        steps = p("Add", places(queries, scope), scope.constant(ints(1 - queries)))
         positions = p.input(9) or p("Max", p("Add", last, steps), p.scope.constant(np.array(0)))
         style = int(node.attrs.get("rotary_interleaved", 0))
         caches = (p.input(7), p.input(8))
         q, k = (p("RotaryEmbedding", x, *caches, positions, interleaved=style) for x in (q, k))
     if p.input(3):
         k, v = p("Concat", p.input(3), k, axis=2), p("Concat", p.input(4), v, axis=2)
-    is_seen = np.tri(queries, past + queries, past, np.bool_)
-    counts = p("LessOrEqual", p.scope.constant(np.arange(past + queries)[None]), last)
-    seen = p("And", p.scope.constant(is_seen), p("Unsqueeze", counts, p.ints(1)))
+    counts = p("LessOrEqual", places(keys, scope), last)
+    seen = p("And", _is_no_later(p, queries, keys), p("Unsqueeze", counts, p.ints(1)))
     lowest = p.number(float(np.finfo(np.float32).min) / 2 if p.dtype.bits >= 32 else -6e4)
     mask = p("Unsqueeze", p("Where", seen, p.number(0), lowest), p.ints(1))
     all_k, all_v = (_repeated(p, x, heads // groups) for x in (k, v))
@@ -387,7 +393,7 @@ def _repeated(p: _Parts, x: str, times: int) -> str:
     """[batch, groups, length, size] with each group `times` times in a row."""
     if times == 1:
         return x
-    batch, groups, length, size = extents(p.scope, x)
+    batch, groups, length, size = p.scope.shape(x)
     apart = p("Unsqueeze", x, p.ints(2))
     spread = p("Expand", apart, p.ints(batch, groups, times, length, size))
     return p("Reshape", spread, p.ints(batch, groups * times, length, size))

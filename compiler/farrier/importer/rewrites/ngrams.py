@@ -7,10 +7,11 @@ import functools
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import check_made, extents
+from farrier.importer.rewrites.known import check_made
 from farrier.importer.scope import Regions, Scope, ints
 from farrier.importer.strings.codes import codes, words
 from farrier.importer.strings.tables import find
+from farrier.ir.dim import number
 
 
 def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
@@ -25,7 +26,8 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode
         pool = np.array(attrs["pool_int64s"], np.int64)
         tokens = scope.add("Cast", x, to="i64")
     starts = [*attrs["ngram_counts"], len(pool)]
-    *outer, width = extents(scope, tokens)
+    *outer, last_axis = scope.shape(tokens)
+    width = number(last_axis)
     places, weights = np.array(attrs["ngram_indexes"]), attrs.get("weights")
     longest, shortest = attrs["max_gram_length"], attrs["min_gram_length"]
     counts, first = [], 0

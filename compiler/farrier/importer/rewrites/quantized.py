@@ -124,7 +124,7 @@ def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
     if len(b_shape) == 1:
         matrix_b = scope.add("Unsqueeze", b, scope.constant(ints([1])))
     total = scope.add("MatMul", matrix_a, matrix_b, accumulator=str(DType.I32))
-    inner = scope.constant(np.array(number(a_shape[-1]), np.int32))
+    inner = scope.add("Cast", scope.constant(ints(a_shape[-1])), to="i32")
     moved_a = "" if _is_zero(a_zero, scope) else _shaped(_integer(a_zero, scope), (-1, 1), scope)
     moved_b = "" if _is_zero(b_zero, scope) else _shaped(_integer(b_zero, scope), (1, -1), scope)
     if moved_b:

@@ -1,5 +1,4 @@
-"""Resize where an output mixes more elements than its neighbours: cubic and antialiased filters,
-and crops.
+"""Resize where an output mixes more elements than its neighbours: antialiased filters, and crops.
 
 Every filter is linear, and the same along an axis wherever one stands on the others: an axis is
 resized by the product with a matrix of outputs × inputs, whose weights are known.
@@ -14,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
-from farrier.importer.rewrites.known import check_made, constant, extents
+from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.scope import Scope, ints
-from farrier.ops import NotSupported
+from farrier.ir.dim import number
+from farrier.ops import NotStatic, NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
 
 Array = npt.NDArray[np.float64]
@@ -40,30 +40,35 @@ def keep_aspect_ratio(node: RawNode, scope: Scope) -> None:
 
 def is_filter(node: RawNode) -> bool:
     """Whether the operator Resize has no formula for it."""
-    mode = node.attrs.get("mode", "nearest")
     crops = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    return mode == "cubic" or crops or (mode == "linear" and bool(node.attrs.get("antialias", 0)))
+    blends = node.attrs.get("mode", "nearest") != "nearest"
+    return crops or (blends and bool(node.attrs.get("antialias", 0)))
 
 
 def as_products(node: RawNode, scope: Scope) -> list[RawNode]:
     """A matrix product for each axis that changes; outside of a crop stands one value."""
     x = node.inputs[0]
-    shape, dtype = extents(scope, x), scope.dtype(x)
+    shape, dtype = scope.shape(x), scope.dtype(x)
     if not dtype.is_float:
         raise NotSupported(f"a filter on {dtype}")
     axes = _axes(node, len(shape))
     roi = constant(scope, node.inputs[1], "roi").reshape(2, -1) if node.input(1) else None
     by_size = bool(node.input(3))
-    given = constant(scope, node.inputs[3 if by_size else 2], "sizes" if by_size else "scales")
+    given = scope.data(node.inputs[3]) if by_size else constant(scope, node.inputs[2], "scales")
+    if given is None:
+        raise NotStatic("its sizes depend on data known only at run time", (node.inputs[3],))
     if len(given) != len(axes) or (roi is not None and roi.shape[1] != len(axes)):
         raise Mismatch(f"{given} for the axes {axes}")
     outside: npt.NDArray[np.bool_] = np.zeros((1,) * len(shape), np.bool_)
     for position, axis in enumerate(axes):
-        extent, wanted = shape[axis], float(given[position])
-        outputs = int(wanted) if by_size else math.floor(extent * wanted)
-        check_made(outputs, extent)
-        scale = outputs / extent if by_size else wanted
         crop = None if roi is None else (float(roi[0, position]), float(roi[1, position]))
+        wanted = given[position]
+        if wanted == (shape[axis] if by_size else 1) and crop in (None, (0, 1)):
+            continue
+        extent = number(shape[axis])
+        outputs = number(wanted) if by_size else math.floor(extent * float(wanted))
+        check_made(outputs, extent)
+        scale = outputs / extent if by_size else float(wanted)
         weights, beyond = _weights(node.attrs, extent, outputs, scale, crop)
         outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(len(shape))])
         if not np.array_equal(weights, np.eye(outputs, extent)):

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.classical import finished
-from farrier.importer.rewrites.known import extents
 from farrier.importer.scope import Scope
+from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
@@ -163,7 +163,7 @@ def _ensemble(
 ) -> str:
     """The name of what the trees say, before base values and transformations."""
     x = node.inputs[0]
-    dtype, features = scope.dtype(x), extents(scope, x)[-1]
+    dtype, features = scope.dtype(x), number(scope.shape(x)[-1])
     if not all(0 <= question.feature < features for question in questions):
         raise Mismatch(f"its nodes ask for features beyond the {features} of its input")
     if not all(0 <= vote.target < count for vote in votes):
