@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.ir.affine import Simplifier, affine, bounds, simplify
+from farrier.ir.dim import dim
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, index
 from farrier.ir.types import DType
 
@@ -109,6 +110,15 @@ def test_the_canonical_form_has_the_same_value_within_the_bounds(expr, a, b, c, 
 )  # fmt: skip
 def test_forms_that_schedules_rely_on(expr, expected):
     assert simplify(expr, {"a": 40, "b": 16, "c": 2}) == expected
+
+
+def test_chunks_of_an_open_image_that_hold_rows_of_it():
+    width = dim("w", 1, 9)
+    walk = _e(_e(C, "*", 64), "+", A)
+    ranges = {"c": width * 24, "a": 64}
+    assert simplify(_e(walk, "//", width * 512), ranges) == _e(C, "//", width * 8)
+    within = _e(A, "+", _e(_e(C, "%", width * 8), "*", 64))
+    assert simplify(_e(walk, "%", width * 512), ranges) == within
 
 
 def test_flattened_pixels_of_a_line_number_are_the_line_number():

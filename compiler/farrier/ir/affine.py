@@ -19,7 +19,16 @@ from collections.abc import Mapping
 from math import gcd
 from typing import NamedTuple, TypeAlias
 
-from farrier.ir.dim import Dim, Extent, Undecided, ceildiv, is_less, maximum, minimum
+from farrier.ir.dim import (
+    Dim,
+    Extent,
+    Undecided,
+    ceildiv,
+    common_factor,
+    is_less,
+    maximum,
+    minimum,
+)
 from farrier.ir.dim import bounds as extent_bounds
 from farrier.ir.expr import (
     Binary,
@@ -347,9 +356,10 @@ class Simplifier:
     ) -> tuple[int, Linear, Linear] | None:
         """`rest + const` as `factor * inner + small` with 0 <= small < factor, factor | divisor."""
         factors = [k for k in rest.values() if isinstance(k, int)]
-        if not isinstance(divisor, int) or isinstance(const, Dim) or len(factors) < len(rest):
+        if isinstance(const, Dim) or len(factors) < len(rest):
             return None
-        for factor in sorted({gcd(k, divisor) for k in factors}, reverse=True):
+        number = common_factor((divisor,))
+        for factor in sorted({gcd(k, number) for k in factors}, reverse=True):
             if factor == 1:
                 return None
             small = Linear({a: k for a, k in rest.items() if k % factor}, const % factor)
