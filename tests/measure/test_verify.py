@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.assemble import assemble, plan
-from farrier.codegen import compile_functions
 from farrier.errors import VerificationError
 from farrier.importer import import_model
+from farrier.kernels import Helpers
 from farrier.measure import LocalDevice
 from farrier.package import specs
 from farrier.passes import Settings, prepare
@@ -68,9 +68,10 @@ def verify(model, build):
         imported = import_model(model)
         verifier = Verifier(model, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
-        functions = {key: choice.function() for key, choice in variant.choices.items()}
-        objects = compile_functions(list(functions.values()), TARGET)
-        linked = assemble(plan(variant.program, functions, TARGET, 1), objects, TARGET)
+        with Helpers(0, TARGET, 1) as nobody:
+            kernels = nobody.compile(variant.choices)
+        planned = plan(variant.program, kernels.interfaces, TARGET, 1)
+        linked = assemble(planned, kernels.objects, TARGET)
         return verifier.verify(linked, local.runner, 1)
 
 

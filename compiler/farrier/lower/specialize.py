@@ -367,6 +367,8 @@ def _reads(stmt: Stmt, buffer: Buffer) -> bool:
             return any(load.buffer.name == buffer.name and load != own for load in read)
         case If(condition, _, _) | While(condition, _):
             return any(load.buffer.name == buffer.name for load in loads(condition))
+        case Prefetch(_, indices):
+            return any(load.buffer.name == buffer.name for i in indices for load in loads(i))
         case Intrinsic(_, operands):
             return any(tile.buffer.name == buffer.name for tile in operands)
         case _:
