@@ -47,6 +47,7 @@ from farrier.errors import (
 from farrier.model_file import check_size
 from farrier.options import MAX_LAYER_ERROR, CompileOptions
 from farrier.shapes import GivenShape, Hot
+from farrier_device.closing import Closing
 
 if TYPE_CHECKING:
     import httpx
@@ -66,7 +67,7 @@ DOWNLOAD_CHUNK = 1 << 20  # bytes
 _T = TypeVar("_T")
 
 
-class Client:
+class Client(Closing):
     """A connection to one server. Thread-safe; close it, or use it as a context manager.
 
     `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
@@ -107,12 +108,6 @@ class Client:
             verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
             trust_env=False,  # a proxy of the environment must not see a token meant for loopback
         )
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the connections."""

@@ -19,8 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from farrier.choose import Choice
 from farrier.codegen import Interface, compile_functions, interface
@@ -29,6 +28,7 @@ from farrier.helper import read_interface, serve
 from farrier.ir.printer import print_ir
 from farrier.target import Target
 from farrier_device import wire
+from farrier_device.closing import Closing
 from farrier_device.sandbox import describe_exit
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
@@ -55,7 +55,7 @@ def helpers_for(nodes: int) -> int:
     return min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
 
 
-class Helpers:
+class Helpers(Closing):
     """Processes that compile kernels beside this one. They start in the background, and end with
     the context."""
 
@@ -97,17 +97,6 @@ class Helpers:
         """Ends the processes; a second call does nothing."""
         for helper in self._helpers:
             helper.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _next(waiting: collections.deque[int]) -> int | None:

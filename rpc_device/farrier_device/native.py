@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
+from farrier_device.closing import Closing
 from farrier_device.memory import Buffer, aligned_buffer, pointers
 
 __all__ = [
@@ -60,7 +60,7 @@ class Entry(Protocol):
     def __call__(self, args: Pointers, pool: int, /) -> int: ...
 
 
-class Library:
+class Library(Closing):
     """A loaded library. Unloaded by `close`, after which nothing bound from it may be called."""
 
     def __init__(self, path: Path | str) -> None:
@@ -156,19 +156,8 @@ class Library:
             os.close(self._file)
             self._file = None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Pool:
+class Pool(Closing):
     """The threads that a library's entry points share work among; the caller is one of them.
 
     With `threads=1` there is no other thread. `pin` names one CPU a worker, worker 0 (the calling
@@ -216,17 +205,6 @@ class Pool:
         for helper in self._helpers:
             helper.join()
         self.address = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def call(entry: Entry, args: Pointers, pool: Pool) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from farrier.errors import StorageError
 from farrier.measure.runner import Blobs, Runner
 from farrier_device.blobstore import BlobStore, NoSpaceError
+from farrier_device.closing import Closing
 from farrier_device.runners.local import ChildRunner
 
 _BLOB_BYTES = 2 << 30
@@ -32,7 +31,7 @@ class _LocalBlobs(BlobStore):
             raise StorageError(f"cannot keep what is measured: {error}", hint=hint) from error
 
 
-class LocalDevice:
+class LocalDevice(Closing):
     """A runner of this machine and the blobs of its batches, in a temporary folder."""
 
     def __init__(self) -> None:
@@ -44,14 +43,3 @@ class LocalDevice:
         """Ends the runner and removes the blobs; a second call does nothing."""
         self.runner.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,9 +6,9 @@ import fcntl
 import hashlib
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from farrier_device.closing import Closing
 from farrier_device.measurement import MeasureRequest
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
@@ -26,7 +26,7 @@ class BlobError(Exception):
     """A blob is missing, unreadable, or not what its name says."""
 
 
-class BatchFiles:
+class BatchFiles(Closing):
     """The library, in sealed memory so that what was hashed is what runs, and the blobs."""
 
     def __init__(self, request: MeasureRequest, blobs: BlobSource) -> None:
@@ -46,17 +46,6 @@ class BatchFiles:
     def close(self) -> None:
         while self.descriptors:
             os.close(self.descriptors.pop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _library(sha256: str, blobs: BlobSource) -> int:

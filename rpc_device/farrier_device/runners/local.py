@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from types import TracebackType
-from typing import Self
 
+from farrier_device.closing import Closing
 from farrier_device.measurement import (
     CandidateResult,
     DeviceFault,
@@ -27,7 +26,7 @@ from farrier_device.sandbox import Limits, SandboxError
 __all__ = ["BlobSource", "ChildRunner"]
 
 
-class ChildRunner:
+class ChildRunner(Closing):
     """Measures one batch at a time; further callers wait.
 
     `require` names walls of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
@@ -95,17 +94,6 @@ class ChildRunner:
             if not self._closed:
                 self._closed = True
                 self._supervisor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _with_reference(request: MeasureRequest) -> MeasureRequest:
