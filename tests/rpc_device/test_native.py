@@ -6,6 +6,7 @@ import array
 import ctypes
 import math
 import random
+import statistics
 import subprocess
 import sys
 import threading
@@ -130,10 +131,12 @@ class TestTime:
         x, _ = filled(range(COUNT))
         y = aligned_buffer(4 * COUNT)
         args, entry = pointers([x.address, y.address]), loaded.entry("right")
+        flushed, ratios = [(x.address, x.nbytes)], []
         with Pool(loaded) as pool:
-            warm = min(loaded.time(entry, args, pool, 50))
-            cold = min(loaded.time(entry, args, pool, 50, [(x.address, x.nbytes)]))
-        assert cold > 1.2 * warm
+            for _ in range(9):  # in turns: other processes take the caches as well
+                warm = min(loaded.time(entry, args, pool, 20))
+                ratios.append(min(loaded.time(entry, args, pool, 20, flushed)) / warm)
+        assert statistics.median(ratios) > 1.2
 
     def test_failure_code(self, loaded):
         with Pool(loaded) as pool, pytest.raises(NativeError, match="returned code 3"):
