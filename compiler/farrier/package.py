@@ -35,6 +35,7 @@ from farrier.records import RecordStore, usable
 from farrier.tuning.compare import Race
 from farrier.tuning.variant import Variant
 from farrier.verify import Verification
+from farrier_device.measurement import undisturbed
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
 
@@ -204,7 +205,13 @@ def _figures(verified: Verification | None, precision: Precision) -> dict[str, A
 
 def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:
     low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
-    return {"median": median, "p10": low, "p90": high, "runs": len(samples)}
+    return {
+        "median": median,
+        "p10": low,
+        "p90": high,
+        "undisturbed": undisturbed(samples.tolist()),
+        "runs": len(samples),
+    }
 
 
 def _records_used(variant: Variant, records: RecordStore) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -109,7 +110,7 @@ class TimingPolicy:
     min_time_s: float = 0.01
     timeout_s: float = 10.0  # for all calls of one candidate
     tolerance: float = 1e-4  # max |out - expected| over max |expected|
-    max_drift: float = 0.15  # of the reference's median, before the batch against after it
+    max_drift: float = 0.15  # of the reference's undisturbed time, before the batch to after it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ class CandidateResult:
     parts_ns: tuple[tuple[int, ...], ...] = ()
 
     @property
+    def undisturbed_ns(self) -> float:
+        """What a call takes while nothing else runs, in nanoseconds: see `undisturbed`."""
+        return undisturbed(self.samples_ns)
+
+    @property
     def median_ns(self) -> float:
         """Median of the samples, in nanoseconds; infinity where there are none."""
         if not self.samples_ns:
@@ -153,6 +159,19 @@ class CandidateResult:
         if len(ordered) % 2:
             return float(ordered[middle])
         return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def undisturbed(samples: Sequence[float]) -> float:
+    """The mean of the fastest quarter of the samples; infinity where there are none.
+
+    What else happens on a machine only adds time, so fast samples repeat where medians do not; a
+    quarter of them repeats better than the fastest alone, which Chen and Revels take ("Robust
+    benchmarking in noisy environments", 2016). docs/performance.md has figures.
+    """
+    if not samples:
+        return float("inf")
+    fastest = sorted(samples)[: max(1, round(len(samples) / 4))]
+    return sum(fastest) / len(fastest)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

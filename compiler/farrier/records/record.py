@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from farrier_device.measurement import CandidateResult, Status
+from farrier_device.measurement import Status, undisturbed
 
 # Rises whenever an old trace would no longer replay to the same code: a primitive, a space rule or
 # the naive loop nests changed. Records of another version are kept but never used.
@@ -47,8 +47,8 @@ class TuningRecord:
 
     @property
     def seconds(self) -> float:
-        """Median of the samples in seconds; infinity for a candidate that failed."""
-        return CandidateResult(self.status, self.samples_ns).median_ns * 1e-9
+        """Of an undisturbed call; infinity for a candidate that failed."""
+        return undisturbed(self.samples_ns) * 1e-9
 
     @property
     def knobs(self) -> dict[str, int]:

@@ -19,8 +19,8 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Median seconds of a call; infinity where the candidate failed."""
-        return self.result.median_ns * 1e-9
+        """Seconds of an undisturbed call; infinity where the candidate failed."""
+        return self.result.undisturbed_ns * 1e-9
 
 
 class DeviceFaultError(Exception):

@@ -19,7 +19,7 @@ from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.records import Context, RecordStore, TuningRecord, usable
-from farrier.tuning.compare import CallTimes, Comparison
+from farrier.tuning.compare import CallTimes, Comparison, mean_samples
 from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
 
@@ -151,9 +151,9 @@ def measure_algorithms(
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of layers of one shape in each run of a variant, their mean."""
+    """Nanoseconds of a layer of one shape, the mean over `alike` ones."""
     mine = [one.samples_ns for layer in alike for one in calls if computes(one.call.origin, layer)]
-    return tuple(round(sum(run) / len(alike)) for run in zip(*mine, strict=True))
+    return mean_samples(mine, len(alike))
 
 
 def computes(origin: str, layer: Layer) -> bool:

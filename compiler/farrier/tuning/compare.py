@@ -34,6 +34,7 @@ from farrier_device.measurement import (
     Role,
     Status,
     TimingPolicy,
+    undisturbed,
 )
 
 _TURNS = 6  # of each variant, every other one backwards
@@ -65,8 +66,16 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        """Whether the variant is the faster one."""
-        return statistics.median(self.variant_ns) < statistics.median(self.default_ns)
+        """Whether the variant is the faster one where nothing disturbs them."""
+        return undisturbed(self.variant_ns) < undisturbed(self.default_ns)
+
+
+def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
+    """Samples of several calls as those of one, the fastest first: the means of their fastest, of
+    their second fastest, and so on; or sums over `count`, where a call is a part of something. A
+    disturbance that some calls of a run had and others had not then spoils none of the fastest."""
+    ranked = zip(*map(sorted, calls), strict=True)
+    return tuple(round(sum(place) / (count or len(calls))) for place in ranked)
 
 
 class ComparisonError(Exception):

@@ -15,9 +15,9 @@ from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.tuning.algorithms import algorithm_record, computes, known_algorithms
-from farrier.tuning.compare import CallTimes, Comparison
+from farrier.tuning.compare import CallTimes, Comparison, mean_samples
 from farrier.tuning.variant import Variant, make_variant
-from farrier_device.measurement import CandidateResult, Status
+from farrier_device.measurement import Status, undisturbed
 
 Decisions: TypeAlias = dict[str, int]
 
@@ -85,12 +85,12 @@ class Finals:
             if len(measured) > 1:
                 for decisions, one in measured.items():
                     self._records.add(self._record(key, spaces[key], dict(decisions), one))
-            medians = {decisions: _seconds(one) for decisions, one in measured.items()}
+            seconds = {d: undisturbed(one) / 1e9 for d, one in measured.items()}
             default = pairs(self._finalists[key][0])
-            first = min(medians, key=medians.__getitem__)
-            if medians[first] >= (1 - MARGIN) * medians[default]:
+            first = min(seconds, key=seconds.__getitem__)
+            if seconds[first] >= (1 - MARGIN) * seconds[default]:
                 first = default
-            best[key] = (dict(first), medians[first])
+            best[key] = (dict(first), seconds[first])
         return best
 
     def _judge_algorithms(self, best: Mapping[str, tuple[Decisions, float]]) -> None:
@@ -159,13 +159,8 @@ class Finals:
 
 
 def _samples(task: str, calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of a call of the task in each run of the model, the mean over its calls."""
-    mine = [one.samples_ns for one in calls if one.call.task == task]
-    return tuple(round(sum(run) / len(mine)) for run in zip(*mine, strict=True))
-
-
-def _seconds(samples: tuple[int, ...]) -> float:
-    return CandidateResult(Status.OK, samples).median_ns / 1e9
+    """Nanoseconds of a call of the task, the mean over its calls."""
+    return mean_samples([one.samples_ns for one in calls if one.call.task == task])
 
 
 def _of(layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> float:

@@ -115,7 +115,7 @@ def _judge(request: MeasureRequest, results: list[CandidateResult]) -> MeasureRe
                 fault=DeviceFault.BROKEN,
                 message=f"the reference kernel: {reference.status}: {reference.message}",
             )
-    drift = after.median_ns / max(before.median_ns, 1.0) - 1
+    drift = after.undisturbed_ns / max(before.undisturbed_ns, 1.0) - 1
     if abs(drift) > request.policy.max_drift:
         return MeasureResult(
             fault=DeviceFault.DRIFTED,
