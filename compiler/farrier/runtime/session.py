@@ -82,6 +82,8 @@ class Session:
         self._params = params
         self._workspace = aligned_buffer(manifest.workspace_bytes)
         self._names = frozenset(spec.name for spec in manifest.inputs)
+        self._string_inputs = [spec for spec in manifest.inputs if spec.is_strings]
+        self._string_outputs = [spec.name for spec in manifest.outputs if spec.is_strings]
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
         self._given: dict[str, int] = {}  # the sizes that memory is laid out for
         self._is_laid_out = False
@@ -113,7 +115,8 @@ class Session:
             )
         if inputs.keys() != self._names:
             raise self._names_mismatch(inputs)
-        inputs = {**inputs, **self._codes(inputs)}
+        if self._string_inputs:
+            inputs = {**inputs, **self._codes(inputs)}
         with self._lock:
             arrays = []  # which live until the call is over
             if self.manifest.dims and not self._is_laid_out_for(inputs):
@@ -127,25 +130,23 @@ class Session:
                 results = {slot.name: slot.part(sizes) for slot in self._outputs}
             else:
                 results = {slot.name: slot.array.copy() for slot in self._outputs}
-        for spec in self.manifest.outputs:
-            if spec.is_strings:
-                results[spec.name] = strings_of(results[spec.name])
+        for name in self._string_outputs:
+            results[name] = strings_of(results[name])
         return results
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """The inputs that are strings, as they lie in memory; raises InputMismatchError."""
         found = {}
-        for spec in self.manifest.inputs:
-            if spec.is_strings:
-                width = spec.shape[-1]
-                try:
-                    codes = codes_of(inputs[spec.name])
-                    found[spec.name] = fitted(codes, width) if isinstance(width, int) else codes
-                except ValueError as error:
-                    raise InputMismatchError(
-                        f"input {spec.name} takes strings: {error}",
-                        hint="give an array of str, or of bytes in UTF-8",
-                    ) from error
+        for spec in self._string_inputs:
+            width = spec.shape[-1]
+            try:
+                codes = codes_of(inputs[spec.name])
+                found[spec.name] = fitted(codes, width) if isinstance(width, int) else codes
+            except ValueError as error:
+                raise InputMismatchError(
+                    f"input {spec.name} takes strings: {error}",
+                    hint="give an array of str, or of bytes in UTF-8",
+                ) from error
         return found
 
     def call(self) -> None:
