@@ -112,5 +112,9 @@ def _at_level(level: str, extensions: tuple[str, ...]) -> Target:
 def _microarchitecture(machine: describe.MachineDescription) -> str:
     """The nearest of those that `space/machine.py` has figures of, "" for none. A virtual machine
     may hide the model of its processor; the vendor and the extensions show through."""
-    is_intel = "Intel" in machine.cpu and "avx512f" in machine.features
-    return "sapphirerapids" if is_intel else ""
+    flags = set(machine.features)
+    if "Intel" in machine.cpu and "avx512f" in flags:
+        return "sapphirerapids"
+    if "AMD" in machine.cpu and flags >= _V3 and "avx512f" not in flags:
+        return "znver3"
+    return ""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 from space_programs import Region, nchwc, tensor
 
 from farrier.codegen.emit import emit_function
 from farrier.codegen.llvm import assembly
+from farrier.ir.types import DType
 from farrier.space.epilogue import operations
+from farrier.space.machine import Machine
 from farrier.space.rules import for_program
 from farrier.target import Target
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
+SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)
 AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", (), 512, 32, 2, 48 << 10, 1 << 20, 1 << 25)
 
 
@@ -90,15 +94,17 @@ def test_two_threads_are_predicted_faster_than_one(make, shape):
     assert 1.5 <= ratio <= 2.1
 
 
-# The same caches, with figures of its own.
+# The same caches, with figures of their own.
 XEON = dataclasses.replace(AVX512, tune="sapphirerapids")
+ZEN3 = dataclasses.replace(AVX2, tune="znver3")
 
 
+@pytest.mark.parametrize(("plain", "measured"), [(AVX512, XEON), (AVX2, ZEN3)])
 @pytest.mark.parametrize(("make", "shape"), [(conv_space, (256, 56, 64, 1)), *LAYERS[3:5]])
-def test_points_that_lie_apart_are_fetched_ahead_where_misses_show(make, shape):
+def test_points_that_lie_apart_are_fetched_ahead_where_misses_show(make, shape, plain, measured):
     window = shape[3:] != (1,)
-    assert make(*shape, target=XEON).default()["ahead"] == (not window)
-    assert make(*shape).default()["ahead"] == 0
+    assert make(*shape, target=measured).default()["ahead"] == (not window)
+    assert make(*shape, target=plain).default()["ahead"] == 0
 
 
 def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows():
@@ -129,8 +135,7 @@ def test_what_is_fetched_ahead_is_the_next_block_of_the_tiles_points(size):
 
 
 def test_narrow_registers_get_smaller_tiles():
-    sse = dataclasses.replace(AVX512, vector_bits=128, registers=16)
-    default = conv_space(64, 28, 64, target=sse).default()
+    default = conv_space(64, 28, 64, target=SSE).default()
     assert 8 <= default["vectors"] * default["rows"] * default["columns"] <= 13
 
 
@@ -144,6 +149,23 @@ def test_the_hot_loop_of_the_default_spills_nothing(make, shape, target, unroll)
     loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
     assert loop.count("vfmadd") >= 8 * unroll
     assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
+
+
+@pytest.mark.parametrize("size", [28, 7])
+def test_tiles_of_3_by_4_load_each_operand_once_and_fill_16_registers(size):
+    space = conv_space(96, size, 96, 1, target=AVX2)
+    tile = {"vectors": 3, "rows": 1, "columns": 4, "unroll": 4, "prefetch": 0}
+    text = assembly(emit_function(space.build({**space.default(), **tile}), AVX2), AVX2)
+    loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
+    assert (loop.count("vfmadd"), loop.count("vbroadcastss")) == (48, 16)
+    step = loop[: loop.rindex("vfmadd")]
+    assert len(re.findall(r"\tv\w+\t\S*\(%r", step)) == 4 * (3 + 4)
+
+
+def test_products_that_are_added_by_themselves_take_a_register():
+    vectors, points = np.array([3]), np.array([4])
+    for target, dtype, fits in [(AVX2, DType.F32, 1), (AVX2, DType.I32, 0), (SSE, DType.F32, 0)]:
+        assert Machine.of(target, 2).fits(vectors, points, dtype) == fits
 
 
 def test_barely_enough_accumulators_do_not_hide_the_latency():

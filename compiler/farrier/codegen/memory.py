@@ -26,7 +26,8 @@ from farrier.ir.types import DType
 
 # Vector registers that are left to temporaries, besides register tiles and remembered loads.
 _SPARE_REGISTERS = 2
-_FEWEST_REMEMBERED = 4
+# A step's three vectors, the broadcast in use, and the one before, which it takes the register of.
+_FEWEST_REMEMBERED = 5
 
 
 class Memory:

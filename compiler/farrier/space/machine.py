@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from farrier.ir.types import DType
 from farrier.target import Target
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -41,24 +42,29 @@ class Machine:
     unroll: int = 4  # steps of a sum in one iteration, at most
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
+    fused: bool = True  # whether one instruction multiplies floats and adds
 
     @classmethod
     def of(cls, target: Target, threads: int) -> Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         known = _MEASURED.get(target.tune, {})
-        return cls(
-            target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes, **known
-        )
+        sizes = target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes
+        return cls(*sizes, fused="fma" in target.required_features, **known)
 
-    def fits(self, vectors: Ints, points: Ints) -> npt.NDArray[np.bool_]:
-        """Whether the sums of tiles of `vectors` vectors by `points` points stay in registers, with
-        one step's vectors and a broadcast.
+    def fits(self, vectors: Ints, points: Ints, dtype: DType = DType.F32) -> npt.NDArray[np.bool_]:
+        """Whether the sums of `dtype` of tiles of `vectors` vectors by `points` points stay in
+        registers, with one step's vectors and a broadcast.
 
-        What is left over is for LLVM, which spills without. Of 16 registers that is as few as one:
-        a tile of 12 sums hides the latency that one of 10 does not.
+        What is left over is for LLVM, which spills without: two of 32 registers, one of 16, tiles
+        of 12 sums hiding the latency that those of 10 do not. Squarer tiles need not even that, 3
+        by 4 of 16, unless a product takes a register before it is added; of one vector LLVM makes
+        the sums in the registers of the broadcasts, which takes one more.
         """
         live = vectors * points + vectors + 1
-        return live <= max(self.registers * 15 // 16, 4)
+        fits = live <= max(self.registers * 15 // 16, 4)
+        if self.registers <= 16 and self.fused and dtype.is_float:
+            fits |= (live <= self.registers) & (vectors > 1) & (vectors <= points)
+        return fits
 
     def bandwidth(self, nbytes: int) -> float:
         """Bytes a cycle at which each core streams through its share of `nbytes`, from the
@@ -83,5 +89,18 @@ _MEASURED: dict[str, dict[str, Any]] = {
         "memory_bandwidth": 20e9,
         "exposed": 0.7,
         "unroll": 8,
+    },
+    # Of 6 instructions a cycle the other hyperthread, a stranger's, leaves between 3.5 and all, and
+    # of 2 loads of a vector between 1.6 and all.
+    "znver3": {
+        "hertz": 3.2e9,
+        "issue": 4.0,
+        "load_ports": 1.75,
+        "l2_bandwidth": 30.0,
+        "l3_bandwidth": 18.0,
+        "shared_bandwidth": 18.0,
+        "remote_bandwidth": 4.4,
+        "miss": 3.0,
+        "memory_bandwidth": 36e9,
     },
 }

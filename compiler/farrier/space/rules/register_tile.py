@@ -190,7 +190,8 @@ class _Kernel:
         """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
         straddle groups."""
         vectors = columns["vectors"]
-        fits = self.machine.fits(vectors, columns["rows"] * columns["columns"])
+        points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
+        fits = self.machine.fits(vectors, points, dtype)
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0
