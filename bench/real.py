@@ -48,7 +48,7 @@ from farrier.ir.special import convert
 from farrier.ops.run import run_graph
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.shapes import GivenShape, parse_hot, parse_shapes
+from farrier.shapes import GivenShape, parse_hot, parse_shapes, parse_sum
 from farrier_device import describe
 
 Array = npt.NDArray[Any]
@@ -302,6 +302,8 @@ def _open_shapes(data: bytes) -> dict[str, GivenShape]:
 
 
 def _range(dim: str) -> str:
+    if parse_sum(dim) is not None:
+        return "?"  # the model says what it is a sum of
     return f"{dim}:{_BATCHES if 'batch' in dim else _OTHERS}"
 
 

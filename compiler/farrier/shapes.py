@@ -1,12 +1,14 @@
 """Shapes of inputs as a user gives them: numbers, and names for what stays open.
 
     shape = NAME=dim,dim,...
-    dim   = number | name [':' range] | '?' [':' range]
+    dim   = number | name [':' range] | '?' [':' range] | sum
     range = low '..' [high] [':' step]
+    sum   = term '+' term ...           past+seq, 2*n+1
+    term  = [number '*'] name | number
     hot   = name=number,name=number,...
 
 A name is one size wherever it stands, in other inputs too; each `?` is a size of its own. With a
-step only its multiples are in the range.
+step only its multiples are in the range. What a sum names stands alone somewhere.
 """
 
 from __future__ import annotations
@@ -25,9 +27,13 @@ Hot: TypeAlias = Mapping[str, int]  # sizes of open dims, by name
 MAX_EXTENT = (1 << 40) - 1
 DEFAULT_HIGH = 1 << 16  # where no end of a range is given
 
+_NAME = r"[A-Za-z_][\w./-]*"
 _DIM = re.compile(
-    r"(?P<number>\d{1,20})|(?P<name>\?|[A-Za-z_][\w./-]*)(?::(?P<low>\d{1,20})\.\.(?P<high>\d{0,20})(?::(?P<step>\d{1,20}))?)?",
+    rf"(?P<number>\d{{1,20}})|(?P<name>\?|{_NAME})(?::(?P<low>\d{{1,20}})\.\.(?P<high>\d{{0,20}})(?::(?P<step>\d{{1,20}}))?)?",
     re.ASCII,
+)
+_TERM = re.compile(
+    rf"(?:(?P<factor>\d{{1,20}})\s*\*\s*)?(?P<name>{_NAME})|(?P<number>\d{{1,20}})", re.ASCII
 )
 
 
@@ -38,6 +44,22 @@ class OpenDim:
 
     name: str
     range: tuple[int, int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DimSum:
+    """A dim that others make: `constant` and, for each name, `factor` times that dim. Sorted by
+    name, no name twice."""
+
+    terms: tuple[tuple[str, int], ...]
+    constant: int = 0
+
+    def __str__(self) -> str:
+        texts = [name if factor == 1 else f"{factor}*{name}" for name, factor in self.terms]
+        return "+".join([*texts, str(self.constant)] if self.constant else texts)
+
+
+Size: TypeAlias = int | OpenDim | DimSum
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,10 +81,13 @@ class NamedDim:
         return dim(self.symbol, self.low, self.high, self.typical)
 
 
-def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
-    """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`; raises UsageError."""
+def parse_dim(given: int | str, where: str = "") -> Size:
+    """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`; raises UsageError."""
     found = _DIM.fullmatch(str(given))
     if found is None:
+        made = parse_sum(str(given))
+        if made is not None:
+            return made
         raise UsageError(
             f"cannot read the dimension {given!r}{where}",
             hint="--shape NAME=1,3,224,224, or with dims open: --shape NAME=batch:1..8,3,height,?",
@@ -81,6 +106,22 @@ def parse_dim(given: int | str, where: str = "") -> int | OpenDim:
     if found["number"]:
         return low
     return OpenDim(found["name"].replace("?", ""), (low, high, step) if found["low"] else None)
+
+
+def parse_sum(text: str) -> DimSum | None:
+    """`"past + 2*seq + 1"`; None for what is no sum of names and numbers, or a single one."""
+    terms: dict[str, int] = {}
+    constant = 0
+    for part in text.split("+"):
+        found = _TERM.fullmatch(part.strip())
+        if found is None:
+            return None
+        if found["number"]:
+            constant += int(found["number"])
+        else:
+            terms[found["name"]] = terms.get(found["name"], 0) + int(found["factor"] or 1)
+    is_sum = "+" in text or "*" in text
+    return DimSum(tuple(sorted(terms.items())), constant) if is_sum and terms else None
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:

@@ -8,7 +8,8 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from farrier.errors import UnresolvedShapeError
+import farrier
+from farrier.errors import InputMismatchError, UnresolvedShapeError
 from farrier.importer import import_model
 from farrier.ops import run_graph
 from tests.ir.bind import at_sizes
@@ -192,3 +193,20 @@ def test_a_size_that_must_be_a_number_is_named(model):
     made = node("DFT", ["x"], ["y"], axis=1)
     with pytest.raises(UnresolvedShapeError, match=r"'y' \(DFT\): n must be a number, .* n in 1"):
         import_model(model([made], {"x": [1, "n", 1]}), {"x": (1, "n:1..9", 1)})
+
+
+def test_one_artifact_for_a_sum_of_dims():
+    """A decoder whose mask covers what was seen and what is new, as its exporter declares it."""
+    nodes = [node("Concat", ["p", "x"], ["c"], axis=1), node("Mul", ["c", "m"], ["y"])]
+    shapes = {"x": ["b", "seq"], "m": ["b", "past_seq + seq"], "p": ["b", "past_seq"]}
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
+    graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {"x": ("b:1..3", "seq:1..5"), "p": ("b", "past_seq:0..30")}
+    session = farrier.compile(model, shapes=given).session()
+    for b, seq, past in ((1, 1, 0), (3, 5, 30), (2, 3, 7)):
+        x, p, m = f32(b, seq), f32(b, past), f32(b, past + seq)
+        y = session.run({"x": x, "m": m, "p": p})["y"]
+        np.testing.assert_array_equal(y, np.concatenate([p, x], axis=1) * m)
+    with pytest.raises(InputMismatchError, match=r"m has 9 at axis 1, .* make it 10"):
+        session.run({"x": f32(2, 3), "p": f32(2, 7), "m": f32(2, 9)})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from farrier.errors import UnresolvedShapeError, UsageError
+from farrier.errors import FarrierError, UnresolvedShapeError, UsageError
 from farrier.importer import import_model, inspect
 from farrier.ir.dim import bounds, typical
 
@@ -25,6 +25,50 @@ def test_template_names_every_open_input(model):
         "give each ? a number: --shape x=?,3,? or, for all sizes in a range, a name: "
         "--shape x=n:1..64,3,dim2:1..64"
     )
+
+
+# A decoder's new tokens, those it has seen, and the mask over both.
+JOIN = [node("Concat", ["p", "x"], ["c"], axis=1), node("Mul", ["c", "m"], ["y"])]
+JOINED = {"x": ["b", "seq"], "m": ["b", "past + seq"], "p": ["b", "past"]}
+
+
+@pytest.mark.parametrize(
+    "mask", [None, ("?", "?"), ("n", "seen+now"), ("n", "past+now"), ("n", "now + seen"), ("n", 12)]
+)
+def test_sums_of_dims(model, mask):
+    """As the model declares them or the user writes them, with names of either."""
+    shapes = {"x": ("n:1..4", "now:1..8"), "p": ("n", 9 if mask == ("n", 12) else "seen:0..32")}
+    if mask == ("n", 12):
+        shapes["x"] = ("n", 3)
+    graph = import_model(
+        model(JOIN, JOINED), shapes if mask is None else {**shapes, "m": mask}
+    ).graph
+    x, m, p = (value.type.shape[1] for value in graph.inputs)
+    assert m == x + p
+    assert graph.outputs[0].type.shape[1] == m
+
+
+def test_sums_with_factors(model):
+    nodes = [node("Relu", ["x"], ["y"]), node("Relu", ["z"], ["w"])]
+    data = model(nodes, {"x": ["a", 1], "z": ["2*a + 3", "k"]})
+    imported = import_model(data, {"x": ("n:2..20:2", 1), "z": ("?", "n + 1 + 2*n")})
+    assert str(imported.graph.inputs[1].type.shape) == "(4*s0 + 3, 6*s0 + 1)"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ({"m": ("n", "past+more")}, "no dimension of an input is 'more' by itself"),
+        ({"m": ("n", "t:1..40")}, "whether seen - t + now is 0 depends on"),
+        ({"m": ("n", "?:1..40")}, "has 1..40 at axis 1, which other inputs make now+seen"),
+        ({"m": ("n", "seen+")}, "cannot read the dimension 'seen+'"),
+        ({"m": ("n", "99999999999999999999*now+1")}, "ends beyond"),
+    ],
+)
+def test_sums_that_clash(model, shapes, reason):
+    given = {"x": ("n:1..4", "now:1..8"), "p": ("n", "seen:0..32"), **shapes}
+    with pytest.raises(FarrierError, match=re.escape(reason)):
+        import_model(model(JOIN, JOINED), given)
 
 
 def test_named_dims_are_shared(model):

@@ -464,7 +464,7 @@ class _Import:
             raise UnresolvedShapeError(
                 f"{where}: {self._named(str(error))}",
                 hint="give --shape a number there, or a range in which this does not change; what "
-                "must be equal gets one name",
+                "must be equal gets one name, or the sum that it is (past+seq)",
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:

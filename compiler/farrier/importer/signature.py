@@ -10,9 +10,20 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, bounds
 from farrier.ir.types import DType, TensorType
-from farrier.shapes import DEFAULT_HIGH, GivenShape, Hot, NamedDim, OpenDim, parse_dim
+from farrier.shapes import (
+    DEFAULT_HIGH,
+    MAX_EXTENT,
+    DimSum,
+    GivenShape,
+    Hot,
+    NamedDim,
+    OpenDim,
+    Size,
+    parse_dim,
+    parse_sum,
+)
 
 _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
 
@@ -79,9 +90,10 @@ def resolve(
     """The type of every input; what the user leaves open are symbols s0, s1, …
 
     A dim that the model or the user names has one size wherever it occurs, so giving one input's
-    shape may settle others. The shape of strings may end with their width in characters, and must
-    where the model does not declare its rank; the width is open where none is given. Raises
-    UsageError for a shape that clashes with the model, UnresolvedShapeError for what is not given.
+    shape may settle others; so do sums that the model declares ("past + sequence"). The shape of
+    strings may end with their width in characters, and must where the model does not declare its
+    rank; the width is open where none is given. Raises UsageError for a shape that clashes with the
+    model, UnresolvedShapeError for what is not given.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -89,82 +101,137 @@ def resolve(
             f"the model has no input {', '.join(map(repr, unknown))}",
             hint="its inputs: " + ", ".join(f"{d.name} {d.text()}" for d in inputs),
         )
-    sizes: dict[str, int | OpenDim] = {}  # by the model's names
-    dims: dict[str, list[int | OpenDim]] = {}
+    sizes: dict[str, Size] = {}  # by the model's names
+    dims: dict[str, list[Size]] = {}
     for declared in inputs:
         if declared.name in shapes:
             dims[declared.name] = _checked(declared, shapes[declared.name], sizes)
+    for declared in inputs:
+        if declared.name in dims:
+            dims[declared.name] = _named(declared, dims[declared.name], sizes)
     for declared in inputs:
         known = _known(declared, sizes)
         if known is not None:
             dims.setdefault(declared.name, known)
     if len(dims) < len(inputs):
         raise _unresolved([d for d in inputs if d.name not in dims], sizes)
-    return _symbols(inputs, dims, hot)
+    return _symbols(inputs, dims, sizes, hot)
 
 
-def _known(declared: Declared, sizes: Mapping[str, int | OpenDim]) -> list[int | OpenDim] | None:
+def _known(declared: Declared, sizes: Mapping[str, Size]) -> list[Size] | None:
     """The dims of an input of which no shape is given; None where one stays unknown."""
-    known: list[int | OpenDim] = []
+    known: list[Size] = []
     for size in declared.dims if declared.dims is not None else ("?",):
-        found = sizes.get(size) if isinstance(size, str) else size
+        found = _size_of(size, sizes) if isinstance(size, str) else size
         if found is None:
             return None
         known.append(found)
     return [*known, _width(declared, known)] if declared.is_strings else known
 
 
-def _checked(
-    declared: Declared, shape: GivenShape, sizes: dict[str, int | OpenDim]
-) -> list[int | OpenDim]:
+def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
+    """What the model's name of a dim stands for, be it a sum of others; None where not known."""
+    declared = parse_sum(name)
+    if name in sizes or declared is None:
+        return sizes.get(name)
+    total, terms = declared.constant, dict[str, int]()
+    for part, factor in declared.terms:
+        match sizes.get(part):
+            case int(number):
+                total += factor * number
+            case OpenDim(own):
+                terms[own] = terms.get(own, 0) + factor
+            case _:
+                return None
+    return DimSum(tuple(sorted(terms.items())), total) if terms else total
+
+
+def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:
     """Holds a given shape against the declared dims, and notes what named dims stand for."""
-    given = f"the shape ({', '.join(map(str, shape))}) given for input {declared.name!r}"
     dims = [parse_dim(text) for text in shape]
-    hint = f"the model declares {declared.text()}"
-    own_dims = ("?",) * len(dims) if declared.dims is None else declared.dims
-    if declared.is_strings and declared.dims is not None:
-        if len(dims) == len(own_dims):
-            dims.append(_width(declared, dims))
-        if len(dims) == len(own_dims) + 1:
-            own_dims = (*own_dims, "?")
+    if declared.is_strings and declared.dims is not None and len(dims) == len(declared.dims):
+        dims.append(_width(declared, dims))
+    own_dims = _own_dims(declared, len(dims))
     if len(dims) != len(own_dims):
-        raise UsageError(f"{given} has rank {len(dims)}, not {len(own_dims)}", hint=hint)
+        raise _clash(declared, shape, f"has rank {len(dims)}, not {len(own_dims)}")
     if declared.is_strings and (not dims or dims[-1] == 0):
-        raise UsageError(f"{given} must end with the strings' width, 1 at least", hint=hint)
+        raise _clash(declared, shape, "must end with the strings' width, 1 at least")
     for axis, (size, own) in enumerate(zip(dims, own_dims, strict=True)):
         if isinstance(own, int):
             if size not in (own, OpenDim("")):
-                raise UsageError(f"{given} has {shape[axis]} at axis {axis}, not {own}", hint=hint)
+                raise _clash(declared, shape, f"has {shape[axis]} at axis {axis}, not {own}")
             dims[axis] = own
-            continue
-        if isinstance(size, OpenDim) and not size.name:
-            name = f"{declared.name}[{axis}]" if own == "?" else own
-            size = dims[axis] = dataclasses.replace(size, name=name)
-        if own != "?" and _name(sizes.setdefault(own, size)) != _name(size):
-            raise UsageError(
-                f"{given} makes {own!r} {_name(size)}, and another input makes it "
-                f"{_name(sizes[own])}",
-                hint=hint,
+        elif own != "?" and _name(size) and _name(sizes.setdefault(own, size)) != _name(size):
+            raise _clash(
+                declared,
+                shape,
+                f"makes {own!r} {_name(size)}, and another input makes it {_name(sizes[own])}",
             )
     return dims
 
 
-def _width(declared: Declared, dims: Sequence[int | OpenDim]) -> int | OpenDim:
+def _own_dims(declared: Declared, rank: int) -> tuple[DeclaredDim, ...]:
+    """The declared dims, those of strings with their width where the rank has it."""
+    if declared.dims is None:
+        return ("?",) * rank
+    wide = declared.is_strings and rank == len(declared.dims) + 1
+    return (*declared.dims, "?") if wide else declared.dims
+
+
+def _clash(declared: Declared, shape: GivenShape, what: str) -> UsageError:
+    return UsageError(
+        f"the shape ({', '.join(map(str, shape))}) given for input {declared.name!r} {what}",
+        hint=f"the model declares {declared.text()}",
+    )
+
+
+def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> list[Size]:
+    """Dims as `_checked` gives them, each `?` with what the model's name of it stands for: be it
+    given with another input, a sum of others, or a size of its own."""
+    named: list[Size] = []
+    for axis, (size, own) in enumerate(zip(dims, _own_dims(declared, len(dims)), strict=True)):
+        if isinstance(size, OpenDim) and not size.name:
+            name = f"{declared.name}[{axis}]" if own == "?" else str(own)
+            found = _size_of(name, sizes)
+            if size.range is not None and not isinstance(found, OpenDim | None):
+                raise UsageError(
+                    f"input {declared.name!r} has {_range_text(*size.range)} at axis {axis}, which "
+                    f"other inputs make {found}",
+                    hint="give that axis as ?",
+                )
+            own_size = OpenDim(name if found is None else str(_name(found)), size.range)
+            size = found if isinstance(found, int | DimSum) else own_size
+            if own != "?":
+                sizes.setdefault(name, size)
+        named.append(size)
+    return named
+
+
+def _width(declared: Declared, dims: Sequence[Size]) -> Size:
     """The width of strings of which none is given: open where there are any."""
     return 1 if 0 in dims else OpenDim(f"{declared.name}.width")
 
 
-def _name(size: int | OpenDim) -> int | str:
-    return size.name if isinstance(size, OpenDim) else size
+def _name(size: Size) -> int | str:
+    match size:
+        case OpenDim(name):
+            return name
+        case DimSum():
+            return str(size)
+        case _:
+            return size
 
 
 def _symbols(
-    inputs: Sequence[Declared], sizes: Mapping[str, Sequence[int | OpenDim]], hot: Sequence[Hot]
+    inputs: Sequence[Declared],
+    shapes: Mapping[str, Sequence[Size]],
+    sizes: Mapping[str, Size],
+    hot: Sequence[Hot],
 ) -> Signature:
     """The types, an open dim's range being the one that is written at any of its places."""
     ranges: dict[str, tuple[int, int, int]] = {}
     first_axis: dict[str, int] = {}
-    for shape in sizes.values():
+    for shape in shapes.values():
         for axis, size in enumerate(shape):
             if isinstance(size, OpenDim):
                 first_axis.setdefault(size.name, axis)
@@ -185,7 +252,7 @@ def _symbols(
                 f"{name} is {number} in --hot, and {_range_text(low, high, step)} in --shape"
             )
         chosen.setdefault(name, number)
-    widths = {_name(sizes[declared.name][-1]) for declared in inputs if declared.is_strings}
+    widths = {_name(shapes[declared.name][-1]) for declared in inputs if declared.is_strings}
     named: list[NamedDim] = []
     extents: dict[str, Extent] = {}
     for name, axis in first_axis.items():
@@ -198,13 +265,35 @@ def _symbols(
         extents[name] = step * found.extent
         if found.low < found.high:
             named.append(found)
-    types = {}
-    for declared in inputs:
-        shape = sizes[declared.name]
-        given = tuple(extents[s.name] if isinstance(s, OpenDim) else s for s in shape)
-        types[declared.name] = TensorType(declared.dtype, given)
+    types = {
+        declared.name: TensorType(
+            declared.dtype, tuple(_extent(size, extents, sizes) for size in shapes[declared.name])
+        )
+        for declared in inputs
+    }
     strings = frozenset(declared.name for declared in inputs if declared.is_strings)
     return Signature(types, tuple(named), strings)
+
+
+def _extent(size: Size, extents: Mapping[str, Extent], sizes: Mapping[str, Size]) -> Extent:
+    """The extent of a dim; `extents` are those of open dims by name, `sizes` by the model's names
+    what each stands for."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, OpenDim):
+        return extents[size.name]
+    extent: Extent = size.constant
+    for name, factor in size.terms:
+        part = OpenDim(name) if name in extents else sizes.get(name)
+        if part is None or isinstance(part, DimSum):
+            raise UsageError(
+                f"no dimension of an input is {name!r} by itself, which {size} takes as known",
+                hint=f"open: {', '.join(extents) or 'none'}",
+            )
+        extent = extent + factor * _extent(part, extents, sizes)
+    if bounds(extent)[1] > MAX_EXTENT:
+        raise UsageError(f"the dimension {size} ends beyond {MAX_EXTENT}")
+    return extent
 
 
 def _range_text(low: int, high: int, step: int) -> str:
@@ -218,15 +307,13 @@ _USUAL_WIDTH = 16
 _USUAL = 128
 
 
-def _unresolved(
-    open_inputs: list[Declared], sizes: Mapping[str, int | OpenDim]
-) -> UnresolvedShapeError:
+def _unresolved(open_inputs: list[Declared], sizes: Mapping[str, Size]) -> UnresolvedShapeError:
     fixed, opened = [], []
     for declared in open_inputs:
         dims = declared.dims if declared.dims is not None else ("?",)
         known = [d if isinstance(d, int) else _name(sizes.get(d, OpenDim("?"))) for d in dims]
         names = [
-            size if size != "?" else f"{own if str(own).isidentifier() else f'dim{axis}'}:1..64"
+            size if size != "?" else _suggested(own, axis)
             for axis, (size, own) in enumerate(zip(known, dims, strict=True))
         ]
         fixed.append(f"--shape {declared.name}={','.join(map(str, known))}")
@@ -237,3 +324,10 @@ def _unresolved(
         hint=f"give each ? a number: {' '.join(fixed)} or, for all sizes in a range, a name: "
         f"{' '.join(opened)}",
     )
+
+
+def _suggested(own: DeclaredDim, axis: int) -> str:
+    """How an open dim may be given, by the model's name of it."""
+    if parse_sum(str(own)) is not None:
+        return "?"  # it follows from the others
+    return f"{own if str(own).isidentifier() else f'dim{axis}'}:1..64"

@@ -202,13 +202,14 @@ class Session:
     def _sizes_of(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, int]:
         """The open dims, by symbol, of inputs' shapes. Raises InputMismatchError for a size out of
         range, and where two inputs differ."""
-        dims = {dim.symbol: dim for dim in self.manifest.dims}
+        dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
+        sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
             shape = np.shape(inputs[spec.name])
             for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
-                for symbol in symbols((extent,)):  # one, or none of a fixed size
-                    dim = dims[symbol.name]
+                if extent in dims:
+                    dim = dims[extent]
                     number, rest = divmod(size, dim.step)
                     if rest or not dim.low <= number <= dim.high:
                         raise InputMismatchError(
@@ -216,14 +217,22 @@ class Session:
                             f"{_range_of(dim)}",
                             hint="compile the model with another range in --shape",
                         )
-                    if sizes.setdefault(symbol.name, number) != number:
+                    if sizes.setdefault(dim.symbol, number) != number:
                         raise InputMismatchError(
                             f"input {spec.name} has {size} at axis {axis}, and another input "
-                            f"makes {dim.name} {sizes[symbol.name] * dim.step}"
+                            f"makes {dim.name} {sizes[dim.symbol] * dim.step}"
                         )
+                elif not isinstance(extent, int):
+                    sums.append((spec.name, axis, size, extent))
         if len(sizes) < len(dims):  # an input of another rank: the slot says which
             for slot in self._inputs:
                 slot.placed(inputs[slot.name])
+        for name, axis, size, extent in sums:
+            if size != evaluate(extent, sizes):
+                raise InputMismatchError(
+                    f"input {name} has {size} at axis {axis}, and the other inputs make it "
+                    f"{evaluate(extent, sizes)}"
+                )
         return sizes
 
     def _symbols(self) -> dict[str, int]:
