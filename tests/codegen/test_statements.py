@@ -206,6 +206,16 @@ def test_a_condition_on_the_lane_masks_stores():
     check(Function("kernel", (x, out), nest), {"x": normal(5, 20)})
 
 
+@pytest.mark.parametrize("read", [ZERO, J])
+def test_a_condition_that_one_lane_meets_may_name_its_element(read):
+    """The first of a row, be its value the same in all lanes or not."""
+    x, out = Buffer("x", F32, (5, 20)), Buffer("out", F32, (5, 20))
+    first = Store(out, (I, ZERO), plus(Load(x, (I, read)), Const(1.0, F32)))
+    body = If(less(J, 1), first, Store(out, (I, J), Load(x, (I, J))))
+    nest = For("i", 5, SERIAL, For("j", 20, VECTORIZED, body))
+    check(Function("kernel", (x, out), nest), {"x": normal(5, 20)})
+
+
 def test_a_condition_on_the_lane_masks_registers_and_reductions():
     x, out, total = (Buffer(n, F32, s) for n, s in (("x", (20,)), ("out", (20,)), ("total", (1,))))
     acc = Buffer("acc", F32, (20,), scope=Scope.REGISTER)

@@ -196,11 +196,12 @@ class Memory:
         offset = self.indices.resolve(self._form(node))
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes if self.bindings.lane is not None else 1
-        if lanes > 1 and not offset.irregular and offset.stride == 0:
-            if value.lanes > 1 or (self.guard is not None and self.guard.lanes > 1):
+        if lanes > 1 and not offset.irregular and offset.stride == 0 and self.guard is None:
+            if value.lanes > 1:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {buffer.name}")
             lanes = 1
         value = self.b.widen(value, lanes)
+        # A guard that lets one lane pass may have made its index one number.
         if offset.irregular or (lanes > 1 and offset.stride != size):
             self._scatter(node, value)
         else:
