@@ -20,6 +20,7 @@ from farrier.space.rules import for_program
 from farrier.target import Target
 
 _SLOW_RULE = "fallback"
+_SLOW_S = 5e-6  # seconds of a call by that rule that a user should know of
 MARGIN = 0.01  # what a schedule must win over the default by
 
 
@@ -69,7 +70,7 @@ def choose_defaults(
     for key, task in tasks.items():
         program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
         space = for_program(program, target, threads)
-        if space.rule_name == _SLOW_RULE:
+        if space.rule_name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
         choices[key] = Choice(
             task, program, space, space.default(), "default", counts[key], arithmetic(program)

@@ -1,6 +1,10 @@
-"""Products of integers accumulated in i32: exact, in register tiles, with and without vpdpbusd."""
+"""Products of integers accumulated in i32: exact, in register tiles, with and without dot products
+of bytes."""
 
 from __future__ import annotations
+
+import dataclasses
+import re
 
 import numpy as np
 import onnx
@@ -8,6 +12,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
+from farrier.codegen.emit import emit_function
+from farrier.codegen.llvm import assembly
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
+from farrier.ir.loop import Block, For, Function, LoopKind, Store
+from farrier.ir.parser import parse_ir
+from farrier.ir.types import DType
+from farrier.lower.region import lower_region
+from farrier.space.rules import for_program
+from farrier.target import host, parse_target
+from tests.codegen.differential import run_compiled
 
 RNG = np.random.default_rng(21)
 
@@ -32,7 +46,7 @@ def any_of(dtype, *shape):
     return RNG.integers(low, high + 1, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("target", ["host", "x86-64-v3"])
+@pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
 @pytest.mark.parametrize("dtypes", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
 @pytest.mark.parametrize("shape", [(1, 64, 33), (13, 36, 48), (7, 37, 20), (5, 4, 128)])
 def test_matrices(shape, dtypes, target):
@@ -76,3 +90,51 @@ def test_sums_wrap_around():
     found = compiled("MatMulInteger", x, [w], "host").run({"x": x})["y"]
     wrapped = np.array(255 * 127 * (1 << 17), np.int64).astype(np.int32)
     np.testing.assert_array_equal(found, wrapped)
+
+
+def product_of_i16(target):
+    """The assembly text of a matrix product."""
+    graph = parse_ir("""\
+@graph
+def g(x: i16[48, 64], w: i16[64, 48]):
+    y: i32[48, 48] = MatMul(x, w, accumulator='i32')
+    return y
+""")
+    program = lower_region(graph, "kernel", frozenset({"w"}), target, 1)
+    space = for_program(program, target, 1)
+    return assembly(emit_function(space.build(space.default()), target), target)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_products_of_i16_are_added_as_they_come(level):
+    """The canary of a hidden flag: additions of integers are associative, and LLVM would add a
+    tile's products to one another until no register is left."""
+    text = product_of_i16(parse_target(level))
+    added = re.findall(r"vpmaddwd\t.*, (%.mm\d+)\n(?:.*\n)?\tvpaddd\t.*\1.*", text)
+    assert len(added) == text.count("vpmaddwd") >= 8
+    assert "pmulld" not in text
+
+
+def test_products_of_i16_are_added_at_once_where_the_machine_can():
+    text = product_of_i16(dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_vnni",)))
+    assert text.count("vpdpwssd") >= 8
+    assert "vpmaddwd" not in text
+
+
+def test_least_factors_wrap_around():
+    """−2¹⁵ twice: the one sum of two products that i32 does not hold."""
+    x, w = Buffer("x", DType.I16, (2,)), Buffer("w", DType.I16, (8, 2))
+    out = Buffer("out", DType.I32, (8,))
+    lane, pair = (Var("n"),), Var("k")
+    factors = (Cast(DType.I32, Load(x, (pair,))), Cast(DType.I32, Load(w, (*lane, pair))))
+    total = Binary(BinaryOp.ADD, Load(out, lane), Binary(BinaryOp.MUL, *factors))
+    start = For("m", 8, LoopKind.VECTORIZED, Store(out, (Var("m"),), Const(1, DType.I32)))
+    products = For("k", 2, LoopKind.DOT, Store(out, lane, total))
+    nest = Block((start, For("n", 8, LoopKind.VECTORIZED, products)))
+    least = np.iinfo(np.int16).min
+    inputs = {"x": np.full(2, least, np.int16), "w": any_of(np.int16, 8, 2)}
+    inputs["w"][3] = least
+    for target in (host(), parse_target("x86-64-v3")):
+        found = run_compiled(Function("kernel", (x, w, out), nest), inputs, target=target)["out"]
+        exact = inputs["w"].astype(np.int64) @ inputs["x"].astype(np.int64) + 1
+        np.testing.assert_array_equal(found, exact.astype(np.int32))

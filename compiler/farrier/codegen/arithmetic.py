@@ -10,6 +10,8 @@ from farrier.codegen.text import Value, literal, memory_type, suffix, type_of, v
 from farrier.ir.expr import BinaryOp, UnaryOp
 from farrier.ir.types import DType
 
+_LAST_I32 = 2147483520  # the greatest i32 that is an f32
+
 _COMPARE = {
     # op: (floats, signed integers, unsigned integers); a comparison with NaN fails but for ne
     BinaryOp.LT: ("olt", "slt", "ult"),
@@ -231,12 +233,40 @@ def _to_odd(b: Builder, x: Value) -> str:
 
 
 def _float_to_integer(b: Builder, dtype: DType, x: Value) -> Value:
+    if x.lanes > 1 and (dtype.bits < 32 or dtype is DType.I32):
+        return _floats_to_integers(b, dtype, x)
     to, sign = type_of(dtype, x.lanes), "s" if dtype.is_signed else "u"
     full = f"llvm.fpto{sign}i.sat.{suffix(to)}.{suffix(x.type)}"
     text = b.call(full, to, (x.type, x.text))
     if dtype.bits < 8:
         least, most = (literal(limit, dtype, x.lanes).text for limit in dtype.limits)
         text = b.overloaded(f"{sign}min", to, b.overloaded(f"{sign}max", to, text, least), most)
+    return Value(text, dtype, x.lanes)
+
+
+def _floats_to_integers(b: Builder, dtype: DType, x: Value) -> Value:
+    """A vector of floats as integers that i32 holds. LLVM takes a saturating conversion apart, lane
+    by lane, so floats are clamped before a plain one."""
+    floats, mask, whole = x.type, vector("i1", x.lanes), vector("i32", x.lanes)
+    low, high = dtype.limits
+    # The last below 2³¹, where the float has fewer bits than i32.
+    held = DType.F64 if x.dtype is DType.F64 else DType.F32
+    top = _LAST_I32 if dtype is DType.I32 and held is DType.F32 else high
+    least, most = (literal(float(limit), held, x.lanes).text for limit in (low, top))
+    above = b.pure(f"fcmp ogt {floats} {x.text}, {least}")  # NaN is not
+    text = b.pure(f"select {mask} {above}, {floats} {x.text}, {floats} {least}")
+    below = b.pure(f"fcmp olt {floats} {text}, {most}")
+    text = b.pure(f"select {mask} {below}, {floats} {text}, {floats} {most}")
+    text = b.pure(f"fptosi {floats} {text} to {whole}")
+    if top != high:
+        fits = b.pure(f"fcmp ule {floats} {x.text}, {most}")
+        greatest = literal(high, DType.I32, x.lanes).text
+        text = b.pure(f"select {mask} {fits}, {whole} {text}, {whole} {greatest}")
+    if low:
+        known = b.pure(f"fcmp ord {floats} {x.text}, {x.text}")
+        text = b.pure(f"select {mask} {known}, {whole} {text}, {whole} zeroinitializer")
+    if dtype is not DType.I32:
+        text = b.pure(f"trunc {whole} {text} to {type_of(dtype, x.lanes)}")
     return Value(text, dtype, x.lanes)
 
 

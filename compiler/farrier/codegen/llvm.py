@@ -1,9 +1,11 @@
 """LLVM, through llvmlite: text in, object file out, no pass in between.
 
-Two hidden flags decide both the speed of the code and the time to make it: the scheduler before
-register allocation hoists broadcasts until they spill (`-enable-misched=false`), and loop strength
+Three hidden flags decide the speed of the code and the time to make it: the scheduler before
+register allocation hoists broadcasts until they spill (`-enable-misched=false`), loop strength
 reduction takes nine tenths of code generation for nothing, since the emitter has already placed
-every address (`-disable-lsr`). LLVM ignores a flag it does not know, so a test watches for spills.
+every address (`-disable-lsr`), and to shorten chains of integer additions more values are kept than
+there are registers (`-x86-machine-combiner=false`). LLVM ignores a flag it does not know, so tests
+watch for what each prevents.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from farrier.errors import CompilerError
 from farrier.target import Target
 
-_FLAGS = ("-enable-misched=false", "-disable-lsr")
+_FLAGS = ("-enable-misched=false", "-disable-lsr", "-x86-machine-combiner=false")
 
 # LLVM's names of the ISA extensions whose names differ from the kernel's.
 _FEATURES = {

@@ -40,7 +40,7 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
     """The dot product of the target that multiplies these; None where it has none."""
     for dot in x86.DOTS:
         fits = (dot.left, dot.right, dot.total) == (left, right, total)
-        if fits and dot.feature in target.features:
+        if fits and dot.feature in target.required_features:
             return dot
     return None
 

@@ -32,7 +32,7 @@ class Dot:
     right: DType
     total: DType
     lanes: tuple[int, ...]
-    feature: str  # what the target must have, as `Target.features`
+    feature: str  # what the target must have, as `Target.required_features`
     emit: EmitDot
 
 

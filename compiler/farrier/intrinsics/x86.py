@@ -48,6 +48,27 @@ def _dot_u8_i8(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
     return writer.call(name, sums, (sums, total), (bytes_, left), (bytes_, right))
 
 
+def _dot_i16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+    """total + a[0] * b[0] + a[1] * b[1] in i32, wrapping around: one vpdpwssd."""
+    sums, pairs = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
+    left, right = (writer.pure(f"bitcast {sums} {side} to {pairs}") for side in (a, b))
+    name = f"llvm.x86.avx512.vpdpwssd.{32 * lanes}"
+    return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
+
+
+def _multiply_add_i16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+    """The same: one pmaddwd, whose only sum beyond i32 (of four least factors) wraps around as
+    well, and one paddd."""
+    sums, pairs = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
+    left, right = (writer.pure(f"bitcast {sums} {side} to {pairs}") for side in (a, b))
+    name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
+    products = writer.call(name, sums, (pairs, left), (pairs, right))
+    return writer.pure(f"add {sums} {total}, {products}")
+
+
+_MULTIPLY_ADD_I16 = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
 def _i16(*values: int) -> list[tuple[str, str]]:
     return [("i16", str(value)) for value in values]
 
@@ -138,6 +159,26 @@ AVX512_DOT_U8_I8 = Dot(
     feature="avx512_vnni",
     emit=_dot_u8_i8,
 )
+AVX512_DOT_I16 = Dot(
+    name="avx512_dot_i16",
+    group=2,
+    left=DType.I16,
+    right=DType.I16,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="avx512_vnni",
+    emit=_dot_i16,
+)
+SSE2_DOT_I16 = Dot(
+    name="sse2_dot_i16",
+    group=2,
+    left=DType.I16,
+    right=DType.I16,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="ssse3",
+    emit=_multiply_add_i16,
+)
 AVX512_DOT_BF16 = Dot(
     name="avx512_dot_bf16",
     group=2,
@@ -161,4 +202,4 @@ AMX = tuple(
     )
 )
 INTRINSICS = (*BROADCASTS, *AMX)
-DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8)
+DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8, AVX512_DOT_I16, SSE2_DOT_I16)  # the best first

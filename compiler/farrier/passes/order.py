@@ -21,6 +21,7 @@ from farrier.passes.simplify import simplify
 from farrier.passes.split_products import split_products
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.passes.widen_floats import widen_floats
+from farrier.passes.widen_integers import widen_integers
 
 Pass: TypeAlias = Callable[[Graph, Settings], Graph]
 
@@ -35,6 +36,7 @@ ORDER: tuple[str, ...] = (
     "eliminate-dead-code",
     "widen-floats",
     "lower-precision",
+    "widen-integers",
     "choose-algorithms",
     "fold-constants",
     "assign-layouts",
@@ -64,4 +66,5 @@ PASSES: Mapping[str, Pass] = {
     "split-products": _for_any_settings(split_products),
     "transpose-in-place": _for_any_settings(transpose_in_place),
     "widen-floats": _for_any_settings(widen_floats),
+    "widen-integers": widen_integers,
 }

@@ -21,6 +21,7 @@ from farrier.passes.rules.layer_norm import (
     merge_layer_norm_scale,
     recover_layer_norm,
 )
+from farrier.passes.rules.reductions import reduce_rows_first
 from farrier.passes.rules.rows import merge_rows, sink_row_reshape
 from farrier.passes.rules.rule import Rule, apply_rules
 from farrier.passes.rules.scatters import scatter_rows
@@ -48,6 +49,7 @@ _RULES: tuple[Rule, ...] = (
     pad_in_convolution,
     point_convolution_as_matmul,
     scale_after_product,
+    reduce_rows_first,
     merge_rows,
     sink_row_reshape,
     scatter_rows,

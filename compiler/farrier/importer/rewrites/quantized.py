@@ -11,6 +11,8 @@ where the sums over b are constant if the weights are. Formulas are those of ONN
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -113,6 +115,16 @@ def _shaped(name: str, shape: tuple[int, ...], scope: Scope) -> str:
     return scope.add("Reshape", name, scope.constant(ints(target)))
 
 
+def _sums(name: str, axes: Iterable[int], keepdims: int, scope: Scope) -> str:
+    """Sums of integers in i32, known where the integers are."""
+    along, data = ints(axes), scope.data(name)
+    if data is None:
+        wide = _integer(name, scope)
+        return scope.add("ReduceSum", wide, scope.constant(along), keepdims=keepdims)
+    sums = data.sum(axis=tuple(along.tolist()), dtype=np.int32, keepdims=bool(keepdims))
+    return scope.constant(sums)
+
+
 def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
     """The product of two quantized matrices in i32."""
     a_shape, b_shape = scope.shape(a), scope.shape(b)
@@ -128,10 +140,10 @@ def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
     moved_a = "" if _is_zero(a_zero, scope) else _shaped(_integer(a_zero, scope), (-1, 1), scope)
     moved_b = "" if _is_zero(b_zero, scope) else _shaped(_integer(b_zero, scope), (1, -1), scope)
     if moved_b:
-        rows = scope.add("ReduceSum", _integer(matrix_a, scope), scope.constant(ints([-1])))
+        rows = _sums(matrix_a, [-1], 1, scope)
         total = scope.add("Sub", total, scope.add("Mul", rows, moved_b))
     if moved_a:
-        columns = scope.add("ReduceSum", _integer(matrix_b, scope), scope.constant(ints([-2])))
+        columns = _sums(matrix_b, [-2], 1, scope)
         if moved_b:
             columns = scope.add("Sub", columns, scope.add("Mul", moved_b, inner))
         total = scope.add("Sub", total, scope.add("Mul", columns, moved_a))
@@ -203,8 +215,7 @@ def _convolution(
         pads = (0, 0, *window.before, 0, 0, *window.after)
         if any(pad != 0 for pad in pads):
             x = scope.add("Pad", x, scope.constant(ints(pads)), zero)
-        axes = scope.constant(ints(range(1, rank)))
-        sums = scope.add("ReduceSum", _integer(weights, scope), axes, keepdims=0)
+        sums = _sums(weights, range(1, rank), 0, scope)
         added = scope.add("Mul", sums, _integer(zero, scope))
         bias = scope.add("Sub", bias, added) if bias else scope.add("Neg", added)
     return scope.add("Conv", x, weights, *([bias] if bias else []), **attrs)

@@ -36,8 +36,10 @@ def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well."""
-    if node.op != "Div" or not node.outputs[0].type.dtype.is_float:
+    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well. A single
+    number is divided: what is quantized with it may depend on its last bit."""
+    y = node.outputs[0]
+    if node.op != "Div" or not y.type.dtype.is_float or y.type.size == 1:
         return None
     data = rewriter.data(node.inputs[1])
     if data is None or node.inputs[1] is None:

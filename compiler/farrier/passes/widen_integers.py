@@ -1,0 +1,75 @@
+"""Lets products of bytes be products of 16-bit integers where the target adds up only these."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.intrinsics import dot_of
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
+from farrier.target import Target
+
+_PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
+_FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds
+
+
+def widen_integers(graph: Graph, settings: Settings) -> Graph:
+    """Gives products of integers i16 operands where the target has dot products for these and none
+    for theirs: conversions that fuse with what computes an operand, and are folded of weights. What
+    dot products cannot take in groups stays as it is. It comes after the last
+    eliminate-common-subexpressions.
+
+    before:
+        @graph
+        def g(x: i8[2, 4], w: i8[4, 8]):
+            y: i32[2, 8] = MatMul(x, w, accumulator='i32')
+            return y
+
+    after:
+        @graph
+        def g(x: i8[2, 4], w: i8[4, 8]):
+            x_i16: i16[2, 4] = Cast(x, to='i16')
+            w_i16: i16[4, 8] = Cast(w, to='i16')
+            y: i32[2, 8] = MatMul(x_i16, w_i16, accumulator='i32')
+            return y
+    """
+    rewriter = Rewriter(graph)
+    made: dict[str, Value] = {}
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        if _is_widened(node, settings.target):
+            wide = tuple(_wide(value, made, rewriter) for value in node.inputs[:2])
+            node = dataclasses.replace(node, inputs=(*wide, *node.inputs[2:]))
+        rewriter.emit(node)
+    return rewriter.finish()
+
+
+def _is_widened(node: Node, target: Target) -> bool:
+    if node.op not in _PRODUCTS:
+        return False
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
+    kinds, total = {x.type.dtype, w.type.dtype}, node.outputs[0].type.dtype
+    if not kinds <= _FIT or dot_of(x.type.dtype, w.type.dtype, total, target) is not None:
+        return False
+    dot = dot_of(DType.I16, DType.I16, total, target)
+    if dot is None or kinds == {DType.I16}:
+        return False
+    reduced = w.type.shape[1] if node.op == "Conv" else x.type.shape[-1]
+    return reduced % dot.group == 0
+
+
+def _wide(value: Value | None, made: dict[str, Value], rewriter: Rewriter) -> Value:
+    """A value as i16, converted once for all its readers."""
+    assert value is not None
+    if value.type.dtype is DType.I16:
+        return value
+    if value.name not in made:
+        kind = dataclasses.replace(value.type, dtype=DType.I16)
+        made[value.name] = Value(rewriter.fresh(f"{value.name}_i16"), kind)
+        cast = attributes(to=DType.I16.value)
+        rewriter.emit(Node("Cast", (value,), (made[value.name],), cast))
+    return made[value.name]
