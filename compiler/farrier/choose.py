@@ -61,13 +61,25 @@ def choose_defaults(
     target: Target,
     threads: int,
     listener: Listener,
+    known: Mapping[str, Choice] | None = None,
 ) -> dict[str, Choice]:
-    """Every task, by key, with the schedule that its space's analytic model ranks first."""
+    """Every task, by key, with the schedule that its space's analytic model ranks first. Spaces are
+    those of `known` choices, for the same target and threads, where there are any."""
     counts: collections.Counter[str] = collections.Counter()
     for call in calls:
         counts[call.task] += call.runs
     choices = {}
     for key, task in tasks.items():
+        if known is not None and key in known:
+            same = known[key]
+            choices[key] = dataclasses.replace(
+                same,
+                decisions=same.space.default(),
+                source="default",
+                calls=counts[key],
+                measured_s=None,
+            )
+            continue
         program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
         space = for_program(program, target, threads)
         if space.rule_name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:

@@ -1,8 +1,9 @@
 """A process that compiles kernels for another one (`farrier.kernels`), over a socket.
 
 helper → parent   {"ready": true}
-parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}}…]}
-helper → parent   {"object": <base64>, "interfaces": [<interface>…]} or {"failed": <message>}
+parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}, "name": …}…]}
+helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces": [<trace>…]}
+                  or {"failed": <message>}
 
 interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}
 """
@@ -10,6 +11,8 @@ interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <exten
 from __future__ import annotations
 
 import base64
+import dataclasses
+import functools
 import json
 import signal
 import socket
@@ -23,9 +26,12 @@ from farrier.ir.loop import Block, Function
 from farrier.ir.parser import parse_extent, parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
+from farrier.space import Space
 from farrier.space.rules import for_program
 from farrier.target import Target
 from farrier_device import wire
+
+_SPACES = 64  # of programs last asked for, kept
 
 
 def serve() -> None:
@@ -45,21 +51,29 @@ def serve() -> None:
 
 def _answer(orders: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
     try:
-        functions = [_ordered(order, target, threads) for order in orders]
+        spaces = [_space(order["program"], target, threads) for order in orders]
+        functions = [
+            dataclasses.replace(space.build(order["decisions"]), name=order["name"])
+            for space, order in zip(spaces, orders, strict=True)
+        ]
         (content,) = compile_functions(functions, target)
     except Exception as error:  # the parent does it once more, and raises what is to be raised
         return {"failed": str(error)}
     return {
         "object": base64.b64encode(content).decode(),
         "interfaces": [_written(interface(function)) for function in functions],
+        "traces": [
+            space.trace(order["decisions"]) for space, order in zip(spaces, orders, strict=True)
+        ],
     }
 
 
-def _ordered(order: Mapping[str, Any], target: Target, threads: int) -> Function:
-    """The scheduled kernel that is asked for."""
-    program = parse_ir(order["program"])
+@functools.lru_cache(maxsize=_SPACES)
+def _space(text: str, target: Target, threads: int) -> Space:
+    """The space of a program; one that is tuned is asked for again and again."""
+    program = parse_ir(text)
     assert isinstance(program, Program | Function)
-    return for_program(program, target, threads).build(order["decisions"])
+    return for_program(program, target, threads)
 
 
 def _written(one: Interface) -> dict[str, str]:

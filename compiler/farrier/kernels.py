@@ -25,7 +25,9 @@ from farrier.choose import Choice
 from farrier.codegen import Interface, compile_functions, interface
 from farrier.errors import CompilerError
 from farrier.helper import read_interface, serve
+from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
+from farrier.space import Decisions, Space
 from farrier.target import Target
 from farrier_device import wire
 from farrier_device.closing import Closing
@@ -37,8 +39,26 @@ _MOST_HELPERS = 7
 # It finds our modules where we do.
 _BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import {1}; {1}()"
 
-Module: TypeAlias = Mapping[str, Choice]  # the kernels of one object, by task key
-Answer: TypeAlias = tuple[int, "Kernels | str"]  # the module's number; what became of its helper
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """A kernel to compile: one schedule of a space, and the name of the function."""
+
+    space: Space
+    decisions: Decisions
+    name: str
+
+    def function(self) -> Function:
+        """The scheduled kernel. Raises CompilerError."""
+        return dataclasses.replace(self.space.build(self.decisions), name=self.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel as machine code: `content` is an object that defines it, maybe beside others."""
+
+    interface: Interface
+    content: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +67,11 @@ class Kernels:
 
     interfaces: Mapping[str, Interface]
     objects: Sequence[bytes]
+
+
+Module: TypeAlias = Mapping[str, Order]  # the kernels of one object
+Made: TypeAlias = dict[str, Compiled | CompilerError]  # what became of each
+Answer: TypeAlias = tuple[int, Made | str]  # the module's number; or what became of its helper
 
 
 def helpers_for(nodes: int) -> int:
@@ -67,8 +92,24 @@ class Helpers(Closing):
                 self._helpers.append(_Helper(target, threads))
 
     def compile(self, choices: Mapping[str, Choice]) -> Kernels:
-        """Every kernel, once. Raises CompilerError."""
-        items = list(choices.items())
+        """The kernel of every choice, by task key. Raises CompilerError."""
+        made = self.build(
+            {
+                key: Order(choice.space, choice.decisions, choice.program.name)
+                for key, choice in choices.items()
+            }
+        )
+        interfaces, objects = {}, []
+        for key, one in made.items():
+            if isinstance(one, CompilerError):
+                raise one
+            interfaces[key] = one.interface
+            objects.append(one.content)
+        return Kernels(interfaces, list(dict.fromkeys(objects)))
+
+    def build(self, orders: Mapping[str, Order]) -> Made:
+        """Every kernel that is ordered, or why there is none, in the order of `orders`."""
+        items = list(orders.items())
         modules: list[Module] = [
             dict(items[start : start + _KERNELS_A_MODULE])
             for start in range(0, len(items), _KERNELS_A_MODULE)
@@ -76,22 +117,20 @@ class Helpers(Closing):
         waiting = collections.deque(range(len(modules)))
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         for helper in self._helpers:
-            helper.start(modules, waiting, answers)
-        made: dict[int, Kernels] = {}
+            helper.take(_Job(modules, waiting, answers))
+        made: dict[int, Made] = {}
         while (number := _next(waiting)) is not None:
             made[number] = _compiled(modules[number], self._target)
         while len(made) < len(modules):
             number, answer = answers.get()
+            module = modules[number]
             if isinstance(answer, str):
-                names = ", ".join(choice.task.name for choice in modules[number].values())
-                raise CompilerError(f"the process that compiled {names} {answer}")
-            # What a helper could not do is done here once more, so that its error is raised here.
-            made[number] = answer if answer.objects else _compiled(modules[number], self._target)
-        parts = [made[number] for number in range(len(modules))]
-        return Kernels(
-            {key: one for part in parts for key, one in part.interfaces.items()},
-            [content for part in parts for content in part.objects],
-        )
+                names = ", ".join(order.name for order in module.values())
+                error = CompilerError(f"the process that compiled {names} {answer}")
+                made[number] = dict.fromkeys(module, error)
+            else:  # what a helper could not do is done here once more, for its error
+                made[number] = answer or _compiled(module, self._target)
+        return {key: one for n in range(len(modules)) for key, one in made[n].items()}
 
     def close(self) -> None:
         """Ends the processes; a second call does nothing."""
@@ -106,17 +145,49 @@ def _next(waiting: collections.deque[int]) -> int | None:
         return None
 
 
-def _compiled(module: Module, target: Target) -> Kernels:
-    functions = {key: choice.function() for key, choice in module.items()}
-    interfaces = {key: interface(function) for key, function in functions.items()}
-    return Kernels(interfaces, compile_functions(list(functions.values()), target))
+def _compiled(module: Module, target: Target) -> Made:
+    """A module's kernels; each in an object of its own where they do not compile together."""
+    made: Made = {}
+    functions: dict[str, Function] = {}
+    for key, order in module.items():
+        try:
+            functions[key] = order.function()
+        except CompilerError as error:
+            made[key] = error
+    try:
+        made |= _emitted(functions, target)
+    except CompilerError:
+        for key, function in functions.items():
+            try:
+                made |= _emitted({key: function}, target)
+            except CompilerError as error:
+                made[key] = error
+    return {key: made[key] for key in module}
+
+
+def _emitted(functions: Mapping[str, Function], target: Target) -> Made:
+    """The kernels in one object. Raises CompilerError."""
+    objects = compile_functions(list(functions.values()), target)
+    return {
+        key: Compiled(interface(function), content)
+        for content in objects
+        for key, function in functions.items()
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Job:
+    """Modules to compile: the numbers of those that nobody has taken, and where answers go."""
+
+    modules: Sequence[Module]
+    waiting: collections.deque[int]
+    answers: queue.SimpleQueue[Answer]
 
 
 class _Helper:
     """One process, and the thread that talks to it."""
 
     def __init__(self, target: Target, threads: int) -> None:
-        self._thread: threading.Thread | None = None
         self._sock, theirs = socket.socketpair()
         command = _BOOTSTRAP.format(serve.__module__, serve.__name__)
         words = [sys.path, theirs.fileno(), dataclasses.asdict(target), threads]
@@ -131,53 +202,59 @@ class _Helper:
         except OSError:
             self._sock.close()
             raise
-
-    def start(
-        self,
-        modules: Sequence[Module],
-        waiting: collections.deque[int],
-        answers: queue.SimpleQueue[Answer],
-    ) -> None:
-        """Compiles modules that wait, until none does, in a thread."""
-        self._thread = threading.Thread(target=self._work, args=(modules, waiting, answers))
+        self.is_ready = threading.Event()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def _work(
-        self,
-        modules: Sequence[Module],
-        waiting: collections.deque[int],
-        answers: queue.SimpleQueue[Answer],
-    ) -> None:
-        number: int | None = None
-        try:
-            wire.receive(self._sock)  # it is ready; what does not get that far takes no work
-            while (number := _next(waiting)) is not None:
-                answers.put((number, self._compiled(modules[number])))
-        except wire.ClosedError:
-            reason = describe_exit(self._process.wait())
-        except Exception as error:  # whoever waits for the answer must get one
-            reason = f"failed: {error}"
-        if number is not None:
-            answers.put((number, reason))
+    def take(self, job: _Job) -> None:
+        """Compiles modules of a job, as soon as it can, until none waits."""
+        self._jobs.put(job)
 
-    def _compiled(self, module: Module) -> Kernels:
+    def _serve(self) -> None:
+        """The thread: job after job, until there are no more or the process is gone."""
+        with contextlib.suppress(wire.ClosedError):
+            wire.receive(self._sock)  # what does not get that far takes no work
+            self.is_ready.set()
+            while (job := self._jobs.get()) is not None:
+                while (number := _next(job.waiting)) is not None:
+                    job.answers.put((number, self._answer(job.modules[number])))
+
+    def _answer(self, module: Module) -> Made | str:
+        """What becomes of a module: whoever waits for it must be told something."""
+        try:
+            return self._compiled(module)
+        except wire.ClosedError:
+            return describe_exit(self._process.wait())
+        except Exception as error:
+            return f"failed: {error}"
+
+    def _compiled(self, module: Module) -> Made:
         """What the process makes of a module; nothing where that failed. Raises ClosedError."""
         orders = [
-            {"program": print_ir(choice.program), "decisions": dict(choice.decisions)}
-            for choice in module.values()
+            {
+                "program": print_ir(order.space.program),
+                "decisions": dict(order.decisions),
+                "name": order.name,
+            }
+            for order in module.values()
+            if order.space.program is not None
         ]
+        if len(orders) < len(module):
+            return {}
         wire.send(self._sock, {"kernels": orders})
         answer = wire.receive(self._sock)
         if "failed" in answer:
-            return Kernels({}, ())
+            return {}
+        for order, trace in zip(module.values(), answer["traces"], strict=True):
+            order.space.remember(order.decisions, trace)
+        content = base64.b64decode(answer["object"])
         interfaces = map(read_interface, answer["interfaces"])
-        return Kernels(
-            dict(zip(module, interfaces, strict=True)), [base64.b64decode(answer["object"])]
-        )
+        return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        if self._thread is not None:
-            self._thread.join()
+        self._jobs.put(None)
+        self._thread.join()
         self._sock.close()

@@ -57,13 +57,14 @@ def package(
     *,
     verified: Verification | None,
     race: Race | None,
+    tuning: Mapping[str, Any] | None,
     algorithms: Mapping[str, Any],
     seconds: Mapping[str, float],
     records: RecordStore,
 ) -> Artifact:
     """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
     hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
-    and a tuned one, where there is one."""
+    and a tuned one, where there is one; `tuning` says what the time for that was spent on."""
     variant = variants[0]
     precision = variant.settings.precision
     report = {
@@ -71,6 +72,7 @@ def package(
         "verification": _figures(verified, precision),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
+        "tuning": tuning,
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
         "memory": {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from farrier.artifact.artifact import Artifact
 from farrier.assemble import assemble, plan
 from farrier.choose import Choice, choose_defaults
+from farrier.clock import Clock
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import import_model
 from farrier.ir.graph import Graph
@@ -17,13 +19,13 @@ from farrier.kernels import Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.options import CompileOptions
 from farrier.package import package, specs
-from farrier.partition import Task, extract_tasks
+from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
-from farrier.progress import Listener, TasksFound, Verified, ignore
+from farrier.progress import Listener, TasksFound, TimeSpent, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
-from farrier.target import Target, parse_target
+from farrier.target import parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.tune_model import known_variant, tune_model
@@ -66,7 +68,7 @@ def compile_model(
     count = helpers_for(len(imported.graph.nodes))
     with LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
-        making = _Making(steps, settings, options, device, local.blobs, records, listener)
+        making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)
         hot_made: list[_Made] = []
         for number, sizes in enumerate(hot):
@@ -103,6 +105,7 @@ def compile_model(
         linked,
         verified=verified,
         race=shown.race,
+        tuning=shown.tuning,
         algorithms=algorithms_report(shown.prepared, shown.variant.settings, records),
         seconds=steps.seconds,
         records=records,
@@ -116,6 +119,7 @@ class _Made:
     prepared: Graph
     variant: Variant
     race: Race | None
+    tuning: Mapping[str, Any] | None  # what the time to tune was spent on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +132,7 @@ class _Making:
     device: Runner
     blobs: Blobs
     records: RecordStore
+    helpers: Helpers
     listener: Listener
 
     def made(self, imported: Graph, tunes: bool, share: int = 1) -> _Made:
@@ -140,31 +145,36 @@ class _Making:
         listener(TasksFound(len(tasks), len(program.calls)))
         choices = steps("space", choose_defaults, tasks, program.calls, target, threads, listener)
         default = Variant(settings, graph, program, choices)
-        comparison = Comparison(target, threads, self.device, self.blobs)
+        options = self.options.shared(share)
+        clock = Clock(options.budget_s if tunes else None)
+        comparison = Comparison(target, threads, self.device, self.blobs, self.helpers, clock)
         if tunes:
-            measurer = _measurer(target, self.device, self.blobs, threads)
-            options = self.options.shared(share)
+            measurer = functools.partial(
+                TaskMeasurer,
+                target=target,
+                runner=self.device,
+                blobs=self.blobs,
+                policy=TimingPolicy(threads=threads),
+                helpers=self.helpers,
+                clock=clock,
+            )
             variant = steps(
                 "schedule",
                 tune_model,
-                *(prepared, default, comparison, measurer, records, options, listener),
+                *(prepared, default, comparison, measurer, records, options, clock, listener),
             )
         else:
             variant = steps("schedule", known_variant, prepared, default, records)
         race = None
         if (tunes or self.options.verify) and not variant.is_same_code(default):
             # What wins part by part may lose as a whole; the model decides.
-            race = steps("compare", compared, comparison, default, variant, listener)
+            with clock.phase("race"):
+                race = steps("compare", compared, comparison, default, variant, listener)
             variant = variant if race is not None and race.is_won else default
-        return _Made(prepared, variant, race)
-
-
-def _measurer(
-    target: Target, runner: Runner, blobs: Blobs, threads: int
-) -> Callable[[Mapping[str, Task]], TaskMeasurer]:
-    """Makes what measures tasks by themselves on the runner's device."""
-    policy = TimingPolicy(threads=threads)
-    return functools.partial(TaskMeasurer, target=target, runner=runner, blobs=blobs, policy=policy)
+        if not tunes:
+            return _Made(prepared, variant, race, None)
+        listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
+        return _Made(prepared, variant, race, clock.report())
 
 
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:

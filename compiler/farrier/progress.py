@@ -57,6 +57,16 @@ class VariantsCompared:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Tuning is over, the race with the defaults included: its seconds by phase, and over all
+    phases by kind of work."""
+
+    budget_s: float | None
+    phases: dict[str, float]
+    works: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Verified:
     """The whole model ran on the device: outputs compared with the reference, then timed.
     `untuned_ms` is what the defaults took, where the model was compared with them."""
@@ -80,6 +90,7 @@ Event: TypeAlias = (
     | TasksFound
     | TrialsMeasured
     | VariantsCompared
+    | TimeSpent
     | Verified
     | Warned
 )
@@ -91,6 +102,7 @@ _KINDS: dict[str, type[Any]] = {
     "tasks-found": TasksFound,
     "trials-measured": TrialsMeasured,
     "variants-compared": VariantsCompared,
+    "time-spent": TimeSpent,
     "verified": Verified,
     "warned": Warned,
 }

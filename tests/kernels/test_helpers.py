@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import select
 
 import numpy as np
 import onnx
@@ -66,7 +65,7 @@ def choices(target):
 
 def _wait_until_ready(helpers):
     for one in helpers._helpers:
-        assert select.select([one._sock], [], [], 60)[0]
+        assert one.is_ready.wait(60)
 
 
 def test_kernels_are_the_same_whoever_compiles_them(choices, target):

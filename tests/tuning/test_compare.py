@@ -18,6 +18,7 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.target import parse_target
+from farrier.tuning import compare
 from farrier.tuning.compare import Comparison, ComparisonError, compared, mean_samples
 from farrier.tuning.variant import make_variant
 from farrier_device.measurement import DeviceFault, MeasureResult
@@ -45,7 +46,7 @@ def test_variants_run_in_turns_as_a_whole_and_by_their_calls(variants):
         whole = comparison.whole(variants, 0.05)
         by_call = comparison.by_call(variants, 0.05)
     for variant, samples, calls in zip(variants, whole, by_call, strict=True):
-        assert len(samples) >= 18
+        assert len(samples) >= 3
         assert min(samples) > 1000
         assert [one.call.task for one in calls] == [call.task for call in variant.calls]
         assert {len(one.samples_ns) for one in calls} == {len(calls[0].samples_ns)}
@@ -73,6 +74,20 @@ def test_sizes_that_values_decide_are_the_usual_ones():
         assert min(*comparison.whole([variant], 0.01)) > 0
         (calls,) = comparison.by_call([variant], 0.01)
     assert len(calls) == len(variant.calls)
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 0.004, 0.02, 0.15, 1.0])
+@pytest.mark.parametrize("seconds", [0.05, 0.5, 3.0])
+def test_a_comparison_takes_the_time_it_is_given_or_the_fewest_runs(seconds, run_s):
+    turns, policy = compare._schedule(seconds, run_s, 2)
+    runs = turns * (1 + policy.warmup + policy.min_repeats)
+    assert policy.min_repeats >= 1
+    assert turns >= 3
+    assert runs * run_s <= max(seconds, 6 * run_s) * (1 + 1e-9)
+    long_s = turns * ((1 + policy.warmup) * run_s + policy.min_time_s)
+    assert long_s <= max(seconds, 6 * run_s) * (1 + 1e-9)
+    if policy.warmup:
+        assert long_s == pytest.approx(seconds)
 
 
 def test_calls_that_were_disturbed_at_different_times_have_fast_samples_together():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 
 import numpy as np
 import onnx
@@ -12,18 +11,23 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.calls import CallRecord
+from farrier.clock import Clock
 from farrier.importer import import_model
 from farrier.options import CompileOptions
 from farrier.passes import Settings, prepare
-from farrier.progress import VariantsCompared, Warned
+from farrier.passes.algorithm import Algorithm
+from farrier.passes.choose_algorithms import layers
+from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.records import Context, MemoryRecords
+from farrier.search.trial import DeviceFaultError
 from farrier.target import parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.climb import Climb
 from farrier.tuning.compare import CallTimes, ComparisonError
+from farrier.tuning.finals import Finals
 from farrier.tuning.tune_model import known_variant, tune_model
 from farrier.tuning.variant import make_variant
-from farrier_device.measurement import CandidateResult, Status
+from farrier_device.measurement import CandidateResult, DeviceFault, Status
 
 
 def model(*layers):
@@ -70,11 +74,25 @@ def convolution(variant):
 
 
 class FakeComparison:
-    """Says of each call what `nanoseconds(tile, decisions)` says."""
+    """Says of each call what `nanoseconds(tile, decisions)` says; what it costs is told."""
 
-    def __init__(self, nanoseconds):
+    compile_s = 0.1
+    race_s = 1.0
+
+    def __init__(self, nanoseconds, variant_s=0.5):
         self.nanoseconds = nanoseconds
+        self.variant_s = variant_s
         self.compared = []
+        self.compiled = []
+
+    def cost(self, variant, seconds):
+        return max(seconds, self.variant_s)
+
+    def compile(self, choices):
+        self.compiled += choices
+
+    def is_compiled(self, choice):
+        return True
 
     def by_call(self, variants, seconds):
         self.compared.append(len(variants))
@@ -110,6 +128,7 @@ def run(graph, default, comparison, records=None, measurer=None, **options):
         measurer or Measurer(),
         MemoryRecords() if records is None else records,
         CompileOptions(**{"trials": 40, **options}),
+        Clock(options.get("budget_s")),
         events.append,
     )
     return tuned, events
@@ -187,6 +206,7 @@ def test_too_little_to_spend_leaves_the_algorithms(options):
     tuned, events = run(graph, default, comparison, **options)
     assert tiles(tuned) == {"conv0": 3}
     assert not any(e.what == "algorithms" for e in events if isinstance(e, VariantsCompared))
+    assert len(comparison.compared) == (1 if options["trials"] else 0)
 
 
 def test_trials_bound_all_that_is_measured():
@@ -260,23 +280,15 @@ def test_the_same_code_is_the_same_whatever_chose_it():
     assert not default.is_same_code(dataclasses.replace(default, choices=other))
 
 
-class Climbing(FakeComparison):
+def climbing(tile, decisions):
     """Schedules are the faster the larger their `unroll`; copies of images are all alike."""
-
-    def __init__(self):
-        super().__init__(lambda tile, decisions: 1000 - 100 * decisions["unroll"])
-        self.forgotten = 0
-
-    def forget(self):
-        self.forgotten += 1
+    return 1000 - 100 * decisions["unroll"]
 
 
-def climb(variant, graph, measurer, records, seconds=600.0):
-    events = []
-    found = Climb(graph, Climbing(), measurer, records, 0).run(
-        variant, time.monotonic() + seconds, events.append
-    )
-    return found, events
+def climb(variant, graph, measurer, records, seconds=600.0, comparison=None):
+    events, comparison = [], comparison or FakeComparison(climbing)
+    search = Climb(graph, comparison, measurer, records, 0, Clock(seconds))
+    return search.run([variant], events.append), events
 
 
 def low(variant):
@@ -294,7 +306,7 @@ def test_the_search_goes_on_in_the_model_and_tells_the_records():
     found, events = climb(start, graph, Measurer(), records)
     won = convolution(found)
     assert won.decisions["unroll"] > 1
-    assert {event.what for event in events} == {"schedules"}
+    assert {event.what for event in events if isinstance(event, VariantsCompared)} == {"schedules"}
     known = convolution(known_variant(graph, start, records))
     assert known.decisions == won.decisions
     assert {record.context for record in records} == {Context.MODEL}
@@ -303,17 +315,12 @@ def test_the_search_goes_on_in_the_model_and_tells_the_records():
 def test_the_search_ends_when_every_kernel_has_rested():
     """Schedules that are all alike: after some rounds nothing is tried any more."""
 
-    class Alike(FakeComparison):
-        def forget(self):
-            pass
-
     graph, default = prepared([(64, 12)], max_layer_error=0)
-    events, records = [], MemoryRecords()
-    search = Climb(graph, Alike(lambda tile, decisions: 1000), Measurer(), records, 0)
-    found = search.run(default, time.monotonic() + 600.0, events.append)
+    records, alike = MemoryRecords(), FakeComparison(lambda tile, decisions: 1000)
+    found, events = climb(default, graph, Measurer(), records, comparison=alike)
     assert found.is_same_code(default)
     assert 1 < len(events) < 10
-    assert all(event.changed == 0 for event in events)
+    assert {type(event) for event in events} == {TrialsMeasured}  # and nothing ran once more
     assert len(records) == 0
 
 
@@ -329,8 +336,116 @@ def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
     assert len(records) == 0
 
 
+@pytest.mark.parametrize("faults", [2, 3])
+def test_a_device_that_drifts_is_asked_again(faults):
+    class Drifting(Measurer):
+        def measure(self, task, space, batch):
+            self.measured += 1
+            if self.measured <= faults:
+                raise DeviceFaultError(DeviceFault.DRIFTED, "by +42%")
+            return super().measure(task, space, batch)
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start = low(default)
+    best = convolution(climb(start, graph, Measurer(), MemoryRecords())[0]).decisions
+    (found, _) = climb(start, graph, Drifting(), MemoryRecords())
+    assert convolution(found).decisions["unroll"] == best["unroll"] > 1
+
+
 def test_without_time_the_search_in_the_model_does_not_begin():
     graph, default = prepared([(64, 12)], max_layer_error=0)
     found, events = climb(low(default), graph, Measurer(), MemoryRecords(), seconds=1.0)
     assert found.is_same_code(low(default))
     assert events == []
+
+
+class Ticking(FakeComparison):
+    """What it does takes the time that it costs, by a clock that only this moves."""
+
+    def __init__(self, clock, nanoseconds, variant_s):
+        super().__init__(nanoseconds, variant_s)
+        self.clock = clock
+        self.known = set()
+
+    def compile(self, choices):
+        made = {(one.task.key, tuple(sorted(one.decisions.items()))) for one in choices}
+        self.clock.pass_by(self.compile_s * len(made - self.known))
+        self.known |= made
+
+    def by_call(self, variants, seconds):
+        self.compile(choice for variant in variants for choice in variant.choices.values())
+        self.clock.pass_by(sum(self.cost(variant, seconds) for variant in variants))
+        return super().by_call(variants, seconds)
+
+
+class Hands(Clock):
+    """A clock that is moved by hand."""
+
+    def __init__(self, budget_s):
+        super().__init__(budget_s)
+        self.passed = 0.0
+
+    def pass_by(self, seconds):
+        self.passed += seconds
+
+    @property
+    def left(self):
+        return self.budget_s - self.passed
+
+
+@pytest.mark.parametrize(("variant_s", "budget_s"), [(0.05, 12.0), (1.5, 20.0), (3.0, 75.0)])
+def test_a_budget_is_kept_whatever_a_run_of_the_model_takes(variant_s, budget_s):
+    graph, default = prepared([DEEP, (16, 5)])
+    clock, order = Hands(budget_s), itertools.count()
+    comparison = Ticking(clock, lambda tile, decisions: 10**6 - next(order), variant_s)
+    events = []
+    tune_model(
+        graph,
+        default,
+        comparison,
+        Measurer(),
+        MemoryRecords(),
+        CompileOptions(budget_s=budget_s),
+        clock,
+        events.append,
+    )
+    race_s = 2 * max(1.0, variant_s)
+    assert clock.passed + race_s <= budget_s
+    assert clock.passed > 3 * variant_s  # a round at least
+    assert comparison.compared
+
+
+def test_candidates_that_do_not_compile_do_not_run():
+    class Refusing(FakeComparison):
+        def is_compiled(self, choice):
+            return choice.decisions.get("unroll", 0) < 4
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, refusing = low(default), Refusing(climbing)
+    found, _ = climb(start, graph, Measurer(), MemoryRecords(), comparison=refusing)
+    assert convolution(found).decisions["unroll"] == 2
+
+
+def test_rivals_take_their_finalists_in_turns():
+    """Three schedules of one kernel and one of the other: six contestants, all equally often."""
+    graph, default = prepared([DEEP])
+    way = next(iter(layers(graph, default.settings)))
+    settings = dataclasses.replace(default.settings, algorithms={way.key: Algorithm.WINOGRAD2})
+    rival = make_variant(graph, settings, default)
+    shared = set(default.choices) & set(rival.choices)
+    finalists = {
+        key: [dict(c.decisions)] for key, c in {**default.choices, **rival.choices}.items()
+    }
+    found = convolution(rival)
+    rows = found.space.candidates()[:3]
+    finalists[found.task.key] = [found.space.decisions(row) for row in rows]
+    finals = Finals(graph, [default, rival], finalists, MemoryRecords(), 0)
+    contestants = finals._contestants()
+    assert len(contestants) == 6
+    assert shared
+    ran = [
+        one.choices[found.task.key].decisions
+        for one in contestants
+        if found.task.key in one.choices
+    ]
+    assert ran == finalists[found.task.key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import assert_never
 
@@ -63,6 +64,12 @@ class ProgressView:
                 self._trials(event)
             case progress.VariantsCompared(what, variants, changed):
                 self._print(f"{what}: {variants} variants of the model compared, {changed} changed")
+            case progress.TimeSpent(budget_s, phases, works):
+                budget = "" if budget_s is None else f" of {budget_s:.0f}"
+                self._print(
+                    f"tuned in {sum(phases.values()):.0f} s{budget}: {_seconds(phases)}"
+                    + (f" ({_seconds(works)})" if works else "")
+                )
             case progress.Verified(max_error, latency_ms, untuned_ms, device):
                 untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"
                 self._print(
@@ -112,6 +119,10 @@ class ProgressView:
 def ms(milliseconds: float) -> str:
     """To a microsecond, and small models to ten nanoseconds: `12.345`, `0.00036`."""
     return f"{milliseconds:.3f}" if milliseconds >= 0.1 else f"{milliseconds:.5f}"
+
+
+def _seconds(spent: Mapping[str, float]) -> str:
+    return ", ".join(f"{what} {seconds:.0f} s" for what, seconds in spent.items())
 
 
 def _left(event: progress.TrialsMeasured) -> str:

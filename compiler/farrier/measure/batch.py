@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from farrier.codegen import Interface
 from farrier.codegen.batch import compile_functions
 from farrier.codegen.link import link
 from farrier.codegen.support import support_object
-from farrier.codegen.workspace import plan as plan_workspace
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import Function
 from farrier.ir.types import DType
+from farrier.kernels import Compiled, Helpers, Order
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.measure.packing import as_argument, packing_function
 from farrier.measure.runner import Blobs
@@ -22,6 +23,7 @@ from farrier.measure.task_data import TaskData, make_task_data
 from farrier.partition.extract import Task
 from farrier.passes.plan_memory import GAP_BYTES
 from farrier.precision import rounding
+from farrier.records.record import pairs
 from farrier.space import Decisions, Space
 from farrier.target import Target
 from farrier_device.measurement import (
@@ -59,115 +61,101 @@ class BatchBuilder:
     """Builds batches of one task. Inputs and expected outputs are made, and put, once."""
 
     def __init__(
-        self, task: Task, target: Target, blobs: Blobs, policy: TimingPolicy = TimingPolicy()
+        self,
+        task: Task,
+        target: Target,
+        blobs: Blobs,
+        policy: TimingPolicy = TimingPolicy(),
+        helpers: Helpers | None = None,
     ) -> None:
         self._task = task
         self._target = target
         self._blobs = blobs
+        self._helpers = helpers or Helpers(0, target, policy.threads)
         tolerance = max(policy.tolerance, rounding(task.region))
         self._policy = dataclasses.replace(policy, tolerance=tolerance)
         self._arguments: tuple[list[Argument], list[Argument]] | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
         """A batch of `candidates`; one that is listed twice is built once and measured twice."""
-        built: dict[tuple[tuple[str, int], ...], _Built | CandidateResult] = {}
         packers: dict[tuple[Buffer, ...], Function] = {}
-        for decisions in candidates:
-            key = tuple(sorted(decisions.items()))
-            if key not in built:
-                built[key] = self._candidate(space, decisions, len(built), packers)
-        objects = self._compile(built, list(packers.values()))
+        distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
+        orders = {
+            f"candidate{number}": Order(space, dict(decisions), f"candidate{number}")
+            for number, decisions in enumerate(distinct)
+        }
+        compiled = self._helpers.build(orders)
+        built = {
+            decisions: self._candidate(one, packers)
+            for decisions, one in zip(distinct, compiled.values(), strict=True)
+        }
+        objects = [one.content for one in compiled.values() if isinstance(one, Compiled)]
         requested: list[Candidate] = []
         places: list[int | None] = []
         failures: dict[int, CandidateResult] = {}
         for number, decisions in enumerate(candidates):
-            one = built[tuple(sorted(decisions.items()))]
+            one = built[pairs(decisions)]
             if isinstance(one, CandidateResult):
                 failures[number] = one
                 places.append(None)
             else:
                 places.append(len(requested))
-                requested.append(one.candidate)
+                requested.append(one)
         if not requested:
             return Batch(None, tuple(places), failures)
-        parts = [*objects, drift_object(self._target), support_object(self._target)]
-        library = self._blobs.put(link(parts))
+        objects += compile_functions(list(packers.values()), self._target)
+        objects += [drift_object(self._target), support_object(self._target)]
+        library = self._blobs.put(link(list(dict.fromkeys(objects))))
         reference = drift_candidate(self._blobs)
         request = MeasureRequest(library, tuple(requested), self._policy, reference)
         return Batch(request, tuple(places), failures)
 
     def _candidate(
-        self,
-        space: Space,
-        decisions: Decisions,
-        number: int,
-        packers: dict[tuple[Buffer, ...], Function],
-    ) -> _Built | CandidateResult:
-        """One scheduled candidate with its arguments, or why there is none."""
-        try:
-            function = dataclasses.replace(space.build(decisions), name=f"candidate{number}")
-        except CompilerError as error:
-            return CandidateResult(Status.REJECTED, message=str(error).partition("\n")[0])
+        self, compiled: Compiled | CompilerError, packers: dict[tuple[Buffer, ...], Function]
+    ) -> Candidate | CandidateResult:
+        """One candidate with its arguments, or why there is none."""
+        if isinstance(compiled, CompilerError):
+            return CandidateResult(Status.REJECTED, message=str(compiled).partition("\n")[0])
+        kernel = compiled.interface
         inputs, outputs = self._data()
         arguments: list[Argument] = []
         plain: list[tuple[Buffer, Argument]] = []
-        pairs: list[tuple[Buffer, Buffer]] = []
+        packed: list[tuple[Buffer, Buffer]] = []
         values = (*self._task.region.inputs, *self._task.region.outputs)
-        for buffer, value, given in zip(function.params, values, (*inputs, *outputs), strict=True):
+        for buffer, value, given in zip(kernel.params, values, (*inputs, *outputs), strict=True):
             cold = buffer.scope is Scope.CONSTANT
             if buffer.layout == value.type.layout:
                 arguments.append(dataclasses.replace(given, cold=cold))
                 continue
             source = as_argument(Buffer("", buffer.dtype, buffer.shape), f"{buffer.name}_plain")
-            pairs.append((source, as_argument(buffer)))
+            packed.append((source, as_argument(buffer)))
             plain.append((source, given))
             arguments.append(Argument(Role.SCRATCH, static(buffer.nbytes), cold=cold))
-        params = [as_argument(buffer) for buffer in function.params]
-        for number, argument in enumerate(self._own_memory(function)):
+        params = [as_argument(buffer) for buffer in kernel.params]
+        for number, argument in enumerate(self._own_memory(kernel)):
             arguments.append(argument)
             params.append(Buffer(f"own{number}", DType.U8, (argument.nbytes,)))
         arguments += [given for _, given in plain]
         prepare = None
-        if pairs:
+        if packed:
             params += [source for source, _ in plain]
             key = tuple(params)
             if key not in packers:
-                packers[key] = packing_function(f"packing{len(packers)}", params, pairs)
+                packers[key] = packing_function(f"packing{len(packers)}", params, packed)
             prepare = packers[key].name
-        return _Built(function, Candidate(function.name, tuple(arguments), prepare))
+        return Candidate(kernel.name, tuple(arguments), prepare)
 
-    def _own_memory(self, function: Function) -> list[Argument]:
+    def _own_memory(self, kernel: Interface) -> list[Argument]:
         """What a kernel takes behind its params, its slices as far apart as ever in a model."""
-        needed, arguments = plan_workspace(function), list[Argument]()
-        if needed.per_worker:
-            step = static(needed.slice_bytes) + GAP_BYTES
+        arguments = list[Argument]()
+        if kernel.slice_bytes != 0:
+            step = static(kernel.slice_bytes) + GAP_BYTES
             arguments += sizes_argument((step,), self._blobs)
-        if needed.shared:
-            arguments.append(Argument(Role.SCRATCH, static(needed.shared_bytes)))
-        if needed.per_worker:
+        if kernel.shared_bytes != 0:
+            arguments.append(Argument(Role.SCRATCH, static(kernel.shared_bytes)))
+        if kernel.slice_bytes != 0:
             arguments.append(Argument(Role.SCRATCH, self._policy.threads * step))
         return arguments
-
-    def _compile(
-        self,
-        built: dict[tuple[tuple[str, int], ...], _Built | CandidateResult],
-        packers: list[Function],
-    ) -> list[bytes]:
-        """Objects of all that was built. Where they do not compile together, those that do not
-        compile alone become results."""
-        ready = {key: one for key, one in built.items() if isinstance(one, _Built)}
-        functions = [one.function for one in ready.values()]
-        try:
-            return compile_functions([*functions, *packers], self._target)
-        except CompilerError:
-            objects = compile_functions(packers, self._target)
-        for key, one in ready.items():
-            try:
-                objects += compile_functions([one.function], self._target)
-            except CompilerError as error:
-                message = str(error).partition("\n")[0]
-                built[key] = CandidateResult(Status.REJECTED, message=message)
-        return objects
 
     def _data(self) -> tuple[list[Argument], list[Argument]]:
         """The arguments for the region's inputs and outputs, their blobs put."""
@@ -187,9 +175,3 @@ class BatchBuilder:
             ]
             self._arguments = inputs, outputs
         return self._arguments
-
-
-@dataclasses.dataclass(frozen=True)
-class _Built:
-    function: Function
-    candidate: Candidate

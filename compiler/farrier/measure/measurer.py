@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farrier.clock import Clock
+from farrier.kernels import Helpers
 from farrier.measure.batch import BatchBuilder
 from farrier.measure.runner import Blobs, Runner
 from farrier.partition.extract import Task
@@ -23,24 +25,32 @@ class TaskMeasurer:
         runner: Runner,
         blobs: Blobs,
         policy: TimingPolicy = TimingPolicy(),
+        helpers: Helpers | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._tasks = tasks
         self._target = target
         self._runner = runner
         self._blobs = blobs
         self._policy = policy
+        self._helpers = helpers
+        self._clock = clock or Clock()
         self._builders: dict[str, BatchBuilder] = {}
 
     def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
         """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
         builder = self._builders.get(task)
         if builder is None:
-            builder = BatchBuilder(self._tasks[task], self._target, self._blobs, self._policy)
+            builder = BatchBuilder(
+                self._tasks[task], self._target, self._blobs, self._policy, self._helpers
+            )
             self._builders[task] = builder
-        built = builder.build(space, batch)
+        with self._clock.work("compile"):
+            built = builder.build(space, batch)
         if built.request is None:
             return built.results([])
-        measured = self._runner.measure(built.request, self._blobs)
+        with self._clock.work("measure"):
+            measured = self._runner.measure(built.request, self._blobs)
         if measured.fault is not None:
             raise DeviceFaultError(measured.fault, measured.message)
         return built.results(measured.results)

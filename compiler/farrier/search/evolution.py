@@ -15,7 +15,7 @@ from farrier.space.space import Floats
 POOL = 2048  # candidates kept alive between generations
 GENERATIONS = 4
 EPSILON = 0.1  # share of a batch that is drawn at random
-LOCAL = 0.25  # share of a batch that is one knob away from the best measured
+LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or the default
 
 
 class EvolutionarySearch:
@@ -47,8 +47,8 @@ class EvolutionarySearch:
         rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
         pool = self._unseen(self._candidates(rng))
         ranked = pool[np.argsort(self.predict(pool), kind="stable")]
-        explored = int(np.ceil(EPSILON * count)) if self._seen else 0
-        nearby = int(LOCAL * count) if self.best is not None else 0
+        explored = int(EPSILON * count + rng.random()) if self._seen else 0
+        nearby = int(LOCAL * count + rng.random())
         sources = (
             self.space.row(self.space.default())[None],  # what all others are to beat
             ranked[: max(0, count - explored - nearby)],
@@ -102,10 +102,9 @@ class EvolutionarySearch:
         return pool
 
     def _near_best(self) -> Population:
-        """The neighbours of the best trial, the most promising first."""
-        if self.best is None:
-            return np.empty((0, len(self.space.knobs)), np.int64)
-        near = self._unseen(self.space.neighbours(self.space.row(self.best.decisions)))
+        """The neighbours of the best trial, or of the default, the most promising first."""
+        best = self.space.default() if self.best is None else self.best.decisions
+        near = self._unseen(self.space.neighbours(self.space.row(best)))
         return near[np.argsort(self.predict(near), kind="stable")]
 
     def _unseen(self, population: Population) -> Population:

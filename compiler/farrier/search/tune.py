@@ -162,7 +162,7 @@ class _Run:
 
     def _record(self, task: TuningTask, trial: Trial) -> TuningRecord:
         try:
-            trace = str(task.space.trace(trial.decisions))
+            trace = task.space.trace(trial.decisions)
         except CompilerError:  # why is in the result
             trace = ""
         return TuningRecord(

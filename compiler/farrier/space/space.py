@@ -18,8 +18,8 @@ import numpy.typing as npt
 from farrier.errors import CompilerError
 
 if TYPE_CHECKING:
-    from farrier.ir import loop
-    from farrier.schedule import Schedule, Trace
+    from farrier.ir import loop, tensor
+    from farrier.schedule import Schedule
 
 Population: TypeAlias = npt.NDArray[np.int64]  # [candidates, knobs], values of the knobs
 Columns: TypeAlias = dict[
@@ -84,7 +84,8 @@ class Space:
     """All schedules of one task that one rule knows.
 
     `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
-    row into a schedule of the task's naive loop nests. A space is never empty.
+    row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
+    `for_program` made it of: from that another process makes an equal one.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class Space:
         self._constraint = constraint
         self._estimate = estimate
         self._recipe = recipe
+        self.program: tensor.Program | loop.Function | None = None  # whose schedules these are
         self._whole: Population | None = None
-        self._traces: dict[bytes, Trace] = {}  # of what was scheduled, by row
+        self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 
     @classmethod
     def of(cls, rule_name: str, kernel: Kernel) -> Space:
@@ -174,6 +176,10 @@ class Space:
 
     def default(self) -> dict[str, int]:
         """The candidate that the analytic model ranks first: what is used with no measurement."""
+        return dict(self._default)
+
+    @functools.cached_property
+    def _default(self) -> dict[str, int]:
         rows = self.candidates()
         return self.decisions(rows[int(np.argmin(self.cost(rows)))])
 
@@ -190,12 +196,16 @@ class Space:
         if not self.contains(decisions):
             raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
         schedule = self._recipe(decisions)
-        self._traces[self.row(decisions).tobytes()] = schedule.trace
+        self.remember(decisions, str(schedule.trace))
         return schedule
 
-    def trace(self, decisions: Decisions) -> Trace:
-        """The steps of a candidate's schedule; those of one that was scheduled before are known.
-        Raises what `schedule` raises."""
+    def remember(self, decisions: Decisions, trace: str) -> None:
+        """Takes the trace of a candidate that was scheduled elsewhere."""
+        self._traces[self.row(decisions).tobytes()] = trace
+
+    def trace(self, decisions: Decisions) -> str:
+        """The steps of a candidate's schedule as text; those of one that was scheduled before are
+        known. Raises what `schedule` raises."""
         key = self.row(decisions).tobytes()
         if key not in self._traces:
             self.schedule(decisions)

@@ -24,8 +24,9 @@ from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
 
 RULE = "algorithm"
-_MARGIN = 0.02  # what an algorithm must win over the one that arithmetic says by
-_CLOSE = 1.15  # times the seconds of the best measured: what may win with another schedule
+_VARIANT_S = (0.8, 2.0)  # to measure a variant for: usually, where there is time for more
+_MARGIN = 0.03  # what an algorithm must win over the one that arithmetic says by
+_CLOSE = 1.1  # times the seconds of the best measured: what may win with another schedule
 _PLAUSIBLE = 1.6  # times the seconds of the best by arithmetic: what is slower is not measured
 
 
@@ -101,7 +102,7 @@ def contenders(
                 algorithms[layer.key] = way
         if algorithms != known:
             other = dataclasses.replace(settings, algorithms=algorithms)
-            found.append(make_variant(prepared, other))
+            found.append(make_variant(prepared, other, default))
     return found
 
 
@@ -122,20 +123,16 @@ def measure_algorithms(
     wanted: Sequence[Layer],
     comparison: Comparison,
     records: RecordStore,
-    seconds: float,
+    limit_s: float,
     seed: int,
 ) -> int:
-    """Measures the plausible algorithms of `wanted` layers in the model, `seconds` long each, into
-    `records`; gives the number of variants. Raises ComparisonError."""
+    """Measures the plausible algorithms of `wanted` layers in the model, within `limit_s`, into
+    `records`; gives the number of variants, 0 where that is too short. Raises ComparisonError."""
+    variants = _variants(prepared, default, wanted)
+    seconds = _seconds_of_each(variants, comparison, limit_s)
+    if seconds is None:
+        return 0
     settings = default.settings
-    variants = [default]
-    for way in Algorithm:
-        chosen_so = {layer.key: way for layer in wanted if way in plausible(layer)}
-        if any(layer.fastest is not way for layer in wanted if layer.key in chosen_so):
-            algorithms = {**settings.algorithms, **chosen_so}
-            variants.append(
-                make_variant(prepared, dataclasses.replace(settings, algorithms=algorithms))
-            )
     times = comparison.by_call(variants, seconds)
     everywhere = layers(prepared, settings)
     for layer in wanted:
@@ -148,6 +145,35 @@ def measure_algorithms(
             ]
             records.add(algorithm_record(layer, way, settings, sum(samples, ()), seed))
     return len(variants)
+
+
+def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> list[Variant]:
+    """The default, and for each algorithm the model with `wanted` layers computed so."""
+    settings = default.settings
+    variants = [default]
+    for way in Algorithm:
+        chosen_so = {layer.key: way for layer in wanted if way in plausible(layer)}
+        if any(layer.fastest is not way for layer in wanted if layer.key in chosen_so):
+            algorithms = {**settings.algorithms, **chosen_so}
+            variants.append(
+                make_variant(
+                    prepared, dataclasses.replace(settings, algorithms=algorithms), default
+                )
+            )
+    return variants
+
+
+def _seconds_of_each(
+    variants: Sequence[Variant], comparison: Comparison, limit_s: float
+) -> float | None:
+    """How long to measure each variant for, compiled and measured within `limit_s`; None where
+    they cannot be."""
+    comparison.compile(variants[0].choices.values())  # tells how long the others take
+    further = {key for variant in variants for key in variant.choices} - set(variants[0].choices)
+    left = limit_s - len(further) * comparison.compile_s
+    usual, most = _VARIANT_S
+    seconds = usual if limit_s == float("inf") else min(most, left / len(variants))
+    return seconds if comparison.cost(variants[0], 0.0) <= seconds else None
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:

@@ -1,46 +1,70 @@
-"""The last of tuning: from the schedules that won in the model to better ones, in the model.
+"""The search for schedules in the model: rounds of candidates of all kernels at once.
 
-One run of a variant measures a candidate of every kernel at once, where it stands, so this finds
-more in a second than measuring kernels alone, which it cannot replace: what runs in the model is
-not compared with a reference. So what wins is, alone, before it is taken.
+One run of a variant measures a candidate of every kernel where it stands, so this finds more in a
+second than measuring kernels alone, which it cannot replace: what runs in the model is not compared
+with a reference. So what wins is, alone, before it is taken. A round measures its candidates
+briefly; the few that seem to win run once more, longer, for of many short measurements the best is
+mostly a lucky one.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from farrier.choose import Choice
+from farrier.choose import MARGIN, Choice
+from farrier.clock import Clock
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
-from farrier.progress import Listener, Warned
+from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.search import Measurer
 from farrier.search.evolution import EvolutionarySearch
 from farrier.search.trial import DeviceFaultError, Trial
-from farrier.tuning.compare import Comparison, ComparisonError
+from farrier.tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
 from farrier.tuning.finals import Decisions, Finals
 from farrier.tuning.variant import Variant
 from farrier_device.measurement import CandidateResult
 
-_CANDIDATES = 100  # a round; a kernel has a share of them as large as of the model's time
-_MOST = 10  # of one kernel
-_RUNS = 30  # of a variant, a round
+_ROUND_S = 15.0  # of a round, usually at most
+_ROUNDS = 3  # to fit what is left of the clock
+_FEWEST = 8  # candidates that are worth a round
+_MOST = 10  # candidates of one kernel, a round
+_CANDIDATES = 150  # of all kernels
+_RUNS = 30  # of a variant
 _VARIANT_S = (0.1, 0.5)  # to measure a variant for: at least, at most
-_FIRST_ROUND_S = 15.0  # what a round may take, until one has shown it
+_CONFIRMED = 2  # candidates of a kernel that run once more
+_LONGER = 3  # times as long
+_CHECK_S = 0.5  # to compare a kernel with its reference, until that is known
+_WINNERS = 4  # kernels that a round finds a better schedule of, typically
+_FAULTS = 3  # attempts at a comparison that the device could not make
 _PATIENCE = 3  # rounds that leave a kernel as it is before it rests
+_LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Round:
+    """How much to try: candidates in all and of one kernel, and how long each variant runs."""
+
+    candidates: int
+    most: int
+    variant_s: float
 
 
 class Climb:
-    """Rounds of candidates, from a variant whose schedules were measured in the model.
+    """Rounds of candidates, from rivals that differ in algorithms to the best of all.
 
     Each kernel has a search of its own. They share a cost model, of what was measured in the model
-    and, as if those were other kernels, alone.
+    and, as if those were other kernels, alone. A kernel's share of the candidates is what there may
+    be to gain: its part of the time, by how far that is from what no schedule can beat.
     """
 
     def __init__(
@@ -50,44 +74,114 @@ class Climb:
         measurer: Measurer,
         records: RecordStore,
         seed: int,
+        clock: Clock,
     ) -> None:
         self._prepared = prepared
         self._comparison = comparison
         self._measurer = measurer
         self._records = records
         self._seed = seed
+        self._clock = clock
         self._model = CostModel(seed)
         self._searches: dict[str, EvolutionarySearch] = {}
-        self._barren: dict[str, int] = {}  # rounds in a row that left a kernel as it was
+        self._barren: collections.Counter[str] = collections.Counter()  # rounds in a row
+        self._check_s = _CHECK_S
+        self._trials = 0
 
-    def run(self, variant: Variant, deadline: float, listener: Listener) -> Variant:
-        """The best that was found by `deadline` (of the monotonic clock), or before all kernels
-        rest."""
-        round_s = _FIRST_ROUND_S
-        for key, choice in variant.choices.items():
-            self._take_up(key, choice, variant)
-        while (begin := time.monotonic()) + round_s <= deadline:
-            self._model.fit()
-            whole = sum(map(_total, variant.choices.values()))
-            tried = {
-                key: self._tried(key, choice, round(_CANDIDATES * _total(choice) / whole))
-                for key, choice in variant.choices.items()
-            }
-            if max(map(len, tried.values()), default=1) == 1:
+    def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
+        """The best that is found before the clock's time is over, up to the race that follows, or
+        all kernels rest; the first of the rivals where there is no time for a round."""
+        for rival in rivals:
+            for key, choice in rival.choices.items():
+                if key not in self._searches:
+                    self._take_up(key, choice, rival)
+        if self._plan(rivals) is None:
+            rivals = rivals[:1]
+        while (size := self._plan(rivals)) is not None:
+            tried = self._tried(rivals, size)
+            if max(map(len, tried.values()), default=1) == 1 and len(rivals) == 1:
                 break
-            found = MemoryRecords()
-            finals = Finals(self._prepared, [variant], tried, found, self._seed)
-            self._comparison.forget()
             try:
-                best = finals.run(self._comparison, _seconds(variant), listener)
-                best = self._checked(variant, best)
-            except (ComparisonError, CompilerError, DeviceFaultError) as error:
+                best = self._round(rivals, tried, size, listener)
+            except (ComparisonError, CompilerError) as error:
                 listener(Warned(f"the search in the model ends early: {error}"))
                 break
-            self._learn(variant, best, found)
-            variant = best
-            round_s = time.monotonic() - begin
-        return variant
+            rivals = [best]
+            self._tell(best, listener)
+        return rivals[0]
+
+    def _plan(self, rivals: Sequence[Variant]) -> _Round | None:
+        """A round that fits what is left of the clock; None where none does."""
+        first, comparison = rivals[0], self._comparison
+        left = self._clock.left - race_cost(comparison, first) - _WINNERS * self._check_s
+        short, long = _VARIANT_S
+        wanted_s = min(max(_RUNS * predicted(first), short), long)
+        variant_s = comparison.cost(first, wanted_s) * len(rivals)
+        confirming = (1 + _CONFIRMED) * comparison.cost(first, _LONGER * wanted_s)
+        least_s = confirming + 3 * variant_s + _FEWEST * comparison.compile_s
+        if left < least_s:
+            return None
+        round_s = max(min(left / _ROUNDS, _ROUND_S), least_s)
+        if left - round_s < least_s:  # there is no other one
+            round_s = min(left, 2 * _ROUND_S)
+        # Half of the time to compile candidates, half to measure them
+        variants = min(3 + int((round_s - least_s) / 2 / variant_s), 1 + _MOST)
+        compiled_s = round_s - confirming - variants * variant_s
+        candidates = min(int(compiled_s / comparison.compile_s), _CANDIDATES)
+        return _Round(candidates, variants - 1, wanted_s)
+
+    def _tried(self, rivals: Sequence[Variant], size: _Round) -> dict[str, list[Decisions]]:
+        """Each kernel's schedule and the candidates to measure beside it, those that compile."""
+        self._model.fit()
+        choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
+        gains = {
+            key: 0.0 if self._barren[key] >= _PATIENCE else total(choice) * _gap(choice, rivals[0])
+            for key, choice in choices.items()
+        }
+        whole = sum(gains.values()) or 1.0
+        tried: dict[str, list[Decisions]] = {}
+        for key, choice in choices.items():
+            usual = dict(choice.decisions)
+            count = min(round(size.candidates * gains[key] / whole), size.most)
+            proposed = self._searches[key].propose(count) if count else []
+            tried[key] = [usual, *(one for one in proposed if one != usual)]
+        self._comparison.compile(
+            dataclasses.replace(choices[key], decisions=one)
+            for key, several in tried.items()
+            for one in several
+        )
+        return {
+            key: [usual, *(one for one in others if self._is_compiled(choices[key], one))]
+            for key, (usual, *others) in tried.items()
+        }
+
+    def _is_compiled(self, choice: Choice, decisions: Decisions) -> bool:
+        return self._comparison.is_compiled(dataclasses.replace(choice, decisions=decisions))
+
+    def _round(
+        self,
+        rivals: Sequence[Variant],
+        tried: Mapping[str, Sequence[Decisions]],
+        size: _Round,
+        listener: Listener,
+    ) -> Variant:
+        """The best of the candidates, those that seemed to win having run again."""
+        self._trials += sum(len(several) - 1 for several in tried.values())
+        found, again = MemoryRecords(), MemoryRecords()
+        finals = Finals(self._prepared, rivals, tried, found, self._seed, self._records)
+        before = _as_before(finals.run(self._comparison, size.variant_s, ignore), tried, found)
+        few = {key: _promising(choice, found) for key, choice in before.choices.items()}
+        best = before
+        if max(map(len, few.values()), default=1) > 1:
+            finals = Finals(self._prepared, [before], few, again, self._seed)
+            best = finals.run(self._comparison, _LONGER * size.variant_s, listener)
+            best = self._checked(before, best)
+            self._keep(before, best, again)
+        self._learn(best, found, again)
+        for key, several in tried.items():
+            is_left = key in best.choices and best.choices[key].decisions == several[0]
+            self._barren[key] = self._barren[key] + (len(several) > 1) if is_left else 0
+        return best
 
     def _take_up(self, key: str, choice: Choice, variant: Variant) -> None:
         """Begins a kernel's search with what the records know of it."""
@@ -103,64 +197,87 @@ class Climb:
             self._model.add(f"{key} alone", space.features(rows), space.cost(rows), seconds)
         self._searches[key] = search
 
-    def _tried(self, key: str, choice: Choice, count: int) -> Sequence[Decisions]:
-        """The kernel's schedule, and up to `count` new candidates where it does not rest."""
-        usual = dict(choice.decisions)
-        if self._barren.get(key, 0) >= _PATIENCE:
-            return [usual]
-        proposed = self._searches[key].propose(min(count, _MOST))
-        others = [one for one in proposed if one != usual and _can_be_scheduled(choice, one)]
-        return [usual, *others]
-
     def _checked(self, before: Variant, after: Variant) -> Variant:
         """`after` with the old schedule of each kernel whose new one is not right alone."""
         choices: dict[str, Choice] = {}
+        begin, count = time.monotonic(), 0
         for key, choice in after.choices.items():
             choices[key] = choice
             if choice.decisions != before.choices[key].decisions:
-                (result,) = self._measurer.measure(key, choice.space, [choice.decisions])
-                if not result.samples_ns:
+                count += 1
+                if not self._is_right(key, choice):
                     choices[key] = before.choices[key]
+        if count:
+            self._check_s = (time.monotonic() - begin) / count
         return dataclasses.replace(after, choices=choices)
 
-    def _learn(self, before: Variant, after: Variant, found: MemoryRecords) -> None:
-        """Tells the searches what was measured side by side, and the records what the new schedules
-        take and what those before them took."""
+    def _is_right(self, key: str, choice: Choice) -> bool:
+        """Whether a kernel was seen to compute what its reference does."""
+        for _ in range(_FAULTS):
+            with contextlib.suppress(DeviceFaultError):  # so many times that is bad luck
+                (result,) = self._measurer.measure(key, choice.space, [choice.decisions])
+                return bool(result.samples_ns)
+        return False
+
+    def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
+        """Tells the records what the new schedules take, and what those before them took."""
         for key, choice in after.choices.items():
-            known = {record.decisions: record for record in found if record.task == key}
-            usual = before.choices[key]
-            was, now = known.get(pairs(usual.decisions)), known.get(pairs(choice.decisions))
-            if was is None or now is None:
-                continue
-            self._searches[key].update(map(_trial, known.values()))
-            if was is now:
-                self._barren[key] = self._barren.get(key, 0) + 1
-            else:
-                self._barren[key] = 0
-                self._records.add(was)
-                self._records.add(now)
+            if choice.decisions != before.choices[key].decisions:
+                known = {record.decisions: record for record in again if record.task == key}
+                self._records.add(known[pairs(before.choices[key].decisions)])
+                self._records.add(known[pairs(choice.decisions)])
+
+    def _learn(self, best: Variant, *found: Iterable[TuningRecord]) -> None:
+        """Tells the searches what was measured side by side."""
+        for key, choice in best.choices.items():
+            if key not in self._searches:
+                self._take_up(key, choice, best)
+        by_task = collections.defaultdict(list)
+        for record in itertools.chain(*found):
+            by_task[record.task].append(_trial(record))
+        for key, trials in by_task.items():
+            if key in self._searches:
+                self._searches[key].update(trials)
+
+    def _tell(self, best: Variant, listener: Listener) -> None:
+        listener(
+            TrialsMeasured(
+                trials=self._trials,
+                planned=None,
+                best_ms=predicted(best) * 1e3,
+                seconds_left=max(0.0, self._clock.left),
+                task="all kernels",
+            )
+        )
 
 
 def _trial(record: TuningRecord) -> Trial:
     return Trial(record.knobs, CandidateResult(record.status, record.samples_ns))
 
 
-def _total(choice: Choice) -> float:
-    """Seconds of a kernel's calls, measured or predicted."""
-    row = choice.space.row(choice.decisions)
-    known = choice.measured_s
-    return choice.calls * (float(choice.space.cost(row[None])[0]) if known is None else known)
+def _gap(choice: Choice, variant: Variant) -> float:
+    """The part of a kernel's time by which it may become faster."""
+    bound = choice.space.bound / variant.settings.threads
+    return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 
 
-def _seconds(variant: Variant) -> float:
-    """How long to measure a variant for."""
-    least, most = _VARIANT_S
-    return min(max(_RUNS * sum(map(_total, variant.choices.values())), least), most)
+def _as_before(
+    variant: Variant, tried: Mapping[str, Sequence[Decisions]], found: Iterable[TuningRecord]
+) -> Variant:
+    """The variant with the schedules that were to be beaten, and what they took."""
+    measured = {(record.task, record.decisions): record.seconds for record in found}
+    choices = dict(variant.choices)
+    for key, (usual, *_) in tried.items():
+        if key in choices and choices[key].decisions != usual:
+            seconds = measured[key, pairs(usual)]
+            choices[key] = dataclasses.replace(choices[key], decisions=usual, measured_s=seconds)
+    return dataclasses.replace(variant, choices=choices)
 
 
-def _can_be_scheduled(choice: Choice, decisions: Mapping[str, int]) -> bool:
-    try:
-        choice.space.schedule(decisions)
-    except CompilerError:
-        return False
-    return True
+def _promising(choice: Choice, found: Iterable[TuningRecord]) -> list[Decisions]:
+    """A kernel's schedule, and the fastest of those that were faster."""
+    usual = pairs(choice.decisions)
+    measured = {r.decisions: r.seconds for r in found if r.task == choice.task.key}
+    bar = (1 - MARGIN) * measured.get(usual, 0.0)
+    faster = sorted((s, one) for one, s in measured.items() if s < bar)
+    return [dict(choice.decisions), *(dict(one) for _, one in faster[:_CONFIRMED])]

@@ -11,15 +11,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+import time
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from farrier.artifact.calls import CallRecord
 from farrier.assemble import ENTRY, Plan, plan
 from farrier.choose import Choice
-from farrier.codegen import compile_functions, interface, link, support_object
+from farrier.clock import Clock
+from farrier.codegen import link, support_object
 from farrier.codegen.support import SYMBOLS
+from farrier.errors import CompilerError
 from farrier.ir.dim import typical
-from farrier.ir.loop import Function
+from farrier.kernels import Compiled, Helpers, Order
 from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.progress import Listener, Warned
 from farrier.records.record import pairs
@@ -38,11 +42,20 @@ from farrier_device.measurement import (
 )
 
 _TURNS = 6  # of each variant, every other one backwards
-_MIN_REPEATS = 3  # a turn
+_LEAST_TURNS = 3  # where a run takes long
+_USUAL_RUNS = 5  # of a turn
+_LEAST_RUNS = 2  # one of them timed
+_MIN_REPEATS = 3  # timed runs of a turn, where there is time for them
 _MAX_REPEATS = 100
-_RACE_S = 1.0
+_RACE_S = (1.0, 3.0)  # of each in a race: at least, at most
+_RACE_SHARE = 0.02  # of a budget
+_LINK_S = 0.3  # to place memory, to link and to load variants
 _TIMEOUT_S = 120.0
 _FAULTS = 3  # attempts at a device that is lost
+_COMPILE_S = 0.2  # of a kernel, until some have been compiled
+_TELLING = 8  # kernels whose compilation tells how long the next ones take
+
+_Key: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]  # a task, and the decisions about it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,41 +96,80 @@ class ComparisonError(Exception):
 
 
 class Comparison:
-    """Measures variants of one model. Kernels that variants share are compiled once."""
+    """Measures variants of one model. What was compiled for one is there for the others."""
 
-    def __init__(self, target: Target, threads: int, runner: Runner, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        target: Target,
+        threads: int,
+        runner: Runner,
+        blobs: Blobs,
+        helpers: Helpers | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._target = target
         self._threads = threads
         self._runner = runner
         self._blobs = blobs
-        self._functions: dict[tuple[str, tuple[tuple[str, int], ...]], Function] = {}
-        self._objects: list[bytes] = []
+        self._helpers = helpers or Helpers(0, target, threads)
+        self._clock = clock or Clock()
+        self._made: dict[_Key, Compiled | CompilerError] = {}
+        self._run_s: float | None = None  # of one run of the model, once it is known
+        self.compile_s = _COMPILE_S  # of one kernel, as far as is known
 
     def whole(self, variants: Sequence[Variant], seconds: float) -> list[tuple[int, ...]]:
-        """Nanoseconds of every run of each variant, `seconds` long. Raises ComparisonError where no
-        device could measure, or a variant fails."""
+        """Nanoseconds of every run of each variant, some `seconds` long (see `cost`). Raises
+        ComparisonError where no device could measure, or a variant fails, CompilerError."""
         plans = self._plans(variants)
-        candidates = [self._candidate(number, planned) for number, planned in enumerate(plans)]
-        return [samples for samples, _ in self._measure(plans, candidates, seconds)]
+        candidates = [self._candidate(number, one.plan) for number, one in enumerate(plans)]
+        run_s = self._run_s or predicted(variants[0])
+        return [samples for samples, _ in self._measure(plans, candidates, seconds, run_s)]
 
     def by_call(self, variants: Sequence[Variant], seconds: float) -> list[list[CallTimes]]:
         """The calls of each variant, each timed where it stands. Raises as `whole` does."""
         plans = self._plans(variants)
         candidates = [
-            dataclasses.replace(self._candidate(number, planned), parts=_parts(planned))
-            for number, planned in enumerate(plans)
+            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(one.plan))
+            for number, one in enumerate(plans)
         ]
+        run_s = self._run_s or predicted(variants[0])
         return [
-            [CallTimes(*one) for one in zip(planned.calls, parts, strict=True)]
-            for planned, (_, parts) in zip(
-                plans, self._measure(plans, candidates, seconds), strict=True
+            [CallTimes(*call) for call in zip(one.plan.calls, parts, strict=True)]
+            for one, (_, parts) in zip(
+                plans, self._measure(plans, candidates, seconds, run_s), strict=True
             )
         ]
 
-    def forget(self) -> None:
-        """Drops the kernels compiled so far, where the next variants need others."""
-        self._functions.clear()
-        self._objects.clear()
+    @property
+    def race_s(self) -> float:
+        """How long each of two variants races."""
+        least, most = _RACE_S
+        return min(max(_RACE_SHARE * (self._clock.budget_s or 0.0), least), most)
+
+    def cost(self, variant: Variant, seconds: float) -> float:
+        """Seconds that it takes to measure a variant: `seconds`, or what the fewest runs take."""
+        fewest = _LEAST_TURNS * _LEAST_RUNS
+        return max(seconds, fewest * (self._run_s or predicted(variant)))
+
+    def compile(self, choices: Iterable[Choice]) -> None:
+        """Compiles the kernels that are not there yet."""
+        wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
+        if not wanted:
+            return
+        orders = {}
+        for number, one in enumerate(wanted.values(), len(self._made)):
+            name = f"{one.task.symbol}_{number}"
+            orders[name] = Order(one.space, one.decisions, name)
+        begin = time.monotonic()
+        with self._clock.work("compile"):
+            made = self._helpers.build(orders)
+        self._made |= dict(zip(wanted, made.values(), strict=True))
+        if len(wanted) >= _TELLING:
+            self.compile_s = (time.monotonic() - begin) / len(wanted)
+
+    def is_compiled(self, choice: Choice) -> bool:
+        """Whether `compile` made a kernel of a choice, and did not fail."""
+        return isinstance(self._made.get(_key(choice)), Compiled)
 
     def _candidate(self, number: int, planned: Plan) -> Candidate:
         """The whole model at its typical sizes, on memory of its own."""
@@ -127,59 +179,58 @@ class Comparison:
         arguments += sizes_argument(planned.sizes, self._blobs)
         return Candidate(f"{ENTRY}_{number}", tuple(arguments))
 
-    def _plans(self, variants: Sequence[Variant]) -> list[Plan]:
-        """The variants with their memory placed, and what they need compiled."""
-        known = len(self._functions)
-        functions = [
-            {key: self._function(choice) for key, choice in variant.choices.items()}
-            for variant in variants
-        ]
-        self._objects += compile_functions([*self._functions.values()][known:], self._target)
-        interfaces = [{key: interface(one) for key, one in made.items()} for made in functions]
-        return [
-            plan(variant.program, made, self._target, self._threads)
-            for variant, made in zip(variants, interfaces, strict=True)
-        ]
+    def _plans(self, variants: Sequence[Variant]) -> list[_Planned]:
+        """The variants with their memory placed, and what they consist of. Raises CompilerError."""
+        self.compile(choice for variant in variants for choice in variant.choices.values())
+        return [self._planned(variant) for variant in variants]
 
-    def _function(self, choice: Choice) -> Function:
-        """The scheduled kernel, under a name that no other schedule of its task has."""
-        key = (choice.task.key, pairs(choice.decisions))
-        if key not in self._functions:
-            name = f"{choice.task.symbol}_{len(self._functions)}"
-            self._functions[key] = dataclasses.replace(choice.function(), name=name)
-        return self._functions[key]
+    def _planned(self, variant: Variant) -> _Planned:
+        interfaces, objects = {}, []
+        for key, choice in variant.choices.items():
+            made = self._made[_key(choice)]
+            if isinstance(made, CompilerError):
+                raise made
+            interfaces[key] = made.interface
+            objects.append(made.content)
+        planned = plan(variant.program, interfaces, self._target, self._threads)
+        return _Planned(planned, objects)
 
     def _measure(
-        self, plans: Sequence[Plan], candidates: Sequence[Candidate], seconds: float
+        self,
+        plans: Sequence[_Planned],
+        candidates: Sequence[Candidate],
+        seconds: float,
+        run_s: float,
     ) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
         """Samples of each candidate, and of each of its parts, over all turns."""
-        entries = [
-            plan.measured_entry(self._target, candidates[number].symbol)
-            for number, plan in enumerate(plans)
-        ]
-        symbols = set().union(*(plan.symbols for plan in plans))
-        exports = (*SYMBOLS, *(one.symbol for one in candidates), *sorted(symbols))
-        library = link([*entries, *self._objects, support_object(self._target)], exports)
+        turns, policy = _schedule(seconds, run_s, self._threads)
         order = [*range(len(candidates))]
-        turns = [n for turn in range(_TURNS) for n in (order[::-1] if turn % 2 else order)]
-        policy = TimingPolicy(
-            threads=self._threads,
-            warmup=1,
-            min_repeats=_MIN_REPEATS,
-            max_repeats=_MAX_REPEATS,
-            min_time_s=seconds / _TURNS,
-            timeout_s=_TIMEOUT_S,
-        )
+        sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
         request = MeasureRequest(
-            self._blobs.put(library), tuple(candidates[n] for n in turns), policy
+            self._library(plans, candidates), tuple(candidates[n] for n in sequence), policy
         )
-        results = self._run(request)
+        begin = time.monotonic()
+        with self._clock.work("measure"):
+            results = self._run(request)
+        runs = sum(len(one.samples_ns) + 1 + policy.warmup for one in results)
+        self._run_s = (time.monotonic() - begin) / runs
         measured = []
         for number in order:
-            mine = [one for n, one in zip(turns, results, strict=True) if n == number]
+            mine = [one for n, one in zip(sequence, results, strict=True) if n == number]
             parts = zip(*(one.parts_ns for one in mine), strict=True)
             measured.append((_joined(one.samples_ns for one in mine), [*map(_joined, parts)]))
         return measured
+
+    def _library(self, plans: Sequence[_Planned], candidates: Sequence[Candidate]) -> str:
+        """The blob with the entries of all candidates, and their kernels."""
+        entries = [
+            one.plan.measured_entry(self._target, candidates[number].symbol)
+            for number, one in enumerate(plans)
+        ]
+        symbols = set().union(*(one.plan.symbols for one in plans))
+        exports = (*SYMBOLS, *(one.symbol for one in candidates), *sorted(symbols))
+        objects = dict.fromkeys(content for one in plans for content in one.objects)
+        return self._blobs.put(link([*entries, *objects, support_object(self._target)], exports))
 
     def _run(self, request: MeasureRequest) -> Sequence[CandidateResult]:
         for _ in range(_FAULTS):
@@ -192,15 +243,61 @@ class Comparison:
         raise ComparisonError(f"no device could measure: {answer.fault} ({answer.message})")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Planned:
+    """A variant with its memory placed, and the objects that define its kernels."""
+
+    plan: Plan
+    objects: Sequence[bytes]
+
+
 def compared(
     comparison: Comparison, default: Variant, variant: Variant, listener: Listener
 ) -> Race | None:
     """The two side by side; None, with a warning, where they cannot be measured."""
     try:
-        return Race(*comparison.whole([default, variant], _RACE_S))
+        return Race(*comparison.whole([default, variant], comparison.race_s))
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
+
+
+def race_cost(comparison: Comparison, variant: Variant) -> float:
+    """Seconds that `compared` takes, about."""
+    return 2 * comparison.cost(variant, comparison.race_s) + _LINK_S
+
+
+def total(choice: Choice) -> float:
+    """Seconds of a kernel's calls, measured or predicted."""
+    row = choice.space.row(choice.decisions)
+    known = choice.measured_s
+    return choice.calls * (float(choice.space.cost(row[None])[0]) if known is None else known)
+
+
+def predicted(variant: Variant) -> float:
+    """Seconds of a run of the model: the sum of its kernels'."""
+    return sum(map(total, variant.choices.values()))
+
+
+def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
+    """Turns, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
+    first run of a turn is not timed, and one more where there is time for it."""
+    runs = int(seconds / run_s)
+    turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), _TURNS)
+    each = max(runs // turns, _LEAST_RUNS)
+    warmup = int(each >= _USUAL_RUNS)
+    return turns, TimingPolicy(
+        threads=threads,
+        warmup=warmup,
+        min_repeats=min(each - 1 - warmup, _MIN_REPEATS),
+        max_repeats=_MAX_REPEATS,
+        min_time_s=max(0.0, seconds / turns - (1 + warmup) * run_s),
+        timeout_s=_TIMEOUT_S,
+    )
+
+
+def _key(choice: Choice) -> _Key:
+    return choice.task.key, pairs(choice.decisions)
 
 
 def _parts(planned: Plan) -> tuple[Part, ...]:

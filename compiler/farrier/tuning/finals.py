@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -24,7 +25,8 @@ Decisions: TypeAlias = dict[str, int]
 
 class Finals:
     """Variants of one model that differ in algorithms, and the finalists of each of their kernels,
-    the default first. What is measured goes to `records`."""
+    the one to beat first. What is measured goes to `records`; what that says of algorithms, to
+    `algorithms`, which know those of other layers."""
 
     def __init__(
         self,
@@ -33,7 +35,9 @@ class Finals:
         finalists: Mapping[str, Sequence[Decisions]],
         records: RecordStore,
         seed: int,
+        algorithms: RecordStore | None = None,
     ) -> None:
+        self._algorithms = records if algorithms is None else algorithms
         self._prepared = prepared
         self._rivals = rivals
         self._finalists = finalists
@@ -42,10 +46,9 @@ class Finals:
         self._settings = rivals[0].settings
 
     def run(self, comparison: Comparison, seconds: float, listener: Listener) -> Variant:
-        """The best of all: each variant runs `seconds` with each place of the finalists. Raises
-        ComparisonError."""
-        places = range(max(map(len, self._finalists.values()), default=1))
-        contestants = [self._with(rival, place) for rival in self._rivals for place in places]
+        """The best of all, of as many contestants as the kernel with the most finalists has of
+        them, for each rival; `seconds` each. Raises ComparisonError."""
+        contestants = self._contestants()
         if len(contestants) == 1:
             return self._told(self._rivals[0], {})
         times = comparison.by_call(contestants, seconds)
@@ -59,14 +62,22 @@ class Finals:
         listener(VariantsCompared("schedules", len(contestants), changed))
         return winner
 
-    def _with(self, rival: Variant, place: int) -> Variant:
-        """The variant with each kernel's finalist at `place`, its first where it has fewer."""
-        choices: dict[str, Choice] = {}
-        for key, choice in rival.choices.items():
-            mine = self._finalists[key]
-            decisions = mine[place] if place < len(mine) else mine[0]
-            choices[key] = dataclasses.replace(choice, decisions=decisions)
-        return dataclasses.replace(rival, choices=choices)
+    def _contestants(self) -> list[Variant]:
+        """The rivals by turns, each kernel with the next of its finalists, so that those are
+        measured equally often, also where kernels have few or are in all rivals."""
+        places = max(map(len, self._finalists.values()), default=1)
+        following = {key: itertools.cycle(mine) for key, mine in self._finalists.items()}
+        return [
+            dataclasses.replace(
+                rival,
+                choices={
+                    key: dataclasses.replace(choice, decisions=next(following[key]))
+                    for key, choice in rival.choices.items()
+                },
+            )
+            for _ in range(places)
+            for rival in self._rivals
+        ]
 
     def _judge(
         self, contestants: Sequence[Variant], times: Sequence[Sequence[CallTimes]]
@@ -103,20 +114,20 @@ class Finals:
                 for way, rival in ran.items():
                     ns = round(sum(_of(other, rival, best) for other in alike) / len(alike) * 1e9)
                     record = algorithm_record(layer, way, self._settings, (ns,), self._seed)
-                    self._records.add(record)
+                    self._algorithms.add(record)
 
     def _winner(self) -> Variant:
         """The variant with the algorithms that are best by now."""
         if len(self._rivals) == 1:
             return self._rivals[0]
-        known = known_algorithms(self._prepared, self._settings, self._records)
+        known = known_algorithms(self._prepared, self._settings, self._algorithms)
         settings = dataclasses.replace(self._settings, algorithms=known)
         wanted = [chosen(layer, settings) for layer in layers(self._prepared, settings)]
         for rival in self._rivals:
             ours = layers(self._prepared, rival.settings)
             if [chosen(layer, rival.settings) for layer in ours] == wanted:
                 return rival
-        return make_variant(self._prepared, settings)
+        return make_variant(self._prepared, settings, self._rivals[0])
 
     def _told(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
         """The variant with the best schedules, and what was measured of each."""
@@ -149,7 +160,7 @@ class Finals:
             threads=self._settings.threads,
             rule=space.rule_name,
             decisions=pairs(decisions),
-            trace=str(space.trace(decisions)),
+            trace=space.trace(decisions),
             status=Status.OK,
             samples_ns=samples,
             seed=self._seed,

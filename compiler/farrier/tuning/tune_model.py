@@ -1,14 +1,16 @@
-"""Tunes a model: algorithms in the whole model, kernels alone, the best of those in the model.
+"""Tunes a model: algorithms in the whole model, then schedules of its kernels.
 
-With time left, the search goes on from these, in the model.
+Within a budget of time, schedules are searched in the model, where one run measures a candidate of
+every kernel (`climb`). A number of trials is spent on kernels alone, and the best of those run in
+the model.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from farrier.clock import Clock
 from farrier.ir.graph import Graph
 from farrier.options import CompileOptions
 from farrier.partition import Task
@@ -29,10 +31,8 @@ from farrier.tuning.finals import Finals
 from farrier.tuning.variant import Variant, make_variant
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
-_ALONE_SHARE = 0.3  # of what is left then, for measuring kernels alone
-_SHORTEST_S = 5.0  # a share of the budget that building and measuring variants fits into
+_ALONE_SHARE = 0.3  # of what is left then, for trials of kernels alone
 _VARIANT_S = 0.8  # to measure a variant for
-_LEAST_S = 0.05
 _FINALISTS = 4  # schedules of a kernel that run in the model, the default among them
 
 
@@ -43,45 +43,46 @@ def tune_model(
     measurer_of: Callable[[Mapping[str, Task]], Measurer],
     records: RecordStore,
     options: CompileOptions,
+    clock: Clock,
     listener: Listener,
 ) -> Variant:
-    """The best variant found within the options' trials or budget; `prepared` is the graph that
-    `default` was made of. What was measured goes to `records`."""
-    begin = time.monotonic()
-    trials = _choose_algorithms(prepared, default, comparison, records, options, listener)
-    best = _with_known_algorithms(prepared, default, records)
-    rivals = contenders(prepared, default, best, records)
-    budget = options.budget_s
-    if budget is not None:
-        budget = _ALONE_SHARE * max(0.0, budget - (time.monotonic() - begin))
+    """The best variant found within the options' trials and what is left of the clock; `prepared`
+    is the graph that `default` was made of. What was measured goes to `records`."""
+    with clock.phase("algorithms"):
+        trials = _choose_algorithms(
+            prepared, default, comparison, records, options, clock, listener
+        )
+        best = _with_known_algorithms(prepared, default, records)
+        rivals: Sequence[Variant] = contenders(prepared, default, best, records)
     choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
     measurer = measurer_of({key: choice.task for key, choice in choices.items()})
-    finalists = tune(
-        [TuningTask(key, c.task.name, c.space, c.calls) for key, c in choices.items()],
-        default.settings.target.fingerprint,
-        measurer,
-        records,
-        trials=trials,
-        budget_s=budget,
-        seed=options.seed,
-        threads=default.settings.threads,
-        listener=listener,
-    )
-    seconds = _VARIANT_S
-    if options.budget_s is not None:
-        left = options.budget_s - (time.monotonic() - begin)
-        seconds = max(_LEAST_S, min(_VARIANT_S, left / 2 / _FINALISTS / len(rivals)))
-    finalists = {key: several[:_FINALISTS] for key, several in finalists.items()}
-    final = Finals(prepared, rivals, finalists, records, options.seed)
-    try:
-        best = final.run(comparison, seconds, listener)
-    except ComparisonError as error:
-        listener(Warned(f"schedules stay as they were, unmeasured in the model: {error}"))
+    if trials is not None:
+        with clock.phase("kernels alone"):
+            finalists = tune(
+                [TuningTask(key, c.task.name, c.space, c.calls) for key, c in choices.items()],
+                default.settings.target.fingerprint,
+                measurer,
+                records,
+                trials=trials,
+                budget_s=None if clock.budget_s is None else _ALONE_SHARE * max(0.0, clock.left),
+                seed=options.seed,
+                threads=default.settings.threads,
+                listener=listener,
+            )
+        finalists = {key: several[:_FINALISTS] for key, several in finalists.items()}
+        final = Finals(prepared, rivals, finalists, records, options.seed)
+        try:
+            with clock.phase("finals"):
+                best = final.run(comparison, _VARIANT_S, listener)
+        except ComparisonError as error:
+            listener(Warned(f"schedules stay as they were, unmeasured in the model: {error}"))
+            return best
+        rivals = [best]
+    if clock.budget_s is None:
         return best
-    if options.budget_s is None:
-        return best
-    climb = Climb(prepared, comparison, measurer, records, options.seed)
-    return climb.run(best, begin + options.budget_s, listener)
+    with clock.phase("schedules"):
+        climb = Climb(prepared, comparison, measurer, records, options.seed, clock)
+        return climb.run(rivals, listener)
 
 
 def known_variant(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
@@ -96,7 +97,8 @@ def _with_known_algorithms(prepared: Graph, default: Variant, records: RecordSto
         for layer in layers(prepared, default.settings)
     ):
         return default
-    return make_variant(prepared, dataclasses.replace(default.settings, algorithms=known))
+    settings = dataclasses.replace(default.settings, algorithms=known)
+    return make_variant(prepared, settings, default)
 
 
 def _choose_algorithms(
@@ -105,6 +107,7 @@ def _choose_algorithms(
     comparison: Comparison,
     records: RecordStore,
     options: CompileOptions,
+    clock: Clock,
     listener: Listener,
 ) -> int | None:
     """Measures the algorithms that no record decides, as far as the options leave time for it.
@@ -115,14 +118,15 @@ def _choose_algorithms(
     needed = sum(len(plausible(layer)) for layer in wanted)
     if options.trials is not None and needed > options.trials // 2:
         return options.trials
-    if options.budget_s is not None and options.budget_s * _ALGORITHMS_SHARE < _SHORTEST_S:
-        return options.trials
+    limit_s = _ALGORITHMS_SHARE * clock.left
     try:
         count = measure_algorithms(
-            prepared, default, wanted, comparison, records, _VARIANT_S, options.seed
+            prepared, default, wanted, comparison, records, limit_s, options.seed
         )
     except ComparisonError as error:
         listener(Warned(f"algorithms are chosen without measuring: {error}"))
+        return options.trials
+    if not count:
         return options.trials
     known = known_algorithms(prepared, default.settings, records)
     changed = sum(known[layer.key] is not layer.fastest for layer in wanted)

@@ -40,9 +40,13 @@ class Variant:
         return dataclasses.replace(self, choices=known)
 
 
-def make_variant(prepared: Graph, settings: Settings) -> Variant:
-    """What `prepare` made of a model, with algorithms by `settings` and default schedules."""
+def make_variant(prepared: Graph, settings: Settings, like: Variant | None = None) -> Variant:
+    """What `prepare` made of a model, with algorithms by `settings` and default schedules; kernels
+    of the variant `like`, for the same target and threads, are known."""
     graph = finish(prepared, settings)
     tasks, program = extract_tasks(graph)
-    choices = choose_defaults(tasks, program.calls, settings.target, settings.threads, ignore)
+    known = None if like is None else like.choices
+    choices = choose_defaults(
+        tasks, program.calls, settings.target, settings.threads, ignore, known
+    )
     return Variant(settings, graph, program, choices)

@@ -55,9 +55,14 @@ class Supervisor:
     def child(self) -> SandboxedProcess:
         """The child at work, started if there is none. Raises SandboxError."""
         if self._child is None:
-            self._child = self._spawner.submit(
+            starting = self._spawner.submit(
                 SandboxedProcess, _CHILD, self._limits, required=self._required
-            ).result()
+            )
+            try:
+                self._child = starting.result()
+            except BaseException:  # a signal, maybe: then nobody waits for the child any more
+                starting.add_done_callback(_end)
+                raise
             self._spent_s = 0.0
         return self._child
 
@@ -148,6 +153,12 @@ class Supervisor:
             "pin": self._pin,
             "blobs": files.names,
         }
+
+
+def _end(starting: concurrent.futures.Future[SandboxedProcess]) -> None:
+    """Ends a child that has started, if it has."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().kill()
 
 
 def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:

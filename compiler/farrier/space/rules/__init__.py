@@ -33,6 +33,9 @@ RULES = (
 def for_program(program: Program | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
-        return nest.space(program, target, threads)
-    made = (rule(program, target, threads) for rule in RULES)
-    return next(space for space in made if space is not None)
+        space = nest.space(program, target, threads)
+    else:
+        made = (rule(program, target, threads) for rule in RULES)
+        space = next(one for one in made if one is not None)
+    space.program = program
+    return space
