@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from farrier.ir.dim import number
 from farrier.ir.graph import Node, Value
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops.window import Window, window_of
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
@@ -99,7 +104,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A 1×1 convolution of a 1×1 image, as in squeeze-and-excitation, → a matrix product."""
+    """A convolution to one point, as in squeeze-and-excitation, of an image that has no more points
+    than the window has taps → a matrix product."""
     if node.op != "Conv" or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None
     x, w, *rest = node.inputs
@@ -107,22 +113,43 @@ def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement |
     weights = rewriter.data(w)
     if x is None or w is None or weights is None:
         return None
-    points = (*x.type.shape[2:], *weights.shape[2:], *y.type.shape[2:])
-    before = tuple(node.attr("pads", ()))[: x.type.rank - 2]
-    if any(extent != 1 for extent in points) or any(before):  # padded, the point is a zero
+    if any(extent != 1 for extent in y.type.shape[2:]) or not _is_static(x.type.shape[2:]):
         return None
-    batch, channels = x.type.shape[:2]
-    dtype = y.type.dtype
-    rows = Value(rewriter.fresh(f"{y.name}_rows"), TensorType(dtype, (batch, channels)))
-    type = TensorType(dtype, y.type.shape[:2])
+    image = tuple(map(number, x.type.shape[2:]))
+    if math.prod(image) > math.prod(weights.shape[2:]):
+        return None
+    matrix = _point_matrix(weights, image, window_of(dict(node.attrs), image, weights.shape[2:]))
+    rows_type = TensorType(x.type.dtype, (x.type.shape[0], len(matrix)))
+    rows = Value(rewriter.fresh(f"{y.name}_rows"), rows_type)
+    type = TensorType(y.type.dtype, y.type.shape[:2])
     product = Value(rewriter.fresh(f"{y.name}_product"), type)
-    matrix = rewriter.constant(np.ascontiguousarray(weights.reshape(len(weights), -1).T), w.name)
+    kept = tuple((name, value) for name, value in node.attrs if name == "accumulator")
+    operands = (rows, rewriter.constant(matrix, w.name))
     nodes = [
         reshape(x, rows, rewriter, node.origin),
-        Node("MatMul", (rows, matrix), (product,), origin=node.origin),
+        Node("MatMul", operands, (product,), kept, origin=node.origin),
     ]
     if rest and rest[0] is not None:
         shifted = Value(rewriter.fresh(f"{y.name}_shifted"), type)
         nodes.append(Node("Add", (product, rest[0]), (shifted,), origin=node.origin))
         product = shifted
     return (*nodes, reshape(product, y, rewriter, node.origin))
+
+
+def _is_static(shape: Shape) -> bool:
+    return all(isinstance(extent, int) for extent in shape)
+
+
+def _point_matrix(
+    weights: npt.NDArray[Any], image: tuple[int, ...], window: Window
+) -> npt.NDArray[Any]:
+    """What each element of an image [ic, points...] contributes to the one point of the window:
+    [ic · points, oc], 0 where it meets no tap."""
+    outputs, channels = weights.shape[:2]
+    matrix = np.zeros((outputs, channels, *image), weights.dtype)
+    for tap in np.ndindex(*window.kernel):
+        steps = zip(tap, window.dilations, map(number, window.before), strict=True)
+        at = tuple(t * dilation - before for t, dilation, before in steps)
+        if all(0 <= position < extent for position, extent in zip(at, image, strict=True)):
+            matrix[(slice(None), slice(None), *at)] = weights[(slice(None), slice(None), *tap)]
+    return np.ascontiguousarray(matrix.reshape(outputs, -1).T)
