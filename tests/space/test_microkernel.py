@@ -107,12 +107,14 @@ def test_points_that_lie_apart_are_fetched_ahead_where_misses_show(make, shape, 
     assert make(*shape, target=plain).default()["ahead"] == 0
 
 
-def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows():
-    space = matmul_space(128, 768, 768, target=XEON)
-    assert (space.default()["unroll"], matmul_space(128, 768, 768).default()["unroll"]) == (8, 4)
-    text = assembly(emit_function(space.build(space.default()), XEON), XEON)
+@pytest.mark.parametrize(("plain", "measured"), [(AVX512, XEON), (AVX2, ZEN3)])
+def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows(plain, measured):
+    space = matmul_space(128, 768, 768, target=measured)
+    usual = matmul_space(128, 768, 768, target=plain).default()
+    assert (space.default()["unroll"], usual["unroll"]) == (8, 4)
+    text = assembly(emit_function(space.build(space.default()), measured), measured)
     loop = max(re.split(r"\n\.LBB\w+:", text), key=lambda block: block.count("vfmadd"))
-    assert not re.findall(r"zmm\d+.*\(%rsp\)|\(%rsp\).*zmm\d+", loop)
+    assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
 
 
 def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():

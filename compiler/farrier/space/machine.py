@@ -102,5 +102,6 @@ _MEASURED: dict[str, dict[str, Any]] = {
         "remote_bandwidth": 4.4,
         "miss": 3.0,
         "memory_bandwidth": 36e9,
+        "unroll": 8,
     },
 }
