@@ -50,6 +50,9 @@ class Symbol:
     high: Extent
     typical: int
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # known to the string, and hardly two symbols have one name
+
     def __str__(self) -> str:
         return self.name
 

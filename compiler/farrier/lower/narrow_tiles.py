@@ -50,7 +50,9 @@ def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
 
 
 def _sums(stmt: Stmt) -> bool:
-    return any(isinstance(s, For) and s.kind is LoopKind.SERIAL for s in walk_stmts(stmt))
+    return any(
+        isinstance(s, For) and s.kind is LoopKind.SERIAL and s.extent != 1 for s in walk_stmts(stmt)
+    )
 
 
 def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:

@@ -314,18 +314,18 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
 
 
 def _is_decided_within(guard: Guard, body: Stmt) -> bool:
-    """Whether a serial loop in `body` decides a guard by itself, once for a loop of work: the test
-    costs nothing there, and here a copy of all that stands beside that loop."""
+    """Whether a serial loop in `body` decides a guard, once for a loop of work, be it for all of a
+    tile: the test costs nothing there, and here a copy of all that stands beside that loop."""
     names = {name for atom in guard.inner for name in variables(atom)}
-    return len(names) == 1 and any(
-        loop.var in names and loop.kind is LoopKind.SERIAL and _has_serial_loop(loop.body)
-        for loop in walk_stmts(body)
-        if isinstance(loop, For)
-    )
+    loops = [s for s in walk_stmts(body) if isinstance(s, For) and s.var in names]
+    serial = [loop for loop in loops if loop.kind is LoopKind.SERIAL and loop.extent != 1]
+    return len(serial) == 1 and _has_serial_loop(serial[0].body)
 
 
 def _has_serial_loop(stmt: Stmt) -> bool:
-    return any(isinstance(s, For) and s.kind is LoopKind.SERIAL for s in walk_stmts(stmt))
+    return any(
+        isinstance(s, For) and s.kind is LoopKind.SERIAL and s.extent != 1 for s in walk_stmts(stmt)
+    )
 
 
 def _unrolled_size(stmt: Stmt) -> int:

@@ -103,46 +103,71 @@ def plan_memory(
     loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
     has no memory of its own; `fuse` sees to it that each has.
     """
-    tight = _plan(program, scratch, slices, threads, _TIGHT)
-    if not slices or threads == 1:
-        return tight
-    most = _MOST_SPREAD * typical(tight.workspace_bytes)
-    for spread in _SPREADS:
-        found = _plan(program, scratch, slices, threads, spread)
-        if typical(found.workspace_bytes) <= most:
-            return dataclasses.replace(found, lower_bound=tight.lower_bound)
-    return tight
+    tight = _Packing.of(program, scratch, slices, threads, _TIGHT)
+    chosen = tight
+    if slices and threads > 1:
+        most = _MOST_SPREAD * tight.typical_bytes
+        spreads = (_Packing.of(program, scratch, slices, threads, each) for each in _SPREADS)
+        chosen = next((found for found in spreads if found.typical_bytes <= most), tight)
+    return chosen.plan(alive_at_once(tight.blocks))
 
 
-def _plan(
-    program: Program,
-    scratch: Mapping[str, Extent],
-    slices: Mapping[str, Extent],
-    threads: int,
-    spread: _Spread,
-) -> MemoryPlan:
-    fixed = _fixed_places(program)
-    steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
-    spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
-    timeline = _Timeline(program, fixed, scratch, _NONE if spread.behind else spans)
-    timeline.walk(program.steps)
-    unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
-    if unowned:
-        raise CompilerError(f"output {program.outputs[unowned[0]].name} is what a loop carries")
-    blocks = timeline.blocks()
-    offsets, total = pack(blocks)
-    places = dict(fixed)
-    places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
-    places |= {name: Place(Segment.POINTER, pointer=name) for name in timeline.pointers}
-    if spread.behind:
-        largest = functools.reduce(maximum, map(timeline.most, slices.values()))
-        places |= {slices_of(name): Place(Segment.WORKSPACE, 0, total) for name in slices}
-        steps = dict.fromkeys(slices, largest + spread.gap)
-        total += (threads - 1) * (largest + spread.gap) + largest
-    for name, home in program.homes.items():
-        place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if never written
-        places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
-    return MemoryPlan(places, steps, total, alive_at_once(blocks))
+@dataclasses.dataclass(frozen=True)
+class _Packing:
+    """The blocks of a program, `offsets` and `total` where sizes are typical."""
+
+    program: Program
+    fixed: Mapping[str, Place]
+    timeline: _Timeline
+    blocks: Sequence[Block]
+    offsets: Mapping[str, int]
+    total: int
+    steps: Mapping[str, Extent]  # from a thread's slice to the next one's
+    behind: Extent  # bytes of all slices behind the blocks; 0 where they are among them
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        scratch: Mapping[str, Extent],
+        slices: Mapping[str, Extent],
+        threads: int,
+        spread: _Spread,
+    ) -> _Packing:
+        fixed = _fixed_places(program)
+        steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
+        spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
+        timeline = _Timeline(program, fixed, scratch, _NONE if spread.behind else spans)
+        timeline.walk(program.steps)
+        unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
+        if unowned:
+            raise CompilerError(f"output {program.outputs[unowned[0]].name} is what a loop carries")
+        behind: Extent = 0
+        if spread.behind:
+            largest = functools.reduce(maximum, map(timeline.most, slices.values()))
+            steps = dict.fromkeys(slices, largest + spread.gap)
+            behind = (threads - 1) * (largest + spread.gap) + largest
+        blocks = timeline.blocks()
+        return cls(program, fixed, timeline, blocks, *_packed(blocks), steps, behind)
+
+    @property
+    def typical_bytes(self) -> int:
+        """The workspace where sizes are typical."""
+        return self.total + typical(self.behind)
+
+    def plan(self, lower_bound: int) -> MemoryPlan:
+        """The plan for any sizes."""
+        offsets, total = _placed(self.blocks, self.offsets, self.total)
+        places = dict(self.fixed)
+        places |= {name: Place(Segment.WORKSPACE, 0, offset) for name, offset in offsets.items()}
+        pointers = self.timeline.pointers
+        places |= {name: Place(Segment.POINTER, pointer=name) for name in pointers}
+        if self.behind != 0:
+            places |= {slices_of(name): Place(Segment.WORKSPACE, 0, total) for name in self.steps}
+        for name, home in self.program.homes.items():
+            place = places.get(home.name, Place(Segment.WORKSPACE))  # of no elements, if unwritten
+            places[name] = dataclasses.replace(place, offset=place.offset + home.offset)
+        return MemoryPlan(places, self.steps, total + self.behind, lower_bound)
 
 
 def scratch_of(name: str) -> str:
@@ -277,8 +302,20 @@ class _Timeline:
 def pack(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
     """Offsets that keep blocks alive at one step apart whatever the sizes, and the bytes they take
     in all: packed where sizes are typical, and at others in the same order."""
-    known = [dataclasses.replace(block, nbytes=typical(_aligned(block.nbytes))) for block in blocks]
-    offsets, total = pack_blocks(known)
+    return _placed(blocks, *_packed(blocks))
+
+
+def _packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
+    """Offsets and the bytes taken in all where sizes are typical."""
+    return pack_blocks(
+        [dataclasses.replace(block, nbytes=typical(_aligned(block.nbytes))) for block in blocks]
+    )
+
+
+def _placed(
+    blocks: Sequence[Block], offsets: Mapping[str, int], total: int
+) -> tuple[dict[str, Extent], Extent]:
+    """Offsets and the bytes taken in all at any sizes, given those where sizes are typical."""
     if all(isinstance(block.nbytes, int) for block in blocks):
         return dict(offsets), total
     return _stacked(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
@@ -289,6 +326,7 @@ def _stacked(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
     sizes, and where the order is that of a packing, they are as close as in it."""
     offsets: dict[str, Extent] = {}
     ends: dict[str, Extent] = {}
+    covered: set[str] = set()  # ends below another one's
     for position, block in enumerate(blocks):
         below: list[Block] = []
         for other in reversed(blocks[:position]):
@@ -297,7 +335,8 @@ def _stacked(blocks: Sequence[Block]) -> tuple[dict[str, Extent], Extent]:
                 below.append(other)
         offsets[block.name] = _highest_end([ends[other.name] for other in below])
         ends[block.name] = offsets[block.name] + _aligned(block.nbytes)
-    return offsets, _highest_end(list(ends.values()))
+        covered.update(other.name for other in below)
+    return offsets, _highest_end([ends[b.name] for b in blocks if b.name not in covered])
 
 
 def _meet(one: Block, other: Block) -> bool:
