@@ -18,7 +18,7 @@ shortens nothing: where a loop of work further in decides it by itself, it stays
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
@@ -55,6 +55,7 @@ _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
+_WORK = 32  # stores, unrolled, beside which a test costs nothing
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
@@ -256,7 +257,10 @@ class _Specializer:
         for used in (0, *widths):
             if reached == (reached := used // step):
                 continue  # no more than in a narrower tile
-            most = used - 1 - guard.high  # what the outer terms are at most where no more are used
+            most = reached * step - 1 - guard.high  # of the outer terms, where no more are used
+            if is_less(high, most + step):
+                high = most
+                break
             if is_less(most, low):
                 continue
             known = context.knowing(guard.outer, low, most)
@@ -265,7 +269,7 @@ class _Specializer:
                 continue
             copy = self._copy(tile)
             size = _unrolled_size(copy)
-            if is_less(high, most + 1) or self._tails + size > _TAIL_COPIES:
+            if self._tails + size > _TAIL_COPIES:
                 break
             self._tails += size
             condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), most + 1))
@@ -314,18 +318,24 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
 
 
 def _is_decided_within(guard: Guard, body: Stmt) -> bool:
-    """Whether a serial loop in `body` decides a guard, once for a loop of work, be it for all of a
-    tile: the test costs nothing there, and here a copy of all that stands beside that loop."""
+    """Whether a serial loop in `body` is to decide a guard, be it for all of a tile: once for a loop
+    or a tile of work the test costs nothing, and here it costs a copy of all that stands beside
+    that loop."""
     names = {name for atom in guard.inner for name in variables(atom)}
-    loops = [s for s in walk_stmts(body) if isinstance(s, For) and s.var in names]
-    serial = [loop for loop in loops if loop.kind is LoopKind.SERIAL and loop.extent != 1]
-    return len(serial) == 1 and _has_serial_loop(serial[0].body)
+    loops = [loop for loop in _serial_loops(body) if loop.var in names]
+    if len(loops) != 1:
+        return False
+    (loop,) = loops
+    size = _unrolled_size(loop.body)
+    is_least = 2 * size < _unrolled_size(body)
+    return is_least or size >= _WORK or any(_serial_loops(loop.body))
 
 
-def _has_serial_loop(stmt: Stmt) -> bool:
-    return any(
-        isinstance(s, For) and s.kind is LoopKind.SERIAL and s.extent != 1 for s in walk_stmts(stmt)
-    )
+def _serial_loops(stmt: Stmt) -> Iterator[For]:
+    """Those of more than one iteration."""
+    for loop in walk_stmts(stmt):
+        if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
+            yield loop
 
 
 def _unrolled_size(stmt: Stmt) -> int:
