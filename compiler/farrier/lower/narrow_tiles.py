@@ -31,7 +31,7 @@ def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
     tiled = {
         loop.var: loop.extent
         for alloc in walk_stmts(body)
-        if isinstance(alloc, Alloc) and alloc.buffer.scope is Scope.REGISTER and _sums(alloc.body)
+        if isinstance(alloc, Alloc) and alloc.buffer.scope is Scope.REGISTER and _sums(alloc)
         for loop in walk_stmts(alloc.body)
         if isinstance(loop, For) and loop.kind is LoopKind.UNROLLED
     }
@@ -49,10 +49,11 @@ def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
         width *= 2
 
 
-def _sums(stmt: Stmt) -> bool:
-    return any(
-        isinstance(s, For) and s.kind is LoopKind.SERIAL and s.extent != 1 for s in walk_stmts(stmt)
-    )
+def _sums(tile: Alloc) -> bool:
+    """Whether something is added up in a tile."""
+    stores = (s for s in walk_stmts(tile.body) if isinstance(s, Store))
+    own = (s for s in stores if s.buffer.name == tile.buffer.name)
+    return any(load.buffer.name == tile.buffer.name for s in own for load in loads(s.value))
 
 
 def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:

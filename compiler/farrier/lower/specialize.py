@@ -318,9 +318,9 @@ def _is_cut(cut: Extent, extent: Extent) -> bool:
 
 
 def _is_decided_within(guard: Guard, body: Stmt) -> bool:
-    """Whether a serial loop in `body` is to decide a guard, be it for all of a tile: once for a loop
-    or a tile of work the test costs nothing, and here it costs a copy of all that stands beside
-    that loop."""
+    """Whether a serial loop in `body` is to decide a guard, be it for all of a tile: once for a
+    loop or a tile of work the test costs nothing, and here it costs a copy of all that stands
+    beside that loop."""
     names = {name for atom in guard.inner for name in variables(atom)}
     loops = [loop for loop in _serial_loops(body) if loop.var in names]
     if len(loops) != 1:
