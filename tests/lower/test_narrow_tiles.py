@@ -115,6 +115,16 @@ def test_no_tile_is_narrower_than_what_divides_the_rows():
         agree(program, function, {symbol: m})
 
 
+def test_no_tile_is_as_wide_as_no_tail():
+    """Of 4·m rows in tiles of 6, two or four are left: no tile has five."""
+    program = parse_ir(MATMUL.replace("[m,", "[4*m,").replace("axes(m,", "axes(4*m,"))
+    function = built(program, 0, rows=6)
+    assert tiles(function, "matmul_m_") == {2, 4, 6}
+    (symbol,) = program.dims
+    for m in (1, 2, 3, 4):
+        agree(program, function, {symbol: m})
+
+
 def test_what_a_select_reads_is_written():
     """A tile that is read beyond what its sum is guarded for, under a Select, stays whole."""
     function = finalize(parse_ir(SELECT))
