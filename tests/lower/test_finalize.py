@@ -239,6 +239,40 @@ def test_a_loop_of_work_that_decides_a_guard_by_itself_keeps_it():
         np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], a + np.float32(1))
 
 
+_TILES = """
+@function(h=dim(1, 300, 100), tiles=(h + 11) // 12)
+def strips(a: f32[h, 40], y: f32[h, 40]):
+    for strip in parallel(2):
+        with alloc(f32[6*tiles, 40] in local) as t:
+            for edge in serial(6*tiles):
+                if strip * (6*tiles) + edge < h:
+                    t[edge, 0] = a[strip * (6*tiles) + edge, 0]
+            for tile in serial(tiles):
+                for i in serial(40):
+                    for line in unrolled(6):
+                        if strip * (6*tiles) + (tile * 6 + line) < h:
+                            t[tile * 6 + line, i] = a[strip * (6*tiles) + (tile * 6 + line), i]
+            for row in serial(tiles):
+                for j in serial(40):
+                    for in_row in unrolled(6):
+                        if strip * (6*tiles) + (row * 6 + in_row) < h:
+                            y[strip * (6*tiles) + (row * 6 + in_row), j] = t[row * 6 + in_row, j]
+"""
+
+
+def test_guards_of_tiles_and_of_little_work_stay_with_their_loops():
+    """What is seen from the strips would be copied whole: each store stands there twice at most,
+    where a tile is whole and where it is not."""
+    final = finalize(parse_ir(_TILES))
+    stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
+    assert sorted(stores) == ["t", "t", "t", "y", "y"]
+    rng = np.random.default_rng(0)
+    for h in (1, 6, 7, 12, 300):
+        bound = bind(final, dict.fromkeys(final.dims, h))
+        a = rng.standard_normal((h, 40)).astype(np.float32)
+        np.testing.assert_array_equal(run_loops(bound, {"a": a})["y"], a)
+
+
 _UNREAD = """
 @function
 def unread(a: f32[4], y: f32[4]):
