@@ -102,6 +102,7 @@ _MEASURED: dict[str, dict[str, Any]] = {
         "remote_bandwidth": 4.4,
         "miss": 3.0,
         "memory_bandwidth": 36e9,
+        "exposed": 0.7,
         "unroll": 8,
     },
 }
