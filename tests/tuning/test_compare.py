@@ -93,6 +93,7 @@ def test_a_comparison_takes_the_time_it_is_given_or_the_fewest_runs(seconds, run
 def test_calls_that_were_disturbed_at_different_times_have_fast_samples_together():
     assert mean_samples([(10, 90, 12), (80, 20, 24)]) == (15, 18, 85)
     assert mean_samples([(10, 90), (80, 20)], 4) == (8, 42)
+    assert mean_samples([(30, 20, 10, 60, 40, 50), (7, 8)]) == (14, 29)
 
 
 class Lost:

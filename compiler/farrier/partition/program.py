@@ -159,6 +159,10 @@ class Program:
         """Every call, each once, in the order of the text."""
         return list(calls_in(self.steps))
 
+    def with_tasks(self, tasks: Iterable[str]) -> Program:
+        """The same with other tasks, one for each of `calls`."""
+        return dataclasses.replace(self, steps=_with_tasks(self.steps, iter(tasks)))
+
     def home(self, value: Value) -> Home:
         """Where a value lies: in its own memory, if in no other's."""
         return outermost(Home(value.name), self.homes)
@@ -176,6 +180,23 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
                 yield from calls_in(step.otherwise)
             case Repeat():
                 yield from calls_in(step.body)
+
+
+def _with_tasks(steps: Iterable[Step], tasks: Iterator[str]) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case Call():
+                found.append(dataclasses.replace(step, task=next(tasks)))
+            case Bind():
+                found.append(step)
+            case Branch():
+                then = _with_tasks(step.then, tasks)
+                otherwise = _with_tasks(step.otherwise, tasks)
+                found.append(dataclasses.replace(step, then=then, otherwise=otherwise))
+            case Repeat():
+                found.append(dataclasses.replace(step, body=_with_tasks(step.body, tasks)))
+    return tuple(found)
 
 
 def _binds(steps: Iterable[Step]) -> Iterator[Bind]:

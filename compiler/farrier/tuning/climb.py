@@ -52,11 +52,13 @@ _LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """How much to try: candidates in all and of one kernel, and how long each variant runs."""
+    """How much to try: candidates in all, how many variants to spread them over, how long each of
+    these runs, and how many run once more."""
 
     candidates: int
-    most: int
+    variants: int
     variant_s: float
+    again: int
 
 
 class Climb:
@@ -117,18 +119,19 @@ class Climb:
         short, long = _VARIANT_S
         wanted_s = min(max(_RUNS * predicted(first), short), long)
         variant_s = comparison.cost(first, wanted_s) * len(rivals)
-        confirming = (1 + _CONFIRMED) * comparison.cost(first, _LONGER * wanted_s)
-        least_s = confirming + 3 * variant_s + _FEWEST * comparison.compile_s
+        again = max(2, -(-(1 + _CONFIRMED) // _calls_of_largest(first)))
+        confirming = again * comparison.cost(first, _LONGER * wanted_s)
+        least_s = confirming + again * variant_s + _FEWEST * comparison.compile_s
         if left < least_s:
             return None
         round_s = max(min(left / _ROUNDS, _ROUND_S), least_s)
         if left - round_s < least_s:  # there is no other one
             round_s = min(left, 2 * _ROUND_S)
         # Half of the time to compile candidates, half to measure them
-        variants = min(3 + int((round_s - least_s) / 2 / variant_s), 1 + _MOST)
+        variants = min(again + int((round_s - least_s) / 2 / variant_s), 1 + _MOST)
         compiled_s = round_s - confirming - variants * variant_s
         candidates = min(int(compiled_s / comparison.compile_s), _CANDIDATES)
-        return _Round(candidates, variants - 1, wanted_s)
+        return _Round(candidates, variants, wanted_s, again)
 
     def _tried(self, rivals: Sequence[Variant], size: _Round) -> dict[str, list[Decisions]]:
         """Each kernel's schedule and the candidates to measure beside it, those that compile."""
@@ -139,10 +142,12 @@ class Climb:
             for key, choice in choices.items()
         }
         whole = sum(gains.values()) or 1.0
+        calls = _calls(*rivals)
         tried: dict[str, list[Decisions]] = {}
         for key, choice in choices.items():
             usual = dict(choice.decisions)
-            count = min(round(size.candidates * gains[key] / whole), size.most)
+            most = min(size.variants * calls[key] - 1, _MOST)
+            count = min(round(size.candidates * gains[key] / whole), most)
             proposed = self._searches[key].propose(count) if count else []
             tried[key] = [usual, *(one for one in proposed if one != usual)]
         self._comparison.compile(
@@ -169,12 +174,17 @@ class Climb:
         self._trials += sum(len(several) - 1 for several in tried.values())
         found, again = MemoryRecords(), MemoryRecords()
         finals = Finals(self._prepared, rivals, tried, found, self._seed, self._records)
-        before = _as_before(finals.run(self._comparison, size.variant_s, ignore), tried, found)
-        few = {key: _promising(choice, found) for key, choice in before.choices.items()}
+        first = finals.run(self._comparison, size.variant_s, ignore, size.variants)
+        before, calls = _as_before(first, tried, found), _calls(first)
+        few = {
+            key: _promising(choice, found)[: size.again * calls[key]]
+            for key, choice in before.choices.items()
+        }
         best = before
         if max(map(len, few.values()), default=1) > 1:
             finals = Finals(self._prepared, [before], few, again, self._seed)
-            best = finals.run(self._comparison, _LONGER * size.variant_s, listener)
+            long_s = _LONGER * size.variant_s
+            best = finals.run(self._comparison, long_s, listener, size.again)
             best = self._checked(before, best)
             self._keep(before, best, again)
         self._learn(best, found, again)
@@ -253,6 +263,20 @@ class Climb:
 
 def _trial(record: TuningRecord) -> Trial:
     return Trial(record.knobs, CandidateResult(record.status, record.samples_ns))
+
+
+def _calls(*variants: Variant) -> collections.Counter[str]:
+    """How many calls each kernel computes in a variant that has it."""
+    counts: collections.Counter[str] = collections.Counter()
+    for variant in variants:
+        counts |= collections.Counter(call.task for call in variant.calls)
+    return counts
+
+
+def _calls_of_largest(variant: Variant) -> int:
+    """The calls of the kernel that takes the most time."""
+    key = max(variant.choices, key=lambda key: total(variant.choices[key]))
+    return _calls(variant)[key]
 
 
 def _gap(choice: Choice, variant: Variant) -> float:

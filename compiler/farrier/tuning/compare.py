@@ -86,9 +86,17 @@ class Race:
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
     """Samples of several calls as those of one, the fastest first: the means of their fastest, of
     their second fastest, and so on; or sums over `count`, where a call is a part of something. A
-    disturbance that some calls of a run had and others had not then spoils none of the fastest."""
-    ranked = zip(*map(sorted, calls), strict=True)
+    disturbance that some calls of a run had and others had not then spoils none of the fastest. Of
+    calls with more samples than others those at equal shares of the ranks count."""
+    fewest = min(map(len, calls), default=0)
+    ranked = zip(*(_ranks(one, fewest) for one in calls), strict=True)
     return tuple(round(sum(place) / (count or len(calls))) for place in ranked)
+
+
+def _ranks(samples: Sequence[int], count: int) -> list[int]:
+    """`count` of the samples, from the fastest to the slowest."""
+    ordered = sorted(samples)
+    return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]
 
 
 class ComparisonError(Exception):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.choose import MARGIN, Choice
@@ -45,12 +47,14 @@ class Finals:
         self._seed = seed
         self._settings = rivals[0].settings
 
-    def run(self, comparison: Comparison, seconds: float, listener: Listener) -> Variant:
-        """The best of all, of as many contestants as the kernel with the most finalists has of
-        them, for each rival; `seconds` each. Raises ComparisonError."""
-        contestants = self._contestants()
-        if len(contestants) == 1:
+    def run(
+        self, comparison: Comparison, seconds: float, listener: Listener, places: int = 1
+    ) -> Variant:
+        """The best of all: each rival runs so often that all finalists have a call to compute, at
+        least `places` times, each time with others, for `seconds`. Raises ComparisonError."""
+        if len(self._rivals) == 1 and all(len(mine) == 1 for mine in self._finalists.values()):
             return self._told(self._rivals[0], {})
+        contestants = self._contestants(places)
         times = comparison.by_call(contestants, seconds)
         best = self._judge(contestants, times)
         self._judge_algorithms(best)
@@ -62,37 +66,33 @@ class Finals:
         listener(VariantsCompared("schedules", len(contestants), changed))
         return winner
 
-    def _contestants(self) -> list[Variant]:
-        """The rivals by turns, each kernel with the next of its finalists, so that those are
-        measured equally often, also where kernels have few or are in all rivals."""
-        places = max(map(len, self._finalists.values()), default=1)
+    def _contestants(self, places: int) -> list[Variant]:
+        """The rivals by turns, each call with the next of its kernel's finalists, so that those are
+        measured equally often; which of its calls one computes is drawn at random."""
+        for rival in self._rivals:
+            counts = collections.Counter(call.task for call in rival.calls)
+            needed = [-(-len(self._finalists[key]) // count) for key, count in counts.items()]
+            places = max(places, *needed)
         following = {key: itertools.cycle(mine) for key, mine in self._finalists.items()}
-        return [
-            dataclasses.replace(
-                rival,
-                choices={
-                    key: dataclasses.replace(choice, decisions=next(following[key]))
-                    for key, choice in rival.choices.items()
-                },
-            )
-            for _ in range(places)
-            for rival in self._rivals
-        ]
+        rng = random.Random(self._seed)
+        return [_mixed(rival, following, rng) for _ in range(places) for rival in self._rivals]
 
     def _judge(
         self, contestants: Sequence[Variant], times: Sequence[Sequence[CallTimes]]
     ) -> dict[str, tuple[Decisions, float]]:
         """The best decisions of each task and their seconds; the default's where none beats them
         clearly."""
-        samples: dict[str, dict[tuple[tuple[str, int], ...], tuple[int, ...]]] = {}
+        calls: dict[str, dict[tuple[tuple[str, int], ...], list[tuple[int, ...]]]] = {}
         spaces: dict[str, Space] = {}
-        for variant, calls in zip(contestants, times, strict=True):
-            for key, choice in variant.choices.items():
-                mine, decisions = samples.setdefault(key, {}), pairs(choice.decisions)
-                mine[decisions] = mine.get(decisions, ()) + _samples(key, calls)
-                spaces[key] = choice.space
+        for variant, measured_calls in zip(contestants, times, strict=True):
+            for one_call in measured_calls:
+                choice = variant.choices[one_call.call.task]
+                mine = calls.setdefault(choice.task.key, {})
+                mine.setdefault(pairs(choice.decisions), []).append(one_call.samples_ns)
+                spaces[choice.task.key] = choice.space
         best = {}
-        for key, measured in samples.items():
+        for key, ran in calls.items():
+            measured = {decisions: mean_samples(several) for decisions, several in ran.items()}
             if len(measured) > 1:
                 for decisions, one in measured.items():
                     self._records.add(self._record(key, spaces[key], dict(decisions), one))
@@ -169,9 +169,15 @@ class Finals:
         )
 
 
-def _samples(task: str, calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of a call of the task, the mean over its calls."""
-    return mean_samples([one.samples_ns for one in calls if one.call.task == task])
+def _mixed(
+    rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
+) -> Variant:
+    """The rival with the schedules that follow, those of a kernel's calls in any order."""
+    drawn = {}
+    for key, count in collections.Counter(call.task for call in rival.calls).items():
+        drawn[key] = list(itertools.islice(following[key], count))
+        rng.shuffle(drawn[key])
+    return rival.with_schedules([drawn[call.task].pop() for call in rival.calls])
 
 
 def _of(layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> float:

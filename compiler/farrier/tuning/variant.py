@@ -20,12 +20,21 @@ class Variant:
     settings: Settings
     graph: Graph
     program: Program
-    choices: Mapping[str, Choice]  # by task key
+    choices: Mapping[str, Choice]  # by task key, or what stands for it in the program
 
     @property
     def calls(self) -> Sequence[Call]:
         """Every call of a kernel, in the order of the program's text."""
         return self.program.calls
+
+    def with_schedules(self, decisions: Sequence[Mapping[str, int]]) -> Variant:
+        """The same with a schedule for each of `calls`: each has a key of its own then."""
+        names = [f"{call.task} {number}" for number, call in enumerate(self.calls)]
+        choices = {
+            name: dataclasses.replace(self.choices[call.task], decisions=one)
+            for name, call, one in zip(names, self.calls, decisions, strict=True)
+        }
+        return dataclasses.replace(self, program=self.program.with_tasks(names), choices=choices)
 
     def is_same_code(self, other: Variant) -> bool:
         """Whether both run equal kernels with equal decisions."""
