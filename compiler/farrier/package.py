@@ -35,7 +35,6 @@ from farrier.records import RecordStore, usable
 from farrier.tuning.compare import Race
 from farrier.tuning.variant import Variant
 from farrier.verify import Verification
-from farrier_device.measurement import undisturbed
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
 
@@ -72,6 +71,7 @@ def package(
         "verification": _figures(verified, precision),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
+        "tuned_is_faster": None if race is None else race.is_won,
         "tuning": tuning,
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
@@ -207,13 +207,7 @@ def _figures(verified: Verification | None, precision: Precision) -> dict[str, A
 
 def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:
     low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
-    return {
-        "median": median,
-        "p10": low,
-        "p90": high,
-        "undisturbed": undisturbed(samples.tolist()),
-        "runs": len(samples),
-    }
+    return {"median": median, "p10": low, "p90": high, "runs": len(samples)}
 
 
 def _records_used(variant: Variant, records: RecordStore) -> str:

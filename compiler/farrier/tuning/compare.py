@@ -1,4 +1,4 @@
-"""Times variants of a model side by side on the device, as a whole or kernel by kernel.
+"""Times variants of a model side by side on the device, kernel by kernel.
 
 Kernels measured alone misrank what weighs on the caches; what counts is how a model runs. All
 variants are in one library, so one request measures them in turns, and what happens to the machine
@@ -49,6 +49,7 @@ _MIN_REPEATS = 3  # timed runs of a turn, where there is time for them
 _MAX_REPEATS = 100
 _RACE_S = (1.0, 3.0)  # of each in a race: at least, at most
 _RACE_SHARE = 0.02  # of a budget
+_RACE_RUNS = 10  # where a twentieth of the budget is enough for them
 _LINK_S = 0.3  # to place memory, to link and to load variants
 _TIMEOUT_S = 120.0
 _FAULTS = 3  # attempts at a device that is lost
@@ -68,10 +69,13 @@ class CallTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
-    """Nanoseconds of every run of a model with defaults only, and of a variant of it."""
+    """Nanoseconds of every run of a model with defaults only, and of a variant of it; and what a
+    run of each takes that nothing disturbs."""
 
     default_ns: tuple[int, ...]
     variant_ns: tuple[int, ...]
+    default_undisturbed_ns: float
+    variant_undisturbed_ns: float
 
     @property
     def default_ms(self) -> float:
@@ -80,7 +84,7 @@ class Race:
     @property
     def is_won(self) -> bool:
         """Whether the variant is the faster one where nothing disturbs them."""
-        return undisturbed(self.variant_ns) < undisturbed(self.default_ns)
+        return self.variant_undisturbed_ns < self.default_undisturbed_ns
 
 
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
@@ -125,34 +129,29 @@ class Comparison:
         self._run_s: float | None = None  # of one run of the model, once it is known
         self.compile_s = _COMPILE_S  # of one kernel, as far as is known
 
-    def whole(self, variants: Sequence[Variant], seconds: float) -> list[tuple[int, ...]]:
-        """Nanoseconds of every run of each variant, some `seconds` long (see `cost`). Raises
-        ComparisonError where no device could measure, or a variant fails, CompilerError."""
-        plans = self._plans(variants)
-        candidates = [self._candidate(number, one.plan) for number, one in enumerate(plans)]
-        run_s = self._run_s or predicted(variants[0])
-        return [samples for samples, _ in self._measure(plans, candidates, seconds, run_s)]
-
     def by_call(self, variants: Sequence[Variant], seconds: float) -> list[list[CallTimes]]:
-        """The calls of each variant, each timed where it stands. Raises as `whole` does."""
+        """The calls of each variant, each timed where it stands, some `seconds` of runs (see
+        `cost`). Raises ComparisonError where no device could measure, or a variant fails,
+        CompilerError."""
         plans = self._plans(variants)
         candidates = [
             dataclasses.replace(self._candidate(number, one.plan), parts=_parts(one.plan))
             for number, one in enumerate(plans)
         ]
         run_s = self._run_s or predicted(variants[0])
+        times = self._measure(plans, candidates, seconds, run_s)
         return [
             [CallTimes(*call) for call in zip(one.plan.calls, parts, strict=True)]
-            for one, (_, parts) in zip(
-                plans, self._measure(plans, candidates, seconds, run_s), strict=True
-            )
+            for one, parts in zip(plans, times, strict=True)
         ]
 
     @property
     def race_s(self) -> float:
         """How long each of two variants races."""
         least, most = _RACE_S
-        return min(max(_RACE_SHARE * (self._clock.budget_s or 0.0), least), most)
+        budget_s = self._clock.budget_s or 0.0
+        runs_s = min(_RACE_RUNS * (self._run_s or 0.0), budget_s / 20)
+        return max(min(max(_RACE_SHARE * budget_s, least), most), runs_s)
 
     def cost(self, variant: Variant, seconds: float) -> float:
         """Seconds that it takes to measure a variant: `seconds`, or what the fewest runs take."""
@@ -209,8 +208,8 @@ class Comparison:
         candidates: Sequence[Candidate],
         seconds: float,
         run_s: float,
-    ) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-        """Samples of each candidate, and of each of its parts, over all turns."""
+    ) -> list[list[tuple[int, ...]]]:
+        """Samples of each part of each candidate, over all turns."""
         turns, policy = _schedule(seconds, run_s, self._threads)
         order = [*range(len(candidates))]
         sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
@@ -226,7 +225,7 @@ class Comparison:
         for number in order:
             mine = [one for n, one in zip(sequence, results, strict=True) if n == number]
             parts = zip(*(one.parts_ns for one in mine), strict=True)
-            measured.append((_joined(one.samples_ns for one in mine), [*map(_joined, parts)]))
+            measured.append([*map(_joined, parts)])
         return measured
 
     def _library(self, plans: Sequence[_Planned], candidates: Sequence[Candidate]) -> str:
@@ -264,10 +263,20 @@ def compared(
 ) -> Race | None:
     """The two side by side; None, with a warning, where they cannot be measured."""
     try:
-        return Race(*comparison.whole([default, variant], comparison.race_s))
+        times = comparison.by_call([default, variant], comparison.race_s)
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
+    # Hardly a run of a large model is undisturbed as a whole; of its calls many are.
+    alone = [sum(one.call.runs * undisturbed(one.samples_ns) for one in calls) for calls in times]
+    default_ns, variant_ns = map(_runs, times)
+    return Race(default_ns, variant_ns, *alone)
+
+
+def _runs(calls: Sequence[CallTimes]) -> tuple[int, ...]:
+    """Nanoseconds of the runs of a model, by those of its calls."""
+    each = ([one.call.runs * ns for ns in one.samples_ns] for one in calls)
+    return tuple(map(sum, zip(*each, strict=True)))
 
 
 def race_cost(comparison: Comparison, variant: Variant) -> float:
