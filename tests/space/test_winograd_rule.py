@@ -104,6 +104,17 @@ def test_points_a_power_of_two_apart_are_spread():
     assert "pad_axis" not in str(small.schedule(small.default()).trace)
 
 
+def test_tiles_of_a_large_image_stay_in_the_last_level_cache():
+    space = winograd.space(winograd_conv(64, 128, 900, 161, 4, n=2).program, TARGET, 2)
+    assert space is not None
+    decisions = space.default()
+    tiles = -(-(225 * 41) // decisions["chunks"])
+    channels = min(128, 4 * decisions["vectors"] * decisions["panels"])
+    each = 4 * 36 * tiles * (64 + channels)  # bytes of a thread's transformed tiles and products
+    assert decisions["fused"]
+    assert 2 * each <= TARGET.l3_bytes
+
+
 def test_other_programs_are_declined():
     assert winograd.space(conv(8, 6, 8, 3, pad=1).program, TARGET, 2) is None
     assert winograd.space(matmul(5, 6, 11).program, TARGET, 2) is None

@@ -28,6 +28,7 @@ class Machine:
     threads: int
     l1_bytes: int
     l2_bytes: int
+    l3_bytes: int
     hertz: float = 3.7e9
     fma_ports: float = 2.0  # vector multiply-adds a cycle
     load_ports: float = 2.0  # vector or scalar loads a cycle
@@ -48,7 +49,8 @@ class Machine:
     def of(cls, target: Target, threads: int) -> Machine:
         """The part of `target` that a kernel with `threads` threads has."""
         known = _MEASURED.get(target.tune, {})
-        sizes = target.lanes, target.registers, threads, target.l1_bytes, target.l2_bytes
+        caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
+        sizes = target.lanes, target.registers, threads, *caches
         return cls(*sizes, fused="fma" in target.required_features, **known)
 
     def fits(self, vectors: Ints, points: Ints, dtype: DType = DType.F32) -> npt.NDArray[np.bool_]:

@@ -59,7 +59,7 @@ _MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)  # of large images, of so m
 _CHUNK_TILES = 24
 _SUM = "winograd_sum"
 _TILES = ("t", "")
-_ROOM = 0.9  # of the second-level cache, for one chunk's products and what they are made of
+_ROOM = 0.9  # of a cache, for one chunk's products and what they are made of
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 6  # that elements of one tile may take
 _SPREAD = 8  # tiles more to try
@@ -181,13 +181,17 @@ class _Kernel:
         inputs = 1.0 * width * squared * chunk * ic
         scratch = 4.0 * squared * chunk * channels
         weights = 1.0 * width * squared * ic * channels
-        room = _ROOM * machine.l2_bytes
+        room, last = _ROOM * machine.l2_bytes, _ROOM * machine.l3_bytes
         spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
         spilt *= chunks
         again = chunks * (groups - 1)
         kept = np.where(fused, inputs + scratch + weights * chunks, scratch + weights) <= room
         spilt += np.where(kept, 0.0, weights * again)
         spilt += np.where(fused, 0.0, inputs * groups * (chunks + 1))
+        # Tiles that no cache holds are written to memory, and read again.
+        tiled = np.where(fused, inputs * machine.threads, inputs * groups)
+        far = tiled + scratch * machine.threads > last
+        streamed = np.where(far, (inputs * (chunks + 1) + 2 * scratch * chunks) * groups, 0.0)
         units = np.where(fused, groups, groups * chunks)
         # Chunks are of one size but for the last, and a thread has the others' to wait for.
         even = np.where(fused, batch * tiles / chunk, units)
@@ -200,6 +204,7 @@ class _Kernel:
         extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
         seconds = (products.seconds + extra / machine.hertz) * balance
         seconds += remote / machine.hertz + machine.fork_join
+        seconds += streamed / machine.memory_bandwidth
         seconds += _LATE * late * products.terms["memory"]
         terms = dict(products.terms)
         terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
