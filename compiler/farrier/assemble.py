@@ -127,6 +127,10 @@ class Plan:
         told = [[s.name for s in (*p.capacities, *p.counted)] for p in (self, other)]
         return told[0] == told[1]
 
+    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """What a caller says of `sizes`, by symbol: those of its dims, in the entry's order."""
+        return tuple(sizes[dim.name] for dim in self.dims if dim not in self.capacities)
+
     @property
     def symbols(self) -> set[str]:
         """The kernels that it calls."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from farrier.artifact.artifact import Artifact
-from farrier.assemble import assemble, plan
+from farrier.assemble import Plan, assemble, plan
 from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.hot import hot_sizes, shapes_at
@@ -85,14 +85,12 @@ def compile_model(
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
         planned = plan(made.variant.program, kernels.interfaces, target, threads)
-        hot_planned = {
-            tuple(sizes[s.name] for s in planned.dims if s not in planned.capacities): plan(
-                one.variant.program, kernels.interfaces, target, threads, planned
-            )
-            for sizes, one in zip(hot, hot_made, strict=True)
-        }
-        # One in which a size decides what others leave to the data would speak of other sizes.
-        hot_planned = {size: p for size, p in hot_planned.items() if p.stands_for(planned)}
+        hot_planned: dict[tuple[int, ...], Plan] = {}
+        for sizes, other in zip(hot, hot_made, strict=True):
+            instead = plan(other.variant.program, kernels.interfaces, target, threads, planned)
+            # One in which a size decides what others leave to the data would speak of other sizes.
+            if instead.stands_for(planned):
+                hot_planned[planned.given(sizes)] = instead
         linked = steps("link", assemble, planned, kernels.objects, target, hot_planned)
         verified = None
         if options.verify:

@@ -213,17 +213,8 @@ class _Loop:
         for part in parts:
             if any(symbol.name in own for symbol in symbols(part.type.shape)):
                 raise NotStatic(f"it stacks {part.type.shape}, which differs in each iteration", ())
-        trips_value = self.trips
-        ran = trips
-        if parts and not (known and (self.condition is None or self._known(self.condition))):
-            ran = scope.counted(trips)
-        elif parts and trips is None and self.trips is not None:
-            # As often as the value says: that is an extent.
-            name = scope.add("Max", scope.bind("", self.trips), scope.constant(ints(0)))
-            trips_value = _value(scope.constant(scope.sizes(name)), scope)
-            (ran,) = to_extents(scope.sizes(name))
-        elif parts and trips is None:
-            raise NotStatic("it never ends", ())
+        always = known and (self.condition is None or self._known(self.condition))
+        ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
         captured = _captured([region], scope)
         again = None if known else again
         outputs = [*([] if again is None else [again]), *returned]
@@ -254,6 +245,22 @@ class _Loop:
         )
         _append(make_loop(made, self.origin), scope)
         return [*made.results, *made.stacks]
+
+    def _ran(self, trips: Extent | None, always: bool) -> tuple[Extent | None, Value | None]:
+        """How many iterations a loop runs that stacks, and the value that says how many it may;
+        `always` that no condition ends it."""
+        if not always:
+            return self.scope.counted(trips), self.trips
+        if trips is not None:
+            return trips, self.trips
+        if self.trips is None:
+            raise NotStatic("it never ends", ())
+        # As often as the value says: that is an extent.
+        scope = self.scope
+        name = scope.add("Max", scope.bind("", self.trips), scope.constant(ints(0)))
+        trips_value = _value(scope.constant(scope.sizes(name)), scope)
+        (ran,) = to_extents(scope.sizes(name))
+        return ran, trips_value
 
     def _unrolled(self, trips: int | None) -> list[Entry]:
         """The body as often as it runs."""
