@@ -143,7 +143,7 @@ class TestTime:
             loaded.time(loaded.entry("code_three"), pointers([]), pool, 3)
 
     def test_calibration(self):
-        assert calibrate(lambda: time.perf_counter_ns() // 4) == pytest.approx(4, rel=1e-3)
+        assert calibrate(lambda: time.perf_counter_ns() // 4) == pytest.approx(4, rel=1e-2)
 
 
 class TestMaxError:
