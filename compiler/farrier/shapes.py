@@ -13,6 +13,7 @@ step only its multiples are in the range. What a sum names stands alone somewher
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,14 @@ class DimSum:
 
     terms: tuple[tuple[str, int], ...]
     constant: int = 0
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[str, int]], constant: int) -> DimSum:
+        """The sum of parts that may name a dim twice."""
+        terms: collections.Counter[str] = collections.Counter()
+        for name, factor in parts:
+            terms[name] += factor
+        return cls(tuple(sorted(terms.items())), constant)
 
     def __str__(self) -> str:
         texts = [name if factor == 1 else f"{factor}*{name}" for name, factor in self.terms]
@@ -110,7 +119,7 @@ def parse_dim(given: int | str, where: str = "") -> Size:
 
 def parse_sum(text: str) -> DimSum | None:
     """`"past + 2*seq + 1"`; None for what is no sum of names and numbers, or a single one."""
-    terms: dict[str, int] = {}
+    terms: list[tuple[str, int]] = []
     constant = 0
     for part in text.split("+"):
         found = _TERM.fullmatch(part.strip())
@@ -119,9 +128,9 @@ def parse_sum(text: str) -> DimSum | None:
         if found["number"]:
             constant += int(found["number"])
         else:
-            terms[found["name"]] = terms.get(found["name"], 0) + int(found["factor"] or 1)
+            terms.append((found["name"], int(found["factor"] or 1)))
     is_sum = "+" in text or "*" in text
-    return DimSum(tuple(sorted(terms.items())), constant) if is_sum and terms else None
+    return DimSum.of(terms, constant) if is_sum and terms else None
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:

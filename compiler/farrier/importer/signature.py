@@ -134,16 +134,16 @@ def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
     declared = parse_sum(name)
     if name in sizes or declared is None:
         return sizes.get(name)
-    total, terms = declared.constant, dict[str, int]()
+    total, terms = declared.constant, list[tuple[str, int]]()
     for part, factor in declared.terms:
         match sizes.get(part):
             case int(number):
                 total += factor * number
             case OpenDim(own):
-                terms[own] = terms.get(own, 0) + factor
+                terms.append((own, factor))
             case _:
                 return None
-    return DimSum(tuple(sorted(terms.items())), total) if terms else total
+    return DimSum.of(terms, total) if terms else total
 
 
 def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
-from farrier.intrinsics.dot import Dot
+from farrier.intrinsics.dot import Dot, EmitDot
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
@@ -32,38 +32,32 @@ def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
     return TensorIntrinsic(name, semantics, frozenset({feature}), emit)
 
 
-def _dot_bf16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
-    """total + a[0] * b[0] + a[1] * b[1], each of the sums rounded: one vdpbf16ps."""
-    pairs, sums = f"<{2 * lanes} x bfloat>", f"<{lanes} x float>"
-    left, right = (writer.pure(f"bitcast <{lanes} x i32> {side} to {pairs}") for side in (a, b))
-    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-    return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
+def _accumulating(instruction: str, element: str, group: int, sum_type: str) -> EmitDot:
+    """An instruction that adds to a total the products of `group` neighbours a lane."""
 
+    def emit(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+        sums, groups = f"<{lanes} x {sum_type}>", f"<{group * lanes} x {element}>"
+        left, right = _as_groups(writer, lanes, groups, a, b)
+        name = f"llvm.x86.{instruction}.{32 * lanes}"
+        return writer.call(name, sums, (sums, total), (groups, left), (groups, right))
 
-def _dot_u8_i8(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
-    """total + a[0] * b[0] + … + a[3] * b[3] in i32, wrapping around: one vpdpbusd."""
-    sums, bytes_ = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-    left, right = (writer.pure(f"bitcast {sums} {side} to {bytes_}") for side in (a, b))
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-    return writer.call(name, sums, (sums, total), (bytes_, left), (bytes_, right))
-
-
-def _dot_i16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
-    """total + a[0] * b[0] + a[1] * b[1] in i32, wrapping around: one vpdpwssd."""
-    sums, pairs = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
-    left, right = (writer.pure(f"bitcast {sums} {side} to {pairs}") for side in (a, b))
-    name = f"llvm.x86.avx512.vpdpwssd.{32 * lanes}"
-    return writer.call(name, sums, (sums, total), (pairs, left), (pairs, right))
+    return emit
 
 
 def _multiply_add_i16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
-    """The same: one pmaddwd, whose only sum beyond i32 (of four least factors) wraps around as
-    well, and one paddd."""
+    """What vpdpwssd does: one pmaddwd, whose only sum beyond i32 (of four least factors) wraps
+    around as well, and one paddd."""
     sums, pairs = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
-    left, right = (writer.pure(f"bitcast {sums} {side} to {pairs}") for side in (a, b))
+    left, right = _as_groups(writer, lanes, pairs, a, b)
     name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
     products = writer.call(name, sums, (pairs, left), (pairs, right))
     return writer.pure(f"add {sums} {total}, {products}")
+
+
+def _as_groups(writer: Writer, lanes: int, groups: str, a: str, b: str) -> tuple[str, str]:
+    """Operands of 32 bits a lane as vectors of their neighbours."""
+    left, right = (writer.pure(f"bitcast <{lanes} x i32> {side} to {groups}") for side in (a, b))
+    return left, right
 
 
 _MULTIPLY_ADD_I16 = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -157,7 +151,7 @@ AVX512_DOT_U8_I8 = Dot(
     total=DType.I32,
     lanes=(4, 8, 16),
     feature="avx512_vnni",
-    emit=_dot_u8_i8,
+    emit=_accumulating("avx512.vpdpbusd", "i8", 4, "i32"),  # wraps around
 )
 AVX512_DOT_I16 = Dot(
     name="avx512_dot_i16",
@@ -167,7 +161,7 @@ AVX512_DOT_I16 = Dot(
     total=DType.I32,
     lanes=(4, 8, 16),
     feature="avx512_vnni",
-    emit=_dot_i16,
+    emit=_accumulating("avx512.vpdpwssd", "i16", 2, "i32"),  # wraps around
 )
 SSE2_DOT_I16 = Dot(
     name="sse2_dot_i16",
@@ -187,7 +181,7 @@ AVX512_DOT_BF16 = Dot(
     total=DType.F32,
     lanes=(4, 8, 16),
     feature="avx512_bf16",
-    emit=_dot_bf16,
+    emit=_accumulating("avx512bf16.dpbf16ps", "bfloat", 2, "float"),  # rounds each sum
 )
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
