@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance import cases, page, workers
-from conformance.workers import Outcome, Verdict
+from bench.conformance import cases, page, workers
+from bench.conformance.workers import Outcome, Verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def test_a_test_of_every_operator_passes():
             chosen.setdefault(case.operator, case.name)
     assert len(chosen) > 100
     pattern = f"^({'|'.join(chosen.values())})$"
-    command = [sys.executable, "-m", "conformance", "-k", pattern]
+    command = [sys.executable, "-m", "bench.conformance", "-k", pattern]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     total = re.search(r"^\| all \| (\d+) \| 0 \| 0 \|", done.stdout, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""python -m conformance [-k PATTERN] [--workers N] [--timeout SECONDS]"""
+"""python -m bench.conformance [-k PATTERN] [--workers N] [--timeout SECONDS]"""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import re
 import sys
 
-from conformance import cases, page, workers
-from conformance.workers import Outcome, Verdict
+from bench.conformance import cases, page, workers
+from bench.conformance.workers import Outcome, Verdict
 
 
 def main() -> None:
     """Runs the suite and writes the page. With a pattern, runs what it finds, prints what did not
     pass, and exits with 1 where anything did not."""
-    parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__)
     parser.add_argument("-k", metavar="PATTERN", help="only tests that it finds; writes no page")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one test")

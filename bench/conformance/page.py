@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
-from conformance.cases import Case
-from conformance.workers import Outcome, Verdict
+from bench.conformance.cases import Case
+from bench.conformance.workers import Outcome, Verdict
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs/conformance.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs/conformance.md"
 
 _INTRODUCTION = """# Conformance
 

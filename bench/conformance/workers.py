@@ -15,7 +15,7 @@ from enum import StrEnum
 from multiprocessing import connection
 from typing import Any
 
-from conformance.cases import Case
+from bench.conformance.cases import Case
 from farrier.errors import (
     InvalidModelError,
     UnresolvedShapeError,
