@@ -52,6 +52,7 @@ from farrier.strings import codes_of
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
+_NOTHING: Mapping[str, memoryview] = {}
 _FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
@@ -78,11 +79,11 @@ def import_model(
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
-    model = parse(data)
+    model, elements = parse(data)
     _check_operators(model)
     signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
     try:
-        return _Import(model, signature).run()
+        return _Import(model, signature).run(elements)
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
@@ -146,9 +147,10 @@ class _Import:
         self._read = {output.name for output in model.graph.output}
         self._read.update(names_read(model.graph.node))
 
-    def run(self) -> ImportedModel:
+    def run(self, elements: Mapping[str, memoryview]) -> ImportedModel:
+        """The model; `elements` are those of initializers that its message leaves out."""
         graph = self._model.graph
-        results = self._import_graph(graph, self._opsets[""])
+        results = self._import_graph(graph, self._opsets[""], elements)
         outputs: dict[str, Value] = {}
         for output, entry in zip(graph.output, results, strict=True):
             outputs |= self._outputs(output.name, entry)
@@ -177,12 +179,16 @@ class _Import:
             case Absent():
                 return {}
 
-    def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
+    def _import_graph(
+        self, graph: onnx.GraphProto, opset: int, elements: Mapping[str, memoryview] = _NOTHING
+    ) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
         for tensor in graph.initializer:
             if self._values.is_local(tensor.name):
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
-            self._add_constant(tensor.name, to_array(tensor, f"initializer {tensor.name!r}"))
+            what = f"initializer {tensor.name!r}"
+            array = to_array(tensor, what, elements.get(tensor.name))
+            self._add_constant(tensor.name, array)
         for node in graph.node:
             check_node(node, _version(node, self._opsets | {"": opset}))
         nodes = [to_raw(node) for node in graph.node]

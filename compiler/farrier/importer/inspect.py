@@ -23,7 +23,7 @@ class ModelSummary:
 
 def inspect(data: bytes) -> ModelSummary:
     """Raises InvalidModelError for bytes that are no ONNX model."""
-    model = parse(data)
+    model, _ = parse(data)
     return ModelSummary(
         opset=opset(model),
         producer=f"{model.producer_name} {model.producer_version}".strip(),

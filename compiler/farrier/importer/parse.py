@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -18,17 +19,27 @@ from farrier.importer.limits import (
     OLDEST_OPSET,
 )
 from farrier.importer.raw import graphs_in, graphs_of, nodes_in
+from farrier.importer.wire import split
 
 
-def parse(data: bytes) -> onnx.ModelProto:
-    """The model's message, its local functions inlined; raises InvalidModelError."""
+class Parsed(NamedTuple):
+    """A model's message; `elements` are those of the graph's initializers that the message leaves
+    out, by name, as they are stored raw."""
+
+    model: onnx.ModelProto
+    elements: Mapping[str, memoryview]
+
+
+def parse(data: bytes) -> Parsed:
+    """The model, its local functions inlined; raises InvalidModelError."""
     if not data:
         raise InvalidModelError("the model is empty: 0 bytes", hint="pass an .onnx file's bytes")
     if len(data) > MAX_MODEL_BYTES:
         raise InvalidModelError(f"the model has {len(data)} bytes, and ONNX ends at 2 GiB")
     model = onnx.ModelProto()
+    message, elements = split(data)
     try:
-        model.ParseFromString(data)
+        model.ParseFromString(message)
     except DecodeError as error:
         raise InvalidModelError(
             f"{len(data)} bytes are no ONNX model: truncated, or not protobuf",
@@ -43,7 +54,7 @@ def parse(data: bytes) -> onnx.ModelProto:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
     for graph in graphs_in(model.graph):
         _refuse_external_data(graph)
-    return _inline(model)
+    return Parsed(_inline(model), elements)
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -88,9 +88,11 @@ def check_size(kind: TensorType, what: str) -> None:
         )
 
 
-def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
-    """The tensor as a read-only array, without a copy where its bytes are stored raw; strings as
-    numpy's dtype `U`.
+def to_array(
+    tensor: onnx.TensorProto, what: str, elements: memoryview | None = None
+) -> npt.NDArray[Any]:
+    """The tensor as a read-only array, which may be unaligned; strings as numpy's dtype `U`.
+    `elements` are its raw ones where the message leaves them out: they are not copied.
 
     Raises InvalidModelError where the shape and the stored elements do not fit together.
     """
@@ -100,8 +102,8 @@ def to_array(tensor: onnx.TensorProto, what: str) -> npt.NDArray[Any]:
     shape = tuple(tensor.dims)
     check_size(TensorType(dtype, shape), what)
     count = math.prod(shape)
-    if tensor.HasField("raw_data"):
-        array = np.frombuffer(tensor.raw_data, np.uint8)
+    if elements is not None or tensor.HasField("raw_data"):
+        array = np.frombuffer(tensor.raw_data if elements is None else elements, np.uint8)
         if dtype.bits < 8:
             array = _unpacked(array, dtype, count)
         stored = array.nbytes // dtype.nbytes
