@@ -6,6 +6,7 @@ kernel's.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,7 @@ class ParamArena:
             self._offsets[key] = self.nbytes
             self._parts.append((self.nbytes, constant.data, layout))
             array = constant.data
-            physical = array.shape if layout is None else layout.physical_shape(array.shape)
-            nbytes = int(np.prod(physical, dtype=np.int64)) * array.itemsize
+            nbytes = math.prod(_physical_shape(array, layout)) * array.itemsize
             placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
             self.bytes_of[constant.digest] = self.bytes_of.get(constant.digest, 0) + placed
             self.nbytes += placed
@@ -43,7 +43,15 @@ class ParamArena:
         """The arena's bytes: uint8 [nbytes]."""
         arena = np.zeros(self.nbytes, np.uint8)
         for offset, array, layout in self._parts:
-            packed = array if layout is None else layout.pack(array)
-            flat = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
-            arena[offset : offset + flat.size] = flat
+            shape = _physical_shape(array, layout)
+            nbytes = math.prod(shape) * array.itemsize
+            place = arena[offset : offset + nbytes].view(array.dtype).reshape(shape)
+            if layout is None:
+                np.copyto(place, array)
+            else:
+                layout.pack(array, place)
         return arena
+
+
+def _physical_shape(array: npt.NDArray[Any], layout: Layout | None) -> tuple[int, ...]:
+    return array.shape if layout is None else layout.physical_shape(array.shape)

@@ -213,8 +213,11 @@ class Layout:
             extents.append(dim.mod or ceildiv(whole, dim.div))
         return tuple(extents)
 
-    def pack(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The logical `array` as it lies in memory: a dense array of `physical_shape`.
+    def pack(
+        self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """The logical `array` as it lies in memory: a dense array of `physical_shape`, `out` where
+        that is given.
 
         Halo and partial blocks are zero. A `mod` must be the `div` of the axis's next outer part,
         which holds for every layout that `transform_layout` accepts.
@@ -229,8 +232,13 @@ class Layout:
             whole = array.shape[axis] + before + after
             padding.append((before, after + -whole % inner))
             split.extend([-(-whole // inner), *sizes[1:]])
-        padded = (np.pad(array, padding) if padding else array).reshape(split)
-        return np.array(padded.transpose(_order(self, parts)), order="C")
+        if any(map(any, padding)):
+            array = np.pad(array, padding)
+        ordered = array.reshape(split).transpose(_order(self, parts))
+        if out is None:
+            return np.array(ordered, order="C")
+        np.copyto(out, ordered)
+        return out
 
     def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """The inverse of `pack`: the logical array of `shape`."""

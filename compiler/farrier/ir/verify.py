@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from farrier.errors import CompilerError
@@ -23,11 +23,12 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ATTRIBUTES = (int, float, str, bool)
 
 
-def verify(node: Graph | Program | Function) -> None:
-    """Raises CompilerError where `node` breaks a rule of its grammar."""
+def verify(node: Graph | Program | Function, before: Graph | None = None) -> None:
+    """Raises CompilerError where `node` breaks a rule of its grammar. What stands in the graph
+    `before` as well, which was verified, is taken to be right by itself."""
     match node:
         case Graph():
-            _verify_graph(node)
+            _verify_graph(node, frozenset() if before is None else frozenset(_parts(before)))
         case Program():
             verify_program(node)
         case Function():
@@ -36,7 +37,17 @@ def verify(node: Graph | Program | Function) -> None:
             assert_never(node)
 
 
-def _verify_graph(graph: Graph) -> None:
+def _parts(graph: Graph) -> Iterator[int]:
+    """The identities of a graph's nodes and constants, those in regions included."""
+    yield from map(id, graph.constants)
+    for node in graph.nodes:
+        yield id(node)
+        for region in node.regions:
+            yield from _parts(region)
+
+
+def _verify_graph(graph: Graph, right: frozenset[int]) -> None:
+    """`right` are the identities of nodes and constants that are verified."""
     if not _is_name(graph.name):
         raise _misnamed(graph.name, "graph")
     known: dict[str, Value] = {}
@@ -58,7 +69,7 @@ def _verify_graph(graph: Graph) -> None:
         _check_constant(constant)
     constants = {constant.value.name: constant for constant in graph.constants}
     for node in graph.nodes:
-        _check_node(node, known, constants)
+        _check_node(node, known, constants, right)
         define(node.outputs, node)
     for value in graph.outputs:
         if known.get(value.name) != value:
@@ -114,16 +125,25 @@ def _check_constant(constant: Constant) -> None:
         )
 
 
-def _check_node(node: Node, known: Mapping[str, Value], constants: Mapping[str, Constant]) -> None:
-    for value in node.inputs:
-        if value is not None and known.get(value.name) != value:
+def _check_node(
+    node: Node,
+    known: Mapping[str, Value],
+    constants: Mapping[str, Constant],
+    right: frozenset[int],
+) -> None:
+    read = [value for value in node.inputs if value is not None]
+    for value in read:
+        if known.get(value.name) != value:
             raise _error(node, f"reads {_show(value)}, but {_found(known, value)}")
+    given = [constants[value.name] for value in read if value.name in constants]
+    if id(node) in right and all(id(constant) in right for constant in given):
+        return
     _check_attributes(node)
     if node.op == "Fused":
-        _check_fused(node)
+        _check_fused(node, right)
         return
     if is_control(node):
-        _check_control(node)
+        _check_control(node, right)
         return
     inferred = _infer(node, constants)
     declared = [(value.type.dtype, value.type.shape) for value in node.outputs]
@@ -151,19 +171,19 @@ def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, .
         raise _error(node, str(error)) from error
 
 
-def _check_control(node: Node) -> None:
+def _check_control(node: Node, right: frozenset[int]) -> None:
     from farrier.ops import Mismatch
     from farrier.ops.control import check_control
 
     for region in node.regions:
-        _verify_graph(region)
+        _verify_graph(region, right)
     try:
         check_control(node)
     except Mismatch as error:
         raise _error(node, str(error)) from error
 
 
-def _check_fused(node: Node) -> None:
+def _check_fused(node: Node, right: frozenset[int]) -> None:
     """A kernel is closed: its region reads its own inputs alone, typed as the node's."""
     if len(node.regions) != 1:
         raise _error(node, f"has {len(node.regions)} regions, not one")
@@ -176,7 +196,7 @@ def _check_fused(node: Node) -> None:
         if outside != [value.type for value in inside]:
             types = ", ".join(map(_show, inside))
             raise _error(node, f"its region's {what} are typed otherwise: {types}")
-    _verify_graph(region)
+    _verify_graph(region, right)
 
 
 def _check_attributes(node: Node) -> None:

@@ -73,13 +73,20 @@ def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
 # WinogradWeights --------------------------------------------------------------------------------
 
 
+_WINDOWS = 4096  # that are transformed at once: sums in f64 of all of them would leave the caches
+
+
 def transformed(w: Array, filtering: Filtering) -> Array:
     """G w G^T of each window: [oc, ic, 3, 3] to [points, points, oc, ic], summed in f64."""
     outputs, inputs, *_ = w.shape
     matrix, points = filtering.weight_matrix(), filtering.points
     both = np.kron(matrix, matrix)  # [(i, j), (row, column)]
-    u = both @ w.reshape(-1, TAPS * TAPS).T.astype(np.float64)
-    return u.astype(w.dtype).reshape(points, points, outputs, inputs)
+    windows = w.reshape(-1, TAPS * TAPS)
+    u = np.empty((points**2, len(windows)), w.dtype)
+    for start in range(0, len(windows), _WINDOWS):
+        some = slice(start, start + _WINDOWS)
+        u[:, some] = both @ windows[some].T.astype(np.float64)
+    return u.reshape(points, points, outputs, inputs)
 
 
 def _infer_weights(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:

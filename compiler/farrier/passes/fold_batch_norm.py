@@ -128,12 +128,12 @@ def _into_convolution(
     weights, biases = rewriter.data(weight), rewriter.data(bias)
     if weight is None or weights is None or (bias is not None and biases is None):
         return None
-    scaled = _scale_output_channels(producer, weights, affine.scale)
     shift = affine.shift if biases is None else biases * affine.scale + affine.shift
     name = node.outputs[0].name
     new_weight = weight
     if (affine.scale != 1).any():
-        new_weight = rewriter.constant(scaled.astype(weights.dtype), weight.name)
+        scaled = _scale_output_channels(producer, weights, affine.scale)
+        new_weight = rewriter.constant(scaled, weight.name)
     new_bias = rewriter.constant(shift.astype(weights.dtype), f"{name}_bias")
     return dataclasses.replace(
         producer,
@@ -144,13 +144,16 @@ def _into_convolution(
 
 
 def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Array:
-    """Weights are [oc, ic/group, kernel…], of a transposed convolution [ic, oc/group, kernel…]."""
+    """Weights are [oc, ic/group, kernel…], of a transposed convolution [ic, oc/group, kernel…];
+    products are taken in f64 and rounded once."""
     kernel = (1,) * (weights.ndim - 2)
-    if producer.op == "Conv":
-        return weights * scale.reshape(-1, 1, *kernel)
-    group = int(producer.attr("group", 1))
-    grouped = weights.reshape(group, -1, *weights.shape[1:])
-    scaled: Array = grouped * scale.reshape(group, 1, -1, *kernel)
+    factors, grouped = scale.reshape(-1, 1, *kernel), weights
+    if producer.op == "ConvTranspose":
+        group = int(producer.attr("group", 1))
+        grouped = weights.reshape(group, -1, *weights.shape[1:])
+        factors = scale.reshape(group, 1, -1, *kernel)
+    scaled = np.empty(grouped.shape, weights.dtype)
+    np.multiply(grouped, factors, out=scaled, dtype=np.float64, casting="same_kind")
     return scaled.reshape(weights.shape)
 
 

@@ -75,7 +75,7 @@ def run_passes(
             after = _everywhere(PASSES[name], graph, settings)
             seconds = time.perf_counter() - start
             if after is not graph:
-                _check(after)
+                _check(after, graph)
         except Exception as error:
             raise _failure(name, graph, settings, error) from error
         run = PassRun(name, seconds, graph, after)
@@ -93,10 +93,11 @@ def _everywhere(function: Pass, graph: Graph, settings: Settings) -> Graph:
     )
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: Graph, before: Graph) -> None:
+    """`before` is what a pass made the graph of. Raises CompilerError."""
     level = debug.check_level()
     if level >= 1:
-        verify(graph)
+        verify(graph, before if level < 2 else None)
     if level >= 2 and parse_ir(print_ir(graph), arrays_of(graph)) != graph:
         raise CompilerError("the printed IR does not read back as the same graph")
 
