@@ -60,6 +60,7 @@ class Builder:
         self.root = self.lines
         self.block = "entry"
         self._known: dict[str, str] = {}
+        self._heads: dict[tuple[str, str], str] = {}  # of calls, by intrinsic and type
         self._count = 0
 
     def fresh(self, prefix: str = "v") -> str:
@@ -143,8 +144,12 @@ class Builder:
 
     def overloaded(self, name: str, type_name: str, *values: str) -> str:
         """A pure call of an intrinsic whose arguments and result have one type."""
-        full = f"llvm.{name}.{suffix(type_name)}"
-        return self.call(full, type_name, *((type_name, value) for value in values))
+        head = self._heads.get((name, type_name))
+        if head is None:
+            full = f"{type_name} @llvm.{name}.{suffix(type_name)}"
+            self.declarations.add(f"declare {full}({', '.join([type_name] * len(values))})")
+            head = self._heads[name, type_name] = f"call {full}({type_name} "
+        return self.pure(f"{head}{f', {type_name} '.join(values)})")
 
     def widen(self, value: Value, lanes: int) -> Value:
         """A scalar in every lane."""

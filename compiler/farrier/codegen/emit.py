@@ -224,7 +224,7 @@ class _Emitter:
     def _store_scalar(self, stmt: Store, op: BinaryOp, total: Value) -> None:
         """Joins a horizontal reduction with the old value of its element."""
         guard, self.memory.guard = self.memory.guard, None
-        old = self.expressions.evaluate(Load(stmt.buffer, stmt.indices))
+        old = self.expressions.evaluate(self.module.old(stmt))
         value = binary(self.b, op, old, total)
         if stmt.buffer.scope is Scope.REGISTER:
             first, _ = self.expressions.register_range(stmt)
@@ -300,7 +300,7 @@ class _Emitter:
             return
         dot, left, right = groups
         lanes = self.bindings.lanes
-        old = self.expressions.evaluate(Load(store.buffer, store.indices))
+        old = self.expressions.evaluate(self.module.old(store))
         operands = (self.b.widen(value, lanes).text for value in (old, left, right))
         total = Value(dot.emit(self.b, lanes, *operands), dot.total, lanes)
         self._store_value(store, total)
@@ -560,10 +560,10 @@ class _Emitter:
 
     def _row_number(self, operand: RowsOperand) -> int:
         """The number of the first element of a tile in registers."""
-        offset = self.expressions.indices.resolve(operand.place)
+        offset, const = self.memory.place_of(operand).resolve()
         if offset.terms or offset.irregular:
             raise CompilerError(
                 f"a tile of register buffer {operand.buffer.name} is not at a constant place",
                 hint="unroll the loops over tiles",
             )
-        return static(offset.const) // operand.buffer.dtype.nbytes
+        return static(const) // operand.buffer.dtype.nbytes

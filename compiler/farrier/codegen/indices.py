@@ -38,28 +38,59 @@ class Term(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`sum(terms) + const + lane * stride`; `irregular` where it is not linear in the lane.
+    """`sum(terms) + lane * stride`, a constant aside; `irregular` where it is not linear in the
+    lane.
 
     `pointers` remembers the address of the terms from each base that was asked for.
     """
 
     terms: tuple[Term, ...]
-    const: Extent
     stride: int
     irregular: bool
     pointers: dict[str, str]
 
 
-class _Plan(NamedTuple):
-    """A form resolved but for the constants of unrolled loops."""
-
-    form: Linear
-    era: int  # `Bindings.era` when it was made
-    offset: Offset  # without the constants
-    constants: _Constants
+_Constants: TypeAlias = list[tuple[str, Extent]]  # variable, coefficient
 
 
-_Constants: TypeAlias = tuple[tuple[str, Extent], ...]  # variable, coefficient
+class Place:
+    """What a linear form is at the current position: an offset and a constant.
+
+    The offset is found once an era and lane. Only the constant changes from one iteration of an
+    unrolled loop to the next.
+    """
+
+    __slots__ = (
+        "_bindings",
+        "_const",
+        "_constants",
+        "_era",
+        "_form",
+        "_indices",
+        "_lane",
+        "_offset",
+    )
+
+    def __init__(self, form: Linear, indices: Indices) -> None:
+        self._form = form
+        self._indices = indices
+        self._bindings = indices.bindings
+        self._era: int | None = None  # of the bindings, and their lane, for which the rest holds
+        self._lane: str | None
+        self._offset: Offset
+        self._const: Extent  # without the variables of unrolled loops
+        self._constants: _Constants
+
+    def resolve(self) -> tuple[Offset, Extent]:
+        """The offset, and the constant with the variables of unrolled loops folded in."""
+        bindings = self._bindings
+        if self._era != bindings.era or self._lane != bindings.lane:
+            self._offset, self._const, self._constants, fixed = self._indices.parts(self._form)
+            self._era, self._lane = bindings.era if fixed else None, bindings.lane
+        const = self._const
+        for name, coefficient in self._constants:
+            const += coefficient * bindings.constants[name]
+        return self._offset, const
 
 
 class Bindings:
@@ -71,7 +102,7 @@ class Bindings:
         self.lane: str | None = None
         self.lanes = 1  # physical lanes of the vectorized loop: a power of two
         self.active = 1  # its extent
-        self.era = 0  # counts the changes of what is dynamic, a constant or the lane
+        self.era = 0  # counts the changes of what is dynamic
 
 
 class Indices:
@@ -89,34 +120,18 @@ class Indices:
         self.simplifier = simplifier
         self._evaluate = evaluate
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
-        self._plans: dict[int, _Plan] = {}
         self._sizes: dict[Extent, str] = {}  # operands of those that were computed
 
-    def resolve(self, form: Linear) -> Offset:
-        """The form with the constants of unrolled loops folded in."""
-        plan = self._plans.get(id(form))
-        if plan is None or plan.form is not form or plan.era != self.bindings.era:
-            offset, constants, fixed = self._resolve(form)
-            if not fixed:
-                return self._with_constants(offset, constants)
-            plan = _Plan(form, self.bindings.era, offset, constants)
-            self._plans[id(form)] = plan
-        return self._with_constants(plan.offset, plan.constants)
+    def place(self, form: Linear) -> Place:
+        """A form, to be resolved again and again."""
+        return Place(form, self)
 
-    def _with_constants(self, offset: Offset, constants: _Constants) -> Offset:
-        if not constants:
-            return offset
-        const, bound = offset.const, self.bindings.constants
-        for name, coefficient in constants:
-            const += coefficient * bound[name]
-        return Offset(offset.terms, const, offset.stride, offset.irregular, offset.pointers)
-
-    def _resolve(self, form: Linear) -> tuple[Offset, _Constants, bool]:
-        """The form without its constant variables, those, and whether the rest stays as it is
-        for this era."""
+    def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
+        """The form's offset, its constant, its variables that are constants, and whether all this
+        holds for the whole era."""
         bindings = self.bindings
         const, stride, irregular, fixed = form.const, 0, False, True
-        constants: list[tuple[str, Extent]] = []
+        constants: _Constants = []
         terms: list[Term] = []
         for atom, coefficient in form.terms.items():
             if type(atom) is Var:
@@ -141,7 +156,7 @@ class Indices:
             else:
                 terms.append(Term(depth, value.text, coefficient))
         terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
-        return Offset(tuple(terms), const, stride, irregular, {}), tuple(constants), fixed
+        return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 
     def pointer(self, base: str, offset: Offset) -> str:
         """`base` plus the terms, in bytes; prefixes are shared between accesses."""
@@ -158,10 +173,14 @@ class Indices:
     def value(self, expr: Expr) -> Value | None:
         """An index expression as an i64 value, a vector where it depends on the lane; None where
         it is not linear in the lane."""
-        offset = self.resolve(self.simplifier.linear(expr))
-        return None if offset.irregular else self._sum(offset)
+        return self.value_at(self.place(self.simplifier.linear(expr)))
 
-    def _sum(self, offset: Offset) -> Value:
+    def value_at(self, place: Place) -> Value | None:
+        """As `value`, of the expression that a place was made of."""
+        offset, const = place.resolve()
+        return None if offset.irregular else self._sum(offset, const)
+
+    def _sum(self, offset: Offset, const: Extent) -> Value:
         total: str | None = None
         for depth, text, coefficient in offset.terms:
             scaled = self._scaled(depth, text, coefficient)
@@ -170,13 +189,13 @@ class Indices:
             else:
                 instruction = f"add i64 {total}, {scaled}"
                 total = self.b.hoisted(depth, instruction)
-        if total is None and isinstance(offset.const, int):
-            scalar = literal(offset.const, DType.I64)
+        if total is None and isinstance(const, int):
+            scalar = literal(const, DType.I64)
         elif total is None:
-            scalar = Value(self.size(offset.const), DType.I64)
-        elif offset.const != 0:
+            scalar = Value(self.size(const), DType.I64)
+        elif const != 0:
             depth = offset.terms[-1].depth
-            instruction = f"add i64 {total}, {self.size(offset.const)}"
+            instruction = f"add i64 {total}, {self.size(const)}"
             scalar = Value(self.b.hoisted(depth, instruction), DType.I64)
         else:
             scalar = Value(total, DType.I64)

@@ -12,14 +12,13 @@ from collections.abc import Callable
 
 from farrier.codegen.arithmetic import from_memory, to_memory
 from farrier.codegen.builder import Builder
-from farrier.codegen.indices import Bindings, Indices, Offset
+from farrier.codegen.indices import Bindings, Indices, Offset, Place
 from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
 from farrier.codegen.tiles import RowsOperand
 from farrier.errors import CompilerError
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
-from farrier.ir.expr import Buffer, Load
+from farrier.ir.expr import Buffer, Expr, Load
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.substitute import loads
 from farrier.ir.types import DType
@@ -42,7 +41,8 @@ class Memory:
         self.guard: Value | None = None
         self.tile_vectors = 0  # registers that register tiles take
         self._registers = registers
-        self._forms: dict[int, tuple[object, Linear]] = {}
+        self._places: dict[int, tuple[object, Place]] = {}
+        self._equal: dict[tuple[Buffer, tuple[Expr, ...]], Place] = {}  # by what is accessed
         self.bases: dict[str, str] = {}
         # Loads of this basic block, the least recently used first. No more are remembered than the
         # register tiles leave room for: a value that is kept is a register that is taken.
@@ -72,7 +72,7 @@ class Memory:
     def load(self, node: Load) -> Value:
         """The value of a Load from memory, a scalar where it is the same in every lane."""
         buffer = node.buffer
-        offset = self.indices.resolve(self._form(node))
+        offset, const = self._place(node).resolve()
         guard = self.guard
         key: tuple[object, ...]
         if offset.irregular:
@@ -84,9 +84,11 @@ class Memory:
         pointer = self.indices.pointer(self.base(buffer), offset)
         # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
-        key = (buffer.name, pointer, offset.const, offset.stride, width, guard and guard.text)
+        key = (buffer.name, pointer, const, offset.stride, width, guard and guard.text)
         spread = self.bindings.lane is not None and offset.stride != 0
-        return self._remembered(key, lambda: self._load(buffer, pointer, offset), spread)
+        return self._remembered(
+            key, lambda: self._load(buffer, pointer, const, offset.stride), spread
+        )
 
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
         """The elements that `size` iterations of a loop read, one group a lane, as i32; None where
@@ -94,70 +96,75 @@ class Memory:
         first = self._first_neighbour(node, loop, size)
         if first is None:
             return None
+        (offset, const), stride = first, first[0].stride
         buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
-        pointer = self.indices.pointer(self.base(buffer), first)
-        width = self.bindings.active if first.stride else 1
+        pointer = self.indices.pointer(self.base(buffer), offset)
+        width = self.bindings.active if stride else 1
         guard = self.guard and self.guard.text
-        key = (buffer.name, pointer, first.const, first.stride, width, guard, "group")
-        return self._remembered(key, lambda: self._load(buffer, pointer, first), bool(first.stride))
+        key = (buffer.name, pointer, const, stride, width, guard, "group")
+        return self._remembered(
+            key, lambda: self._load(buffer, pointer, const, stride), bool(stride)
+        )
 
     def load_rows(self, operand: RowsOperand) -> Value:
         """A tile of rows, in the register that holds it whole."""
         buffer, registers = operand.buffer, operand.registers
-        offset = self._place_of(operand)
+        offset, const = self._first_row(operand)
         pointer = self.indices.pointer(self.base(buffer), offset)
         pitch = self.indices.size(operand.pitch)
         shape = operand.rows, operand.row_bytes
 
         def load() -> Value:
-            at = self._displaced(pointer, offset.const)
+            at = self._displaced(pointer, const)
             text = registers.load(self.b, *shape, at, pitch)
             return Value(text, buffer.dtype, register=registers.type)
 
-        return self._remembered((buffer.name, pointer, offset.const, pitch, shape), load)
+        return self._remembered((buffer.name, pointer, const, pitch, shape), load)
 
     def store_rows(self, operand: RowsOperand, value: str) -> None:
         """Stores a whole register of rows."""
-        at, pitch = self._at(operand.buffer, self._place_of(operand)), operand.pitch
+        at, pitch = self._at(operand.buffer, *self._first_row(operand)), operand.pitch
         shape = operand.rows, operand.row_bytes
         operand.registers.store(self.b, *shape, at, self.indices.size(pitch), value)
         self.forget(operand.buffer.name)
 
-    def _place_of(self, operand: RowsOperand) -> Offset:
-        offset = self.indices.resolve(operand.place)
+    def _first_row(self, operand: RowsOperand) -> tuple[Offset, Extent]:
+        offset, const = self.place_of(operand).resolve()
         if offset.irregular:
             raise CompilerError(f"a tile of {operand.buffer.name} begins at no one place")
-        return offset
+        return offset, const
 
-    def _first_neighbour(self, node: Load | Store, loop: str, size: int) -> Offset | None:
+    def _first_neighbour(
+        self, node: Load | Store, loop: str, size: int
+    ) -> tuple[Offset, Extent] | None:
         """Where the first of `size` iterations of a loop reads or writes; None where these are no
         neighbours that make an i32 together."""
         constants, element = self.bindings.constants, node.buffer.dtype.nbytes
-        offsets = []
+        found = []
         for number in range(size):
             constants[loop] = number
-            offsets.append(self.indices.resolve(self._form(node)))
+            found.append(self._place(node).resolve())
         del constants[loop]
-        first = offsets[0]
-        if any(offset[:1] + offset[2:4] != first[:1] + first[2:4] for offset in offsets):
+        first, start = found[0]
+        if first.irregular or any(offset[:3] != first[:3] for offset, _ in found):
             return None
-        steps = [offset.const - first.const for offset in offsets]
+        steps = [const - start for _, const in found]
         are_neighbours = steps == [number * element for number in range(size)]
         wide = size * element == DType.I32.nbytes
-        return first if are_neighbours and wide and not first.irregular else None
+        return found[0] if are_neighbours and wide else None
 
     def is_group(self, node: Store, loop: str, size: int) -> bool:
         """Whether `size` iterations of a loop store an i32 together, and the lanes a vector."""
         first = self._first_neighbour(node, loop, size)
-        return first is not None and first.stride == DType.I32.nbytes
+        return first is not None and first[0].stride == DType.I32.nbytes
 
     def store_group(self, node: Store, loop: str, value: Value) -> None:
         """Stores what all iterations of a loop do, an i32 a lane; `is_group` holds of them."""
         self.bindings.constants[loop] = 0
-        offset = self.indices.resolve(self._form(node))
+        offset, const = self._place(node).resolve()
         del self.bindings.constants[loop]
         lanes = self.bindings.lanes
-        self._store_at(node.buffer, offset, self.b.widen(value, lanes))
+        self._store_at(node.buffer, offset, const, self.b.widen(value, lanes))
         self.forget(node.buffer.name)
 
     def _remembered(
@@ -193,7 +200,7 @@ class Memory:
     def store(self, node: Store, value: Value) -> None:
         """Stores a value of the buffer's dtype, in a vectorized loop one element a lane."""
         buffer = node.buffer
-        offset = self.indices.resolve(self._form(node))
+        offset, const = self._place(node).resolve()
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes if self.bindings.lane is not None else 1
         if lanes > 1 and not offset.irregular and offset.stride == 0 and self.guard is None:
@@ -205,12 +212,12 @@ class Memory:
         if offset.irregular or (lanes > 1 and offset.stride != size):
             self._scatter(node, value)
         else:
-            self._store_at(buffer, offset, value)
+            self._store_at(buffer, offset, const, value)
         self.forget(buffer.name)
 
-    def _store_at(self, buffer: Buffer, offset: Offset, value: Value) -> None:
+    def _store_at(self, buffer: Buffer, offset: Offset, const: Extent, value: Value) -> None:
         """Stores neighbours, one a lane of the value."""
-        pointer, size = self._at(buffer, offset), buffer.dtype.nbytes
+        pointer, size = self._at(buffer, offset, const), buffer.dtype.nbytes
         mask = self._mask(value.lanes)
         text = to_memory(self.b, value)
         kind = memory_type(value.dtype, value.lanes)
@@ -221,32 +228,41 @@ class Memory:
 
     def is_invariant(self, node: Store) -> bool:
         """Whether the address is the same in every lane."""
-        offset = self.indices.resolve(self._form(node))
+        offset, _ = self._place(node).resolve()
         return not offset.irregular and offset.stride == 0
 
     def prefetch(self, node: Prefetch) -> None:
         """A hint to fetch a cache line, the first lane's in a vectorized loop."""
-        form = flatten(node.buffer, node.indices, self.indices.simplifier, node.buffer.dtype.nbytes)
-        offset = self.indices.resolve(form)
+        offset, const = self._place(node).resolve()
         if offset.irregular:
             return
         self.b.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         locality = {1: 3, 2: 2, 3: 1}[node.level]
-        pointer = self._at(node.buffer, offset)
+        pointer = self._at(node.buffer, offset, const)
         self.b.put(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
 
-    def _form(self, node: Load | Store) -> Linear:
-        known = self._forms.get(id(node))
+    def _place(self, node: Load | Store | Prefetch) -> Place:
+        """Where a node's element lies, in bytes from the beginning of its buffer."""
+        known = self._places.get(id(node))
         if known is None:
-            form = flatten(
-                node.buffer, node.indices, self.indices.simplifier, node.buffer.dtype.nbytes
-            )
-            known = self._forms[id(node)] = (node, form)
+            at = (node.buffer, node.indices)
+            place = self._equal.get(at)
+            if place is None:
+                size = node.buffer.dtype.nbytes
+                form = flatten(*at, self.indices.simplifier, size)
+                place = self._equal[at] = self.indices.place(form)
+            known = self._places[id(node)] = (node, place)
         return known[1]
 
-    def _at(self, buffer: Buffer, offset: Offset, extra: int = 0) -> str:
-        pointer = self.indices.pointer(self.base(buffer), offset)
-        return self._displaced(pointer, offset.const + extra)
+    def place_of(self, operand: RowsOperand) -> Place:
+        """Where a tile of rows begins."""
+        known = self._places.get(id(operand))
+        if known is None:
+            known = self._places[id(operand)] = (operand, self.indices.place(operand.place))
+        return known[1]
+
+    def _at(self, buffer: Buffer, offset: Offset, const: Extent) -> str:
+        return self._displaced(self.indices.pointer(self.base(buffer), offset), const)
 
     def _displaced(self, pointer: str, const: Extent) -> str:
         """`pointer` plus bytes: a size in a register, and the number that an instruction holds."""
@@ -256,23 +272,21 @@ class Memory:
             pointer, const = self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {size}"), fixed
         return self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {const}") if const else pointer
 
-    def _load(self, buffer: Buffer, pointer: str, offset: Offset) -> Value:
+    def _load(self, buffer: Buffer, pointer: str, const: Extent, stride: int) -> Value:
+        """What lies `const` bytes behind the pointer, and `stride` from lane to lane."""
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes
-        if self.bindings.lane is None or offset.stride == 0:
-            return self._scalar(buffer, self._displaced(pointer, offset.const))
+        if self.bindings.lane is None or stride == 0:
+            return self._scalar(buffer, self._displaced(pointer, const))
         mask = self._mask(lanes)
-        at = self._displaced(pointer, offset.const)
-        if offset.stride == size:
+        at = self._displaced(pointer, const)
+        if stride == size:
             return self._vector(buffer, at, mask)
-        if offset.stride == 2 * size and mask is None and buffer.dtype is not DType.BOOL:
+        if stride == 2 * size and mask is None and buffer.dtype is not DType.BOOL:
             return self._every_other(buffer, at, lanes)
+        active = range(self.bindings.active)
         return self._collect(
-            buffer,
-            [
-                self._displaced(pointer, offset.const + lane * offset.stride)
-                for lane in range(self.bindings.active)
-            ],
+            buffer, [self._displaced(pointer, const + lane * stride) for lane in active]
         )
 
     def _scalar(self, buffer: Buffer, pointer: str, lane: int | None = None) -> Value:
@@ -344,16 +358,13 @@ class Memory:
         assert lane is not None
         pointers = []
         bindings.lane = None
-        bindings.era += 1
         try:
             for number in range(bindings.active):
                 bindings.constants[lane] = number
-                offset = self.indices.resolve(self._form(node))
-                pointers.append(self._at(node.buffer, offset))
+                pointers.append(self._at(node.buffer, *self._place(node).resolve()))
         finally:
             del bindings.constants[lane]
             bindings.lane = lane
-            bindings.era += 1
         return pointers
 
     def _scatter(self, node: Store, value: Value) -> None:

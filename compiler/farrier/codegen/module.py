@@ -12,7 +12,7 @@ from farrier.codegen import workspace
 from farrier.codegen.reductions import Reduction, split_reduction
 from farrier.codegen.tiles import RowsCall, TileCall, tile_call
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Scope
+from farrier.ir.expr import Load, Scope
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -47,6 +47,7 @@ class Module:
         self._lockstep: dict[int, tuple[For, bool]] = {}
         self._tile_calls: dict[int, tuple[Intrinsic, TileCall | RowsCall]] = {}
         self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
+        self._old: dict[int, tuple[Store, Load]] = {}
 
     def next_body(self) -> str:
         self.names += 1
@@ -76,6 +77,13 @@ class Module:
         known = self._reductions.get(id(stmt))
         if known is None:
             known = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
+        return known[1]
+
+    def old(self, stmt: Store) -> Load:
+        """What reads the element that a store writes."""
+        known = self._old.get(id(stmt))
+        if known is None:
+            known = self._old[id(stmt)] = (stmt, Load(stmt.buffer, stmt.indices))
         return known[1]
 
     def stored(self, stmt: Stmt) -> frozenset[str]:

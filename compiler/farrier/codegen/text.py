@@ -77,17 +77,21 @@ def suffix(type_name: str) -> str:
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
     """A constant of `dtype` in every lane, as a value; narrow floats are rounded."""
+    return _literal(value, math.copysign(1, value), dtype, lanes)
+
+
+@functools.cache
+def _literal(value: int | float | bool, _sign: float, dtype: DType, lanes: int) -> Value:
+    # `_sign` keeps 0.0 and -0.0 apart in the cache.
     if dtype.is_narrow_float:
         value = convert(np.array(value, np.float64), dtype).astype(np.float64).item()
-    scalar = _scalar(value, math.copysign(1, value), dtype)
+    scalar = _scalar(value, dtype)
     if lanes == 1:
         return Value(scalar, dtype, 1, value)
     return Value(f"splat ({_IN_REGISTER[dtype]} {scalar})", dtype, lanes, value)
 
 
-@functools.cache
-def _scalar(value: int | float | bool, _sign: float, dtype: DType) -> str:
-    # `_sign` keeps 0.0 and -0.0 apart in the cache.
+def _scalar(value: int | float | bool, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
