@@ -179,3 +179,34 @@ def test_a_known_sum_bounds_its_multiples_and_what_they_stand_in():
         again = inside.knowing(known.linear(_e(total, "*", 5)).terms, 5 * low, 5 * low + 4)
         assert again.bounds(total) == (low, low)
         assert again.simplify(_e(_e(total, "*", 2), "+", C)) == again.simplify(_e(C, "+", 2 * low))
+
+
+def test_an_atom_with_a_value_tells_of_the_sums_it_stands_in():
+    known = Simplifier({"a": 9, "b": 9, "c": 9})
+    fewer = known.knowing({A: 1, B: -1}, -8, -1).knowing({A: 1, B: 2, C: -1}, 3, 30)  # a < b
+    inside = fewer.knowing({A: -2}, -10, -10)
+    assert inside.bounds(A) == (5, 5)
+    assert inside.bounds(B) == (6, 8)
+    assert inside.truth(_e(B, "<", 6)) is False
+    assert inside.bounds(_e(_e(B, "*", 2), "-", C)) == (4, 16)
+    last = inside.knowing({B: 1}, 7, 7)
+    assert last.bounds(C) == (0, 8)
+    assert last.knowing({C: 1}, 8, 8).simplify(_e(_e(A, "+", B), "+", C)) == index(20)
+    assert fewer.truth(_e(B, "<", 6)) is None
+
+
+def test_what_a_loop_shortens_or_a_branch_knows_is_known_there_alone():
+    total = _e(_e(_e(A, "*", 4), "+", B), "//", 4)
+    known = Simplifier({"a": 5})
+    inside = known.over({"b": 4})
+    assert inside is known
+    assert inside.simplify(total) == A
+    longer = inside.over({"b": 5})
+    assert longer.simplify(total) != A
+    assert longer.over({"b": 5}) is longer
+    assert longer.over({"b": 1}).simplify(total) == A
+    assert longer.over({"b": 1}).simplify(B) == index(0)
+    assert longer.knowing({B: 1}, 4, 4).simplify(total) == _e(A, "+", 1)
+    assert inside.simplify(total) == A
+    assert inside.knowing({A: 1}, 2, 2).simplify(total) == index(2)
+    assert inside.knowing({A: 1}, 2, 2).linear(B) is inside.linear(B)

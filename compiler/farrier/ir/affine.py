@@ -15,7 +15,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import gcd
 from typing import NamedTuple, TypeAlias
 
@@ -47,6 +47,7 @@ from farrier.ir.expr import (
     extent_of,
     index,
 )
+from farrier.ir.substitute import variables
 from farrier.ir.types import DType
 
 Bounds: TypeAlias = tuple[Extent, Extent]  # both inclusive
@@ -102,14 +103,25 @@ def affine(expr: Expr, ranges: Mapping[str, Extent]) -> Affine | None:
 
 
 class Simplifier:
-    """Simplifies under one set of ranges; results are remembered, so keep one per loop body.
+    """Simplifies under one set of ranges; results are remembered, so keep one per loop nest.
 
     For a branch that knows more than the ranges say, `facts` bounds atoms, and `sums` bounds sums
     of several terms and all their multiples, given as the set of (atom, coefficient), longer ones
-    first: a sum may be part of another.
+    first: a sum may be part of another. Of what mentions nothing that a branch knows more of, it
+    knows what was known before.
     """
 
-    __slots__ = ("_bounds", "_forms", "facts", "ranges", "sums")
+    __slots__ = (
+        "_bounds",
+        "_changed",
+        "_forms",
+        "_names",
+        "_parent",
+        "_slacks",
+        "facts",
+        "ranges",
+        "sums",
+    )
 
     def __init__(
         self,
@@ -117,20 +129,37 @@ class Simplifier:
         facts: Mapping[Expr, Bounds] = _NO_FACTS,
         sums: Mapping[Terms, Bounds] = _NO_SUMS,
     ) -> None:
-        self.ranges = ranges
+        self.ranges = dict(ranges)
         self.facts = facts
         self.sums = sums
         # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
         self._forms: dict[int, tuple[Expr, Linear]] = {}
+        self._slacks: dict[int, tuple[Expr, Linear | None]] = {}
         self._bounds: dict[Expr, Bounds] = {}
+        self._names: dict[int, tuple[Expr, set[str]]] = {}
+        self._parent: Simplifier | None = None  # which knows as much of all but `_changed`
+        self._changed: frozenset[str] = frozenset()
 
     def linear(self, expr: Expr) -> Linear:
         """The canonical linear form of an index expression."""
         known = self._forms.get(id(expr))
         if known is None:
-            known = (expr, self._settle(self.join(self._form(expr))))
-            self._forms[id(expr)] = known
+            parent = self._elsewhere(expr)
+            if parent is None:
+                form = self._settle(self.join(self._form(expr)))
+            else:
+                form = parent.linear(expr)
+            known = self._forms[id(expr)] = (expr, form)
         return known[1]
+
+    def _elsewhere(self, expr: Expr) -> Simplifier | None:
+        """Who knows as much of `expr`, if anyone does."""
+        if self._parent is None:
+            return None
+        known = self._names.get(id(expr))
+        if known is None:
+            known = self._names[id(expr)] = (expr, variables(expr))
+        return self._parent if self._changed.isdisjoint(known[1]) else None
 
     def _settle(self, form: Linear) -> Linear:
         """The form with the value of each sum that can have but one."""
@@ -180,7 +209,9 @@ class Simplifier:
         if len(terms) == len(factors) == 1:
             ((atom, factor),) = terms.items()
             ends = (low, high) if factor > 0 else (-high, -low)
-            return Simplifier(self.ranges, {**self.facts, atom: ends}, self.sums)
+            if ends[0] == ends[1]:
+                return self._where(atom, ends[0])
+            return self._branch(terms, {**self.facts, atom: ends}, self.sums)
         primitive = {atom: k if divisor == 1 else k // divisor for atom, k in terms.items()}
         sums = {
             known: span
@@ -189,7 +220,44 @@ class Simplifier:
         }
         sums[frozenset(primitive.items())] = (low, high)
         longest_first = dict(sorted(sums.items(), key=lambda item: -len(item[0])))
-        return Simplifier(self.ranges, self.facts, longest_first)
+        return self._branch(terms, self.facts, longest_first)
+
+    def _where(self, atom: Expr, value: Extent) -> Simplifier:
+        """For a branch in which an atom has a value: a sum with it tells of the sum without it."""
+        sums = [(dict(known), span) for known, span in self.sums.items()]
+        others = {frozenset(known.items()): span for known, span in sums if atom not in known}
+        branch = self._branch((atom,), {**self.facts, atom: (value, value)}, others)
+        for known, (low, high) in reversed(sums):
+            if atom in known:
+                part = known.pop(atom) * value
+                ends = _both((low - part, high - part), branch.bounds_of(Linear(known, 0)))
+                branch = branch.knowing(known, *ends)
+        return branch
+
+    def over(self, ranges: Mapping[str, Extent]) -> Simplifier:
+        """For what stands within loops over those ranges. Variables are told apart by name: one
+        that is new here has its range in all that this one was made of, too."""
+        facts: dict[Expr, Bounds] = {}
+        for name, extent in ranges.items():
+            known = self.ranges.setdefault(name, extent)
+            if self.facts and (fact := self.facts.get(Var(name))) is not None:
+                if fact != (0, extent - 1):
+                    facts[Var(name)] = (0, extent - 1)
+            elif known != extent:
+                facts[Var(name)] = (0, extent - 1)
+        return self._branch(facts, {**self.facts, **facts}, self.sums) if facts else self
+
+    def _branch(
+        self,
+        changed: Iterable[Expr],
+        facts: Mapping[Expr, Bounds],
+        sums: Mapping[Terms, Bounds],
+    ) -> Simplifier:
+        """One that knows more of the atoms `changed`."""
+        branch = Simplifier({}, facts, sums)
+        branch.ranges, branch._names, branch._parent = self.ranges, self._names, self
+        branch._changed = frozenset(name for atom in changed for name in variables(atom))
+        return branch
 
     def simplify(self, expr: Expr) -> Expr:
         """`expr` with every index and condition below it in canonical form."""
@@ -222,6 +290,14 @@ class Simplifier:
             return None
         if dtype_of(condition.left) is not DType.I64:
             return None
+        known = self._slacks.get(id(condition))
+        if known is None:
+            parent = self._elsewhere(condition)
+            slack = self._slack(condition) if parent is None else parent.slack(condition)
+            known = self._slacks[id(condition)] = (condition, slack)
+        return known[1]
+
+    def _slack(self, condition: Binary) -> Linear:
         form = combine(self.linear(condition.right), self.linear(condition.left), -1)
         return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
 
@@ -251,10 +327,8 @@ class Simplifier:
             operand = self.simplify(expr.operand)
             return expr if operand is expr.operand else Cast(expr.dtype, operand)
         if isinstance(expr, Reduce):
-            inner = {**self.ranges, **{axis.name: axis.extent for axis in expr.axes}}
-            return Reduce(
-                expr.op, expr.axes, Simplifier(inner, self.facts, self.sums).simplify(expr.body)
-            )
+            inner = self.over({axis.name: axis.extent for axis in expr.axes})
+            return Reduce(expr.op, expr.axes, inner.simplify(expr.body))
         return expr
 
     def _form(self, expr: Expr) -> Linear:

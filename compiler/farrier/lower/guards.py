@@ -64,7 +64,7 @@ class Guards:
                 continue
             if inner is not around:
                 around = inner
-                simplifier = Simplifier({**known.ranges, **inner}, known.facts, known.sums)
+                simplifier = known.over(inner)
             form = simplifier.slack(condition)
             if form is None:
                 continue

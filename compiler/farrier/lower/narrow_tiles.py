@@ -61,7 +61,7 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
     condition lets anything through in the iterations that are left out."""
     match stmt:
         case For(var, extent, kind, body):
-            inside = Simplifier({**context.ranges, var: extent}, context.facts, context.sums)
+            inside = context.over({var: extent})
             loop = For(var, extent, kind, narrow(body, inside, guards))
             return _shortened(loop, inside, guards) if kind is LoopKind.UNROLLED else loop
         case Block(statements):
@@ -121,8 +121,7 @@ def _is_idle(stmt: Stmt, context: Simplifier) -> bool:
                 truth is True or otherwise is None or _is_idle(otherwise, context)
             )
         case For(var, extent, _, body):
-            ranges = {**context.ranges, var: extent}
-            return _is_idle(body, Simplifier(ranges, context.facts, context.sums))
+            return _is_idle(body, context.over({var: extent}))
         case Block(statements):
             return all(_is_idle(s, context) for s in statements)
         case Alloc(_, body):

@@ -73,6 +73,7 @@ class _Specializer:
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
         self._tails = 0  # stores in tails of narrower tiles
+        self._loops: list[str] = []  # around what is looked at
         self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
 
     def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
@@ -83,7 +84,7 @@ class _Specializer:
             case Block(statements):
                 return _block([self.stmt(s, context) for s in statements])
             case Alloc(buffer, body):
-                self._around[buffer.name] = frozenset(context.ranges)
+                self._around[buffer.name] = frozenset(self._loops)
                 inside = self.stmt(body, context)
                 if not _is_read(inside, buffer):
                     return _without_stores(inside, buffer)
@@ -120,10 +121,9 @@ class _Specializer:
     def _loop(self, loop: For, context: Simplifier) -> Stmt:
         if loop.extent == 0:
             return _EMPTY
+        inside = context.over({loop.var: loop.extent})
         if loop.extent == 1:
-            return self.stmt(Substitution({loop.var: e.index(0)}).stmt(loop.body), context)
-        ranges: dict[str, Extent] = {**context.ranges, loop.var: loop.extent}
-        inside = Simplifier(ranges, context.facts, context.sums)
+            return self.stmt(loop.body, inside)
         if self._symbolic and loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED):
             lanes = {loop.var} if loop.kind is LoopKind.VECTORIZED else set()
             whole = whole_tile(loop.body, inside, self._around, frozenset(lanes))
@@ -233,7 +233,10 @@ class _Specializer:
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
-        return self.stmt(body, context)
+        self._loops.append(var)
+        stmt = self.stmt(body, context)
+        self._loops.pop()
+        return stmt
 
     def _narrowed(
         self,

@@ -38,14 +38,12 @@ def whole_tile(
         return None
     lanes |= {loop.var for loop in walk_stmts(body) if _is_vectorized(loop)}
     drops_any = False
-    here = context
-    for store, conditions, ranges in _stores(body, (), context.ranges):
+    for store, conditions, ranges in _stores(body, (), {}):
         if store is None or store.buffer.scope is not Scope.REGISTER:
             return None
-        if ranges is not here.ranges:
-            here = Simplifier(ranges, context.facts, context.sums)
+        here = context.over(ranges)
         for condition in conditions:
-            names = variables(condition)
+            names = {v for v in variables(condition) if here.bounds(Var(v)) != (0, 0)}
             if names & lanes or here.truth(condition):
                 continue
             free = _determined(store.indices, here) | around.get(store.buffer.name, frozenset())
@@ -83,7 +81,7 @@ def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
         for atom, factor in sorted(terms.items(), key=lambda term: bounds(term[1])[1]):
             if not isinstance(atom, Var) or not is_less(reach, factor):
                 break
-            reach += bounds(factor * (simplifier.ranges[atom.name] - 1))[1]
+            reach += bounds(factor * simplifier.bounds(atom)[1])[1]
         else:
             found |= {atom.name for atom in terms if isinstance(atom, Var)}
     return frozenset(found)
@@ -107,7 +105,7 @@ def _unguarded(
             bare = _unguarded(then, context, inner, lanes)
             return If(condition, bare) if variables(condition) & lanes else bare
         case Store(buffer, indices, value):
-            here = Simplifier({**context.ranges, **inner}, context.facts, context.sums)
+            here = context.over(inner)
 
             def within(loaded: Buffer, at: Indices) -> Indices:
                 if loaded.scope is Scope.REGISTER:
