@@ -267,13 +267,14 @@ class Simplifier:
         if kind is Var:
             return to_expr(self.linear(expr))
         if isinstance(expr, Binary):
-            if expr.op.is_comparison:
+            if expr.op in _ARITHMETIC:
+                if dtype_of(expr) is DType.I64:
+                    return to_expr(self.linear(expr))
+            elif expr.op.is_comparison:
                 return self._comparison(expr)
-            if expr.op is BinaryOp.AND or expr.op is BinaryOp.OR:
+            elif expr.op is BinaryOp.AND or expr.op is BinaryOp.OR:
                 return self._connective(expr)
-            if expr.op in _ARITHMETIC and dtype_of(expr) is DType.I64:
-                return to_expr(self.linear(expr))
-        if isinstance(expr, Select):
+        elif isinstance(expr, Select):
             condition = self.simplify(expr.condition)
             if isinstance(condition, Const):
                 return self.simplify(expr.then if condition.value else expr.otherwise)
@@ -286,10 +287,6 @@ class Simplifier:
     def slack(self, condition: Expr) -> Linear | None:
         """The form of which a condition says that it is not negative; None where it says anything
         else than which of two indices is larger."""
-        if not isinstance(condition, Binary) or condition.op not in (BinaryOp.LT, BinaryOp.LE):
-            return None
-        if dtype_of(condition.left) is not DType.I64:
-            return None
         known = self._slacks.get(id(condition))
         if known is None:
             parent = self._elsewhere(condition)
@@ -297,7 +294,11 @@ class Simplifier:
             known = self._slacks[id(condition)] = (condition, slack)
         return known[1]
 
-    def _slack(self, condition: Binary) -> Linear:
+    def _slack(self, condition: Expr) -> Linear | None:
+        if not isinstance(condition, Binary) or condition.op not in (BinaryOp.LT, BinaryOp.LE):
+            return None
+        if dtype_of(condition.left) is not DType.I64:
+            return None
         form = combine(self.linear(condition.right), self.linear(condition.left), -1)
         return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
 
@@ -336,32 +337,29 @@ class Simplifier:
             return Linear({}, int(expr.value))
         if isinstance(expr, Size):
             return Linear({}, expr.extent)
-        if isinstance(expr, Binary):
-            op = expr.op
-            if op in _ARITHMETIC:
-                left, right = self.linear(expr.left), self.linear(expr.right)
-                if op is BinaryOp.ADD:
-                    return combine(left, right, 1)
-                if op is BinaryOp.SUB:
-                    return combine(left, right, -1)
-                if op is BinaryOp.MUL:
-                    if not right.terms:
-                        return _scale(left, right.const)
-                    if not left.terms:
-                        return _scale(right, left.const)
-                elif op is BinaryOp.DIV or op is BinaryOp.MOD:
-                    if not right.terms and is_less(0, right.const):
-                        divide = self.divide if op is BinaryOp.DIV else self.remainder
-                        return divide(left, right.const)
-                else:
-                    low, high = self.bounds_of(combine(left, right, -1))
-                    if is_less(high, 1):
-                        return left if op is BinaryOp.MIN else right
-                    if is_less(-1, low):
-                        return right if op is BinaryOp.MIN else left
-                return self._atom(Binary(op, to_expr(left), to_expr(right)))
         if isinstance(expr, Var):
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else self._atom(expr)
+        if isinstance(expr, Binary) and expr.op in _ARITHMETIC:
+            if expr.op is BinaryOp.ADD or expr.op is BinaryOp.SUB:
+                terms: dict[Expr, Extent] = {}
+                return Linear(terms, self._add(terms, expr, 1))
+            left, right = self.linear(expr.left), self.linear(expr.right)
+            if expr.op is BinaryOp.MUL:
+                if not right.terms:
+                    return _scale(left, right.const)
+                if not left.terms:
+                    return _scale(right, left.const)
+            elif expr.op is BinaryOp.DIV or expr.op is BinaryOp.MOD:
+                if not right.terms and is_less(0, right.const):
+                    divide = self.divide if expr.op is BinaryOp.DIV else self.remainder
+                    return divide(left, right.const)
+            else:
+                low, high = self.bounds_of(combine(left, right, -1))
+                if is_less(high, 1):
+                    return left if expr.op is BinaryOp.MIN else right
+                if is_less(-1, low):
+                    return right if expr.op is BinaryOp.MIN else left
+            return self._atom(Binary(expr.op, to_expr(left), to_expr(right)))
         if isinstance(expr, Select):
             truth = self.truth(expr.condition)
             if truth is not None:
@@ -374,6 +372,23 @@ class Simplifier:
                 )
             )
         return self._atom(self._descend(expr))
+
+    def _add(self, terms: dict[Expr, Extent], expr: Expr, factor: Extent) -> Extent:
+        """Adds `factor * expr` to `terms`; returns what it adds to the constant."""
+        if isinstance(expr, Const):
+            return factor * int(expr.value)
+        if isinstance(expr, Binary):
+            if expr.op is BinaryOp.ADD:
+                const = self._add(terms, expr.left, factor)
+                return const + self._add(terms, expr.right, factor)
+            if expr.op is BinaryOp.SUB:
+                const = self._add(terms, expr.left, factor)
+                return const + self._add(terms, expr.right, -factor)
+            if expr.op is BinaryOp.MUL and isinstance(expr.right, Const):
+                return self._add(terms, expr.left, factor * int(expr.right.value))
+        form = self.linear(expr)
+        _add_terms(terms, form.terms, factor)
+        return factor * form.const
 
     def _atom(self, atom: Expr) -> Linear:
         if self.facts:
@@ -546,6 +561,13 @@ class Simplifier:
     def _comparison(self, expr: Binary) -> Expr:
         if dtype_of(expr.left) is not DType.I64:
             return self._descend(expr)
+        slack = self.slack(expr)
+        if slack is not None:
+            low, high = self.bounds_of(slack)
+            if is_less(-1, low):
+                return TRUE
+            if is_less(high, 0):
+                return FALSE
         left, right = self.linear(expr.left), self.linear(expr.right)
         difference = self.join(combine(left, right, -1))
         if expr.op is BinaryOp.LE:
@@ -638,13 +660,18 @@ def combine(left: Linear, right: Linear, factor: Extent) -> Linear:
     if not right.terms:
         return Linear(left.terms, left.const + factor * right.const)
     terms = dict(left.terms)
-    for atom, k in right.terms.items():
+    _add_terms(terms, right.terms, factor)
+    return Linear(terms, left.const + factor * right.const)
+
+
+def _add_terms(terms: dict[Expr, Extent], others: Mapping[Expr, Extent], factor: Extent) -> None:
+    """Adds `factor * others` to `terms`."""
+    for atom, k in others.items():
         total = terms.get(atom, 0) + factor * k
         if total != 0:
             terms[atom] = total
         else:
-            del terms[atom]
-    return Linear(terms, left.const + factor * right.const)
+            terms.pop(atom, None)
 
 
 def _multiple(terms: Mapping[Expr, Extent], known: Terms) -> int:

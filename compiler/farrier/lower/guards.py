@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary
+from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Select, Unary, Var
 from farrier.ir.loop import For, If, Stmt, Store
 from farrier.ir.statements import below
 from farrier.ir.substitute import loads, variables
@@ -72,6 +72,9 @@ class Guards:
             inside: dict[Expr, Extent] = {}
             linear = True
             for atom, factor in form.terms.items():
+                if isinstance(atom, Var):
+                    (inside if atom.name in inner else outer)[atom] = factor
+                    continue
                 names = variables(atom)
                 inwards = not names.isdisjoint(inner)
                 (inside if inwards else outer)[atom] = factor

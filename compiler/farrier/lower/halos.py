@@ -11,10 +11,10 @@ from farrier.ir.blocks import block_of
 from farrier.ir.dim import Extent, ceildiv, is_less, product, typical
 from farrier.ir.expr import Buffer, Const, Expr, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, Store
+from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage
 from farrier.ir.types import Shape
-from farrier.ir.walk import walk
 from farrier.lower.padding import Padding
 
 
@@ -160,9 +160,9 @@ def _share(loop: For, halo: For) -> Stmt:
 def _divides(loop: For, one: For, other: For) -> bool:
     """Whether the loop's halves lie further apart along the axes that `one` walks, a loop over a
     halo's zeros, than along those of `other`."""
-    zeros = next(s for s in walk(one) if isinstance(s, Store))
+    zeros = next(s for s in walk_stmts(one) if isinstance(s, Store))
     name = zeros.buffer.name
-    written = [s for s in walk(loop) if isinstance(s, Store) and s.buffer.name == name]
+    written = [s for s in walk_stmts(loop) if isinstance(s, Store) and s.buffer.name == name]
 
     def distance(walked: For) -> float:
         axes = [a for a, index in enumerate(zeros.indices) if walked.var in variables(index)]
@@ -174,7 +174,7 @@ def _divides(loop: For, one: For, other: For) -> bool:
 def _distance(loop: For, store: Store, axis: int) -> float:
     """How far apart the halves of the loop store along an axis, as share of its extent."""
     half = typical(loop.extent) // 2
-    ranges = {s.var: typical(s.extent) for s in walk(loop) if isinstance(s, For)}
+    ranges = {s.var: typical(s.extent) for s in walk_stmts(loop) if isinstance(s, For)}
     index = store.indices[axis]
     later = Substitution({loop.var: e.add(Var(loop.var), half)}).expr(index)
     low = bounds(index, {**ranges, loop.var: max(half, 1)})

@@ -107,11 +107,9 @@ class _Specializer:
 
     def _if(self, stmt: If, context: Simplifier) -> Stmt:
         condition = context.simplify(stmt.condition)
-        truth = context.truth(condition)
-        if truth is True:
-            return self.stmt(stmt.then, context)
-        if truth is False:
-            return _EMPTY if stmt.otherwise is None else self.stmt(stmt.otherwise, context)
+        if isinstance(condition, Const):
+            taken = stmt.then if condition.value else stmt.otherwise
+            return _EMPTY if taken is None else self.stmt(taken, context)
         then = self.stmt(stmt.then, context)
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, context)
         if then == _EMPTY and otherwise in (None, _EMPTY):

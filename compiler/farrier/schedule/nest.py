@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, Scope
@@ -25,14 +25,23 @@ from farrier.schedule.errors import ScheduleError
 Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
 
 
+_Above: TypeAlias = tuple[Stmt, "_Above | None"]  # a statement and those around it
+
+
+class _Place(NamedTuple):
+    loop: For
+    above: _Above  # the loop itself and what stands around it
+
+
 class Nest:
     """A function as a primitive sees it: the places it names, and its own name for errors."""
 
-    __slots__ = ("function", "primitive")
+    __slots__ = ("_places", "function", "primitive")
 
     def __init__(self, function: Function, primitive: str) -> None:
         self.function = function
         self.primitive = primitive
+        self._places: dict[str, _Place] | None = None
 
     def fail(self, reason: str) -> NoReturn:
         """Raises ScheduleError with the nest."""
@@ -40,21 +49,39 @@ class Nest:
 
     def ranges(self) -> dict[str, Extent]:
         """The extent of every loop; names are unique within a function."""
-        return {loop.var: loop.extent for loop in loops(self.function.body)}
+        return {name: place.loop.extent for name, place in self._loops().items()}
 
     def path_to_loop(self, name: str) -> Path:
         """The way to the loop `name`; ScheduleError where there is none."""
-        path = find(self.function.body, lambda s: isinstance(s, For) and s.var == name)
-        if path is None:
-            known = ", ".join(loop.var for loop in loops(self.function.body))
-            self.fail(f"there is no loop {name}; the loops are {known}")
-        return path
+        above: _Above | None = self._place(name).above
+        path = []
+        while above is not None:
+            stmt, above = above
+            path.append(stmt)
+        return tuple(reversed(path))
 
     def loop(self, name: str) -> For:
         """The loop `name`; ScheduleError where there is none."""
-        found = self.path_to_loop(name)[-1]
-        assert isinstance(found, For)
-        return found
+        return self._place(name).loop
+
+    def _place(self, name: str) -> _Place:
+        places = self._loops()
+        if name not in places:
+            self.fail(f"there is no loop {name}; the loops are {', '.join(places)}")
+        return places[name]
+
+    def _loops(self) -> dict[str, _Place]:
+        """Where each loop stands, by its name, in order."""
+        if self._places is None:
+            self._places = {}
+            stack: list[_Above] = [(self.function.body, None)]
+            while stack:
+                here = stack.pop()
+                stmt = here[0]
+                if isinstance(stmt, For):
+                    self._places[stmt.var] = _Place(stmt, here)
+                stack += [(child, here) for child in reversed(below(stmt))]
+        return self._places
 
     def path_to_alloc(self, name: str) -> Path:
         """The way to where the buffer `name` is allocated; ScheduleError where it is not."""
@@ -70,7 +97,7 @@ class Nest:
 
     def require_new(self, *names: str) -> None:
         """ScheduleError where one of the loop names is taken or stands twice."""
-        taken = self.ranges()
+        taken = self._loops()
         for position, name in enumerate(names):
             if name in taken or name in names[:position]:
                 self.fail(f"there is a loop {name} already")
