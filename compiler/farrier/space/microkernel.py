@@ -86,6 +86,10 @@ class Tiles:
     prefetch: Floats  # 1: the next panel is fetched while this one is in use
     ahead: Floats  # 1: the points' next block is fetched while this one is in use
 
+    def at(self, places: npt.NDArray[np.intp]) -> Tiles:
+        """Those of some candidates."""
+        return Tiles(*(getattr(self, name)[places] for name in self.__slots__))
+
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     """Seconds of one call and what they are made of, for a population of tiles."""
@@ -168,12 +172,17 @@ def _tile_cycles(
     lanes = _parts(np.ceil(problem.lanes / machine.lanes), tiles.vectors)
     rows = _parts(float(problem.points[0]), tiles.rows)
     columns = _parts(float(problem.points[1]), tiles.columns)
-    total = np.zeros((4, len(tiles.vectors)))
+    found = []
     for (v, n_v), (r, n_r), (c, n_c) in itertools.product(lanes, rows, columns):
         count = problem.batch * n_v * n_r * n_c
-        safe = [np.maximum(size, 1.0) for size in (v, r, c)]
-        total += count * _one_tile(problem, tiles, machine, *safe)
-    return total[0], total[1], total[2], total[3]
+        some = np.flatnonzero(count)  # few have tails
+        found.append((some, *(sizes[some] for sizes in (v, r, c, count))))
+    places, *sizes, counts = map(np.concatenate, zip(*found, strict=True))
+    parts = _one_tile(problem, tiles.at(places), machine, *sizes)
+    totals = np.zeros((4, len(tiles.vectors)))
+    for total, part in zip(totals, parts, strict=True):
+        total += np.bincount(places, counts * part, len(total))
+    return totals[0], totals[1], totals[2], totals[3]
 
 
 def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
@@ -185,13 +194,13 @@ def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
 
 def _one_tile(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
-) -> Floats:
+) -> tuple[Floats, float, Floats, Floats]:
     """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
-    cache; [4, candidates]."""
+    cache."""
     points = r * c
     steps = float(problem.steps)
     multiply = steps * v * points / machine.fma_ports
-    chain = steps * machine.fma_latency + 0 * v
+    chain = steps * machine.fma_latency
     field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
         (c - 1) * problem.strides[1] + problem.taps[1]
     )
@@ -211,7 +220,8 @@ def _one_tile(
     beyond = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
-    core = np.maximum((multiply**4 + chain**4) ** 0.25, np.maximum(loads, beyond))
+    fourth = np.square(np.square(multiply)) + chain**4
+    core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(loads, beyond))
     core = np.maximum(core, issue)
     if problem.scattered:
         # The hardware does not guess where the next block lies.
@@ -224,8 +234,7 @@ def _one_tile(
         core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
     loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
     finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
-    cycles: Floats = np.stack([core + loop + finish, chain, loads, beyond])
-    return cycles
+    return core + loop + finish, chain, loads, beyond
 
 
 def _traffic(

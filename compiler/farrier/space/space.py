@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -257,13 +257,11 @@ class Space:
         return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
 
     def _allowed(self, population: Population) -> Population:
-        return population[self._constraint(self.columns(population))]
+        return population.T[:, self._constraint(self.columns(population))].T
 
     def _enumerate(self) -> Population:
-        shape = [len(knob.values) for knob in self.knobs]
-        places = np.indices(shape).reshape(len(shape), -1)
-        columns: list[Any] = [
-            np.array(knob.values, np.int64)[place]
-            for knob, place in zip(self.knobs, places, strict=True)
-        ]
-        return np.stack(columns, axis=1)
+        """Every row, those of one knob in one piece of memory: models go through them knob by
+        knob."""
+        values = [np.array(knob.values, np.int64) for knob in self.knobs]
+        grids = np.meshgrid(*values, indexing="ij", copy=False)
+        return np.stack(grids).reshape(len(values), -1).T
