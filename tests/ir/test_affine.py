@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from farrier.ir.affine import Simplifier, affine, bounds, simplify
 from farrier.ir.dim import dim
-from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, index
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    index,
+)
 from farrier.ir.types import DType
 
 A, B, C = Var("a"), Var("b"), Var("c")
@@ -210,3 +222,12 @@ def test_what_a_loop_shortens_or_a_branch_knows_is_known_there_alone():
     assert inside.simplify(total) == A
     assert inside.knowing({A: 1}, 2, 2).simplify(total) == index(2)
     assert inside.knowing({A: 1}, 2, 2).linear(B) is inside.linear(B)
+
+
+def test_what_an_expression_has_twice_its_canonical_form_has_so():
+    buffer = Buffer("x", DType.F32, (8,))
+    read = Load(buffer, (_e(_e(A, "+", 2), "-", 2),))
+    chosen = Simplifier({"a": 4}).simplify(Select(_e(B, "<", C), read, Unary(UnaryOp.NEG, read)))
+    plain = Load(buffer, (A,))
+    assert chosen == Select(_e(B, "<", C), plain, Unary(UnaryOp.NEG, plain))
+    assert chosen.then is chosen.otherwise.operand

@@ -67,6 +67,7 @@ _ARITHMETIC = frozenset(
         BinaryOp.MAX,
     )
 )
+_NUMBERS = (Const, Size)
 TRUE = Const(True, DType.BOOL)
 FALSE = Const(False, DType.BOOL)
 
@@ -117,6 +118,7 @@ class Simplifier:
         "_forms",
         "_names",
         "_parent",
+        "_simple",
         "_slacks",
         "facts",
         "ranges",
@@ -134,6 +136,7 @@ class Simplifier:
         self.sums = sums
         # Keyed by identity: hashing a tree costs more than reading it. The node is kept alive.
         self._forms: dict[int, tuple[Expr, Linear]] = {}
+        self._simple: dict[int, tuple[Expr, Expr]] = {}
         self._slacks: dict[int, tuple[Expr, Linear | None]] = {}
         self._bounds: dict[Expr, Bounds] = {}
         self._names: dict[int, tuple[Expr, set[str]]] = {}
@@ -260,11 +263,17 @@ class Simplifier:
         return branch
 
     def simplify(self, expr: Expr) -> Expr:
-        """`expr` with every index and condition below it in canonical form."""
-        kind = type(expr)
-        if kind is Const or kind is Size:
+        """`expr` with every index and condition below it in canonical form; what it has twice the
+        result has so."""
+        if isinstance(expr, _NUMBERS):
             return expr
-        if kind is Var:
+        known = self._simple.get(id(expr))
+        if known is None:
+            known = self._simple[id(expr)] = (expr, self._simplified(expr))
+        return known[1]
+
+    def _simplified(self, expr: Expr) -> Expr:
+        if isinstance(expr, Var):
             return to_expr(self.linear(expr))
         if isinstance(expr, Binary):
             if expr.op in _ARITHMETIC:

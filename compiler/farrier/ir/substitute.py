@@ -59,13 +59,20 @@ class Substitution:
     loops: Mapping[str, str] = dataclasses.field(default_factory=dict)
     access: Callable[[Buffer, Indices], Indices] | None = None
     reads: Mapping[str, Callable[[Indices], Expr]] = dataclasses.field(default_factory=dict)
+    _known: dict[int, tuple[Expr, Expr]] = dataclasses.field(default_factory=dict)
 
     def expr(self, expr: Expr) -> Expr:
-        """`expr` with its variables and buffers replaced."""
+        """`expr` with its variables and buffers replaced; what it has twice the result has so."""
         if isinstance(expr, Var):
             return self.variables.get(expr.name, expr)
         if isinstance(expr, _NUMBERS):
             return expr
+        known = self._known.get(id(expr))
+        if known is None:
+            known = self._known[id(expr)] = (expr, self._expr(expr))
+        return known[1]
+
+    def _expr(self, expr: Binary | Load | Unary | Cast | Select | Reduce) -> Expr:
         if isinstance(expr, Binary):
             left, right = self.expr(expr.left), self.expr(expr.right)
             same = left is expr.left and right is expr.right
