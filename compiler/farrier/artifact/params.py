@@ -7,14 +7,17 @@ kernel's.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact.container import ALIGNMENT
+from farrier.cores import on_cores
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
+
+_Part: TypeAlias = tuple[int, npt.NDArray[Any], Layout | None]  # where a constant lies, and how
 
 
 class ParamArena:
@@ -24,7 +27,7 @@ class ParamArena:
         self.nbytes = 0
         self.bytes_of: dict[str, int] = {}  # by a constant's digest, in all its layouts
         self._offsets: dict[tuple[str, Layout | None], int] = {}
-        self._parts: list[tuple[int, npt.NDArray[Any], Layout | None]] = []
+        self._parts: list[_Part] = []
 
     def add(self, constant: Constant, layout: Layout | None) -> int:
         """The offset of `constant` in `layout` (None: row-major), placed at the first call."""
@@ -42,14 +45,18 @@ class ParamArena:
     def pack(self) -> npt.NDArray[np.uint8]:
         """The arena's bytes: uint8 [nbytes]."""
         arena = np.zeros(self.nbytes, np.uint8)
-        for offset, array, layout in self._parts:
+
+        def place(part: _Part) -> None:
+            offset, array, layout = part
             shape = _physical_shape(array, layout)
             nbytes = math.prod(shape) * array.itemsize
-            place = arena[offset : offset + nbytes].view(array.dtype).reshape(shape)
+            target = arena[offset : offset + nbytes].view(array.dtype).reshape(shape)
             if layout is None:
-                np.copyto(place, array)
+                np.copyto(target, array)
             else:
-                layout.pack(array, place)
+                layout.pack(array, target)
+
+        on_cores(place, self._parts)
         return arena
 
 

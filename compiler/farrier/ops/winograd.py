@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from farrier.cores import on_cores
 from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
 from farrier.ir.dim import Extent, ceildiv, product
@@ -83,9 +84,12 @@ def transformed(w: Array, filtering: Filtering) -> Array:
     both = np.kron(matrix, matrix)  # [(i, j), (row, column)]
     windows = w.reshape(-1, TAPS * TAPS)
     u = np.empty((points**2, len(windows)), w.dtype)
-    for start in range(0, len(windows), _WINDOWS):
+
+    def transform(start: int) -> None:
         some = slice(start, start + _WINDOWS)
         u[:, some] = both @ windows[some].T.astype(np.float64)
+
+    on_cores(transform, range(0, len(windows), _WINDOWS))
     return u.reshape(points, points, outputs, inputs)
 
 
