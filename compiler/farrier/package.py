@@ -138,8 +138,8 @@ def _manifest(
 
 def _constant_bytes(graph: Graph) -> int:
     """What the model's constants take; those that regions share count once."""
-    arrays = {id(c.data): c.data.nbytes for whole in graphs_in(graph) for c in whole.constants}
-    return sum(arrays.values())
+    known = (constant for whole in graphs_in(graph) for constant in whole.constants)
+    return sum({id(one.content): typical(one.value.type.nbytes) for one in known}.values())
 
 
 def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[str, int]) -> int:

@@ -56,7 +56,7 @@ def test_calls_compute_what_the_graph_does():
     rng = np.random.default_rng(0)
     shape = (1, 4, 3, 3)
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name in ("x", "r")}
-    arrays = graph.constant_data() | inputs
+    arrays = dict(graph.constant_data()) | inputs
     tasks, program = extract_tasks(graph)
     for call in program.calls:
         region = tasks[call.task].region

@@ -7,7 +7,7 @@ kernel's.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from farrier.cores import on_cores
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
 
-_Part: TypeAlias = tuple[int, npt.NDArray[Any], Layout | None]  # where a constant lies, and how
+_Part: TypeAlias = tuple[int, Constant, Layout | None]  # where a constant lies, and how
 
 
 class ParamArena:
@@ -34,9 +34,8 @@ class ParamArena:
         key = (constant.digest, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
-            self._parts.append((self.nbytes, constant.data, layout))
-            array = constant.data
-            nbytes = math.prod(_physical_shape(array, layout)) * array.itemsize
+            self._parts.append((self.nbytes, constant, layout))
+            nbytes = math.prod(_physical_shape(constant, layout)) * constant.value.type.dtype.nbytes
             placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
             self.bytes_of[constant.digest] = self.bytes_of.get(constant.digest, 0) + placed
             self.nbytes += placed
@@ -47,8 +46,9 @@ class ParamArena:
         arena = np.zeros(self.nbytes, np.uint8)
 
         def place(part: _Part) -> None:
-            offset, array, layout = part
-            shape = _physical_shape(array, layout)
+            offset, constant, layout = part
+            array = constant.made()
+            shape = _physical_shape(constant, layout)
             nbytes = math.prod(shape) * array.itemsize
             target = arena[offset : offset + nbytes].view(array.dtype).reshape(shape)
             if layout is None:
@@ -60,5 +60,6 @@ class ParamArena:
         return arena
 
 
-def _physical_shape(array: npt.NDArray[Any], layout: Layout | None) -> tuple[int, ...]:
-    return array.shape if layout is None else layout.physical_shape(array.shape)
+def _physical_shape(constant: Constant, layout: Layout | None) -> tuple[int, ...]:
+    shape = constant.value.type.static_shape
+    return shape if layout is None else layout.physical_shape(shape)

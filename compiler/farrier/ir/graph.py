@@ -2,7 +2,7 @@
 
     graph    = Graph(name, [value] inputs, [constant], [node], [value] outputs)
     node     = Node(op, [value?] inputs, [value] outputs, {attr}, [graph] regions, origin)
-    constant = Constant(value, data)
+    constant = Constant(value, data or what it is derived from)
     value    = name : type
     attr     = int | float | str | bool | [int] | [float] | [str]
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from farrier.ir.dim import Symbol, with_bounds
 from farrier.ir.types import TensorType
@@ -26,6 +26,7 @@ from farrier.ir.types import TensorType
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+K = TypeVar("K")
 Attribute: TypeAlias = (
     int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 )
@@ -40,35 +41,102 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True)
+class Derived:
+    """An array that is made of constants where it is packed, and not before: weights made of
+    weights, layer by layer, would take the memory of the model once more.
+
+    `function` makes it of the operands' data, purely, and cannot fail; `key` says what it does.
+    """
+
+    type: TensorType
+    operands: tuple[Constant, ...]
+    function: Callable[..., npt.NDArray[Any]]
+    key: str
+
+    @functools.cached_property
+    def data(self) -> npt.NDArray[Any]:
+        """The array, kept from the first call on."""
+        return self.made()
+
+    def made(self) -> npt.NDArray[Any]:
+        """The array, made anew where it is not kept."""
+        if "data" in self.__dict__:
+            return self.data
+        array = self.function(*(operand.made() for operand in self.operands))
+        array.flags.writeable = False
+        return array
+
+
+@dataclasses.dataclass(frozen=True)
 class Constant:
-    """A value known at compile time. `data` is its logical array, whatever the layout; of dtype
-    object, numbers and dims, where it depends on sizes that are known only when the model runs."""
+    """A value known at compile time. `content` is its logical array, whatever the layout, or what
+    that is derived from; of dtype object, numbers and dims, where it depends on sizes that are
+    known only when the model runs."""
 
     value: Value
-    data: npt.NDArray[Any]
+    content: npt.NDArray[Any] | Derived
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """The array; a derived one is kept from now on."""
+        return self.content.data if isinstance(self.content, Derived) else self.content
+
+    def made(self) -> npt.NDArray[Any]:
+        """The array; a derived one is not kept."""
+        return self.content.made() if isinstance(self.content, Derived) else self.content
+
+    @property
+    def has_dims(self) -> bool:
+        """Whether dims are among the elements, or may be."""
+        return not isinstance(self.content, Derived) and self.content.dtype == object
 
     @functools.cached_property
     def digest(self) -> str:
-        """sha256 of dtype, shape and bytes."""
+        """sha256 of dtype, shape and bytes; where it is derived, of what from and how."""
         import numpy as np
 
-        content = hashlib.sha256(f"{self.data.dtype.str}{self.data.shape}".encode())
-        if self.data.dtype == object:
-            content.update(str(self.data.tolist()).encode())
+        if isinstance(self.content, Derived):
+            parts = (self.content.key, *(operand.digest for operand in self.content.operands))
+            return hashlib.sha256(f"{self.value.type} {' '.join(parts)}".encode()).hexdigest()
+        data = self.content
+        content = hashlib.sha256(f"{data.dtype.str}{data.shape}".encode())
+        if data.dtype == object:
+            content.update(str(data.tolist()).encode())
             return content.hexdigest()
         # A constant may repeat one element without storing it; such data is copied, others are not.
-        content.update(np.ascontiguousarray(self.data).reshape(-1).view("u1").data)
+        content.update(np.ascontiguousarray(data).reshape(-1).view("u1").data)
         return content.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Constant)
-            and self.value == other.value
-            and self.digest == other.digest
-        )
+        if not isinstance(other, Constant) or self.value != other.value:
+            return False
+        if self.digest == other.digest:
+            return True
+        is_derived = isinstance(self.content, Derived) or isinstance(other.content, Derived)
+        return is_derived and self.made().tobytes() == other.made().tobytes()
 
     def __hash__(self) -> int:
-        return hash((self.value, self.digest))
+        return hash(self.value)
+
+
+class ConstantData(Mapping[K, "npt.NDArray[Any]"]):
+    """The data of constants, by whatever names them; what is derived is made where it is asked
+    for."""
+
+    def __init__(self, constants: Mapping[K, Constant]) -> None:
+        self._constants = constants
+
+    def __getitem__(self, key: K) -> npt.NDArray[Any]:
+        return self._constants[key].data
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._constants
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._constants)
+
+    def __len__(self) -> int:
+        return len(self._constants)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +168,7 @@ class Graph:
     def dims(self) -> tuple[Symbol, ...]:
         """Every symbol of the values' types, each behind those of its bounds."""
         found: dict[Symbol, None] = {}
-        constants = (c.data.reshape(-1).tolist() for c in self.constants if c.data.dtype == object)
+        constants = (c.data.reshape(-1).tolist() for c in self.constants if c.has_dims)
         for extents in (*(value.type.shape for value in self.values()), *constants):
             found |= dict.fromkeys(with_bounds(extents))
         for node in self.nodes:
@@ -108,9 +176,9 @@ class Graph:
                 found |= dict.fromkeys(region.dims)
         return tuple(found)
 
-    def constant_data(self) -> dict[str, npt.NDArray[Any]]:
+    def constant_data(self) -> ConstantData[str]:
         """The data of every constant by the name of its value."""
-        return {constant.value.name: constant.data for constant in self.constants}
+        return ConstantData({constant.value.name: constant for constant in self.constants})
 
     def producers(self) -> dict[str, Node]:
         """The node that defines each value, by the value's name."""

@@ -42,7 +42,7 @@ def sizes_in(data: npt.NDArray[Any] | None) -> list[Extent]:
 
 class Liveness:
     """Values and symbols that are needed; nodes are met from the last to the first. `data` gives
-    the content of a constant, by its value's name, and None for what is none."""
+    the content of a constant that holds dims, by its value's name, and None for any other value."""
 
     def __init__(self, outputs: Iterable[Value], data: Data) -> None:
         self.values: set[str] = set()

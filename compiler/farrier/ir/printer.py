@@ -57,7 +57,7 @@ from farrier.ir.expr import (
     Var,
     dtype_of,
 )
-from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.graph import Constant, Derived, Graph, Node, Value
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -153,7 +153,9 @@ def _typed(value: Value) -> str:
 
 
 def _constant(constant: Constant) -> str:
-    data = constant.data
+    if isinstance(constant.content, Derived):
+        return f'constant("{constant.digest}")'
+    data = constant.content
     if data.dtype == object:
         values = ", ".join(map(str, data.ravel().tolist()))
         return f"constant({values if data.ndim == 0 else f'[{values}]'})"

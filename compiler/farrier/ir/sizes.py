@@ -60,7 +60,7 @@ def value_with_extents(value: Value, change: Callable[[Extent], Extent]) -> Valu
 
 def constant_with_extents(constant: Constant, change: Callable[[Extent], Extent]) -> Constant:
     """A constant's sizes changed; of numpy's own dtype where no dim is left among them."""
-    if constant.data.dtype != object:
+    if not constant.has_dims:
         return constant
     return Constant(
         constant.value, array_with_extents(constant.data, constant.value.type.dtype, change)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from farrier.errors import CompilerError
 from farrier.ir.control import is_control
-from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.graph import Constant, ConstantData, Derived, Graph, Node, Value
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir, print_type
 from farrier.ir.tensor import Program
@@ -118,8 +118,12 @@ def _check_blocks(value: Value, layout: Layout, axis: int) -> None:
 
 
 def _check_constant(constant: Constant) -> None:
-    type, data = constant.value.type, constant.data
-    if data.shape != type.shape or data.dtype not in (type.dtype.numpy, object):
+    type, data = constant.value.type, constant.content
+    if isinstance(data, Derived):
+        if (data.type.dtype, data.type.shape) != (type.dtype, type.shape):
+            made = print_type(data.type)
+            raise CompilerError(f"constant {_show(constant.value)}: its data is derived as {made}")
+    elif data.shape != type.shape or data.dtype not in (type.dtype.numpy, object):
         raise CompilerError(
             f"constant {_show(constant.value)}: its data is {data.dtype}{list(data.shape)}"
         )
@@ -155,14 +159,14 @@ def _check_node(
 def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, ...]:
     from farrier.ops import Mismatch, NotStatic, NotSupported, lookup
 
-    known = {
-        position: constants[value.name].data
+    given = {
+        position: constants[value.name]
         for position, value in enumerate(node.inputs)
         if value is not None and value.name in constants
     }
     types = [value.type if value is not None else None for value in node.inputs]
     try:
-        return lookup(node.op).infer(types, known, dict(node.attrs))
+        return lookup(node.op).infer(types, ConstantData(given), dict(node.attrs))
     except KeyError:
         raise _error(node, "no operator has this name") from None
     except NotStatic:  # before constants are folded; the types are the importer's word

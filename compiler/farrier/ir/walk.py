@@ -32,7 +32,7 @@ _LEAVES = frozenset(
         "ReduceOp",
         "TensorType",
         "Layout | None",
-        "npt.NDArray[Any]",
+        "npt.NDArray[Any] | Derived",
         "tuple[tuple[str, Attribute], ...]",
     )
 )

@@ -55,7 +55,7 @@ class _Walk:
             self._emit(producer)
         elif value.name in self._literals:
             new = Value(f"c{len(self.constants)}", value.type)
-            self.constants.append(Constant(new, self._literals[value.name].data))
+            self.constants.append(Constant(new, self._literals[value.name].content))
             self._values[value.name] = new
         else:
             new = Value(f"x{len(self.inputs)}", value.type)

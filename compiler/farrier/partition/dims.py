@@ -115,7 +115,7 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
     from these; None where that is not what it has."""
     names.define(atom for value in region.inputs for atom in atoms(value.type.shape))
     for constant in region.constants:
-        if constant.data.dtype == object:
+        if constant.has_dims:
             sizes = (s for s in constant.data.reshape(-1).tolist() if isinstance(s, Dim))
             left = (s for s in symbols(map(names.change, sizes)) if s.name not in names.meaning)
             names.define(list(left))

@@ -82,7 +82,7 @@ class _Flattening:
         for constant in graph.constants:
             value = _named(constant.value, prefix)
             is_same = value == constant.value  # its digest is known, maybe
-            self.constants[value.name] = constant if is_same else Constant(value, constant.data)
+            self.constants[value.name] = constant if is_same else Constant(value, constant.content)
         steps: list[Step] = []
         for node in graph.nodes:
             inputs = tuple(_named(value, prefix) for value in node.inputs if value is not None)

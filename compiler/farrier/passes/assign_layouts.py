@@ -146,7 +146,7 @@ class _Assignment:
         value = node.inputs[position]
         if value is None:
             return None
-        if self._rewriter.data(value) is not None:
+        if self._rewriter.constant_of(value) is not None:
             return self._constant(node, value, position, form)
         written = self._written_as.get(value.name, value)
         is_blocked = value.name in self._blocked
@@ -192,11 +192,11 @@ class _Assignment:
         key = (value.name, True)
         if key not in self._copies:
             layout = Layout.blocked(len(shape), axis, self._lanes)
-            data = self._rewriter.data(value)
-            assert data is not None
+            constant = self._rewriter.constant_of(value)
+            assert constant is not None
             name = self._rewriter.fresh(f"{value.name}_blocked")
             self._copies[key] = Value(name, _with_layout(value.type, layout))
-            self._rewriter.define(self._copies[key], data)
+            self._rewriter.define(self._copies[key], constant.content)
         return self._copies[key]
 
 

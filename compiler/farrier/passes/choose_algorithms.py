@@ -195,7 +195,7 @@ def _windows(w: Value, rewriter: Rewriter) -> Value | None:
 
 def _is_known(value: Value, rewriter: Rewriter) -> bool:
     """Whether a value is a constant, or one that fold-constants is about to compute."""
-    if rewriter.data(value) is not None:
+    if rewriter.constant_of(value) is not None:
         return True
     producer = rewriter.producer(value)
     return producer is not None and is_foldable(producer, rewriter)

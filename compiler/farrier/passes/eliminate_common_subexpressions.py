@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 
-from farrier.ir.graph import Constant, Graph, Node
+from farrier.ir.graph import Constant, Derived, Graph, Node
 from farrier.passes.rewriting import Rewriter
 
 _SAMPLE_BYTES = 256
@@ -52,15 +52,21 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
 def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
     """Replaces each constant that equals an earlier one.
 
-    Only constants that agree in type and in a sample of their bytes are hashed whole.
+    Only constants that agree in type and in a sample of their content are hashed whole.
     """
     alike: dict[Hashable, list[Constant]] = defaultdict(list)
     for constant in graph.constants:
-        sample = constant.data.ravel()[: _SAMPLE_BYTES // constant.data.itemsize].tobytes()
-        alike[constant.value.type, sample].append(constant)
+        alike[constant.value.type, _sample(constant)].append(constant)
     for group in alike.values():
         first: dict[str, Constant] = {}
         for constant in group if len(group) > 1 else ():
             twin = first.setdefault(constant.digest, constant)
             if twin is not constant:
                 rewriter.replace(constant.value, twin.value)
+
+
+def _sample(constant: Constant) -> bytes | str:
+    content = constant.content
+    if isinstance(content, Derived):
+        return content.key
+    return content.ravel()[: _SAMPLE_BYTES // content.itemsize].tobytes()

@@ -27,7 +27,8 @@ def eliminate_dead_code(graph: Graph) -> Graph:
             y: f32[4] = Relu(x)
             return y
     """
-    used = Liveness(graph.outputs, graph.constant_data().get)
+    sizes = {one.value.name: one.data for one in graph.constants if one.has_dims}
+    used = Liveness(graph.outputs, sizes.get)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if used.needs(node):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from farrier.cores import on_cores
-from farrier.ir.graph import Graph, Node, Value
-from farrier.passes.rewriting import Rewriter, join_origins
+from farrier.ir.graph import Constant, Derived, Graph, Node, Value
+from farrier.passes.rewriting import Rewriter, derived, join_origins
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -128,22 +130,29 @@ def _into_convolution(
         return None
     x, weight, *rest = producer.inputs
     bias = rest[0] if rest else None
-    weights, biases = rewriter.data(weight), rewriter.data(bias)
+    weights, biases = rewriter.constant_of(weight), rewriter.data(bias)
     if weight is None or weights is None or (bias is not None and biases is None):
         return None
     shift = affine.shift if biases is None else biases * affine.scale + affine.shift
     name = node.outputs[0].name
     new_weight = weight
     if (affine.scale != 1).any():
-        scaled = _scale_output_channels(producer, weights, affine.scale)
-        new_weight = rewriter.constant(scaled, weight.name)
-    new_bias = rewriter.constant(shift.astype(weights.dtype), f"{name}_bias")
+        new_weight = rewriter.constant(_scaled(producer, weights, affine.scale), weight.name)
+    new_bias = rewriter.constant(shift.astype(weight.type.dtype.numpy), f"{name}_bias")
     return dataclasses.replace(
         producer,
         inputs=(x, new_weight, new_bias),
         outputs=node.outputs,
         origin=join_origins((producer, node)),
     )
+
+
+def _scaled(producer: Node, weights: Constant, scale: Array) -> Array | Derived:
+    """The weights of a convolution with each output channel scaled."""
+    scale = np.ascontiguousarray(scale)
+    key = f"scaled by {hashlib.sha256(scale.data).hexdigest()}, {producer.op}, {producer.attrs}"
+    scaled = functools.partial(_scale_output_channels, producer, scale=scale)
+    return derived(weights.value.type, (weights,), scaled, key)
 
 
 def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Array:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from farrier.ir.graph import Graph, Node
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier.ir.graph import Derived, Graph, Node
 from farrier.ops import Kind, lookup, run_node
-from farrier.passes.rewriting import Rewriter
+from farrier.passes.rewriting import Rewriter, derived
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
 
 # A model of a few bytes can ask for gigabytes (ConstantOfShape, Tile, Expand): what grows beyond
 # this is left to run time, unless it is hardly larger than what it is made of.
 MAX_BYTES = 16 << 20
 _MAX_GROWTH = 2
+_OF_WEIGHTS = frozenset(("Transpose", "WinogradWeights"))  # computed where weights are packed
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -45,8 +53,8 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
     """Whether this pass computes `node`."""
     if node.regions or not all(v.type.is_static for v in node.outputs):
         return False
-    data = [rewriter.data(value) for value in node.inputs if value is not None]
-    if any(array is None or array.dtype == object for array in data):
+    given = [rewriter.constant_of(value) for value in node.inputs if value is not None]
+    if any(constant is None or constant.has_dims for constant in given):
         return False  # what depends on sizes alone was folded by the import, where it could be
     result = sum(value.type.nbytes for value in node.outputs)
     source = sum(value.type.nbytes for value in node.inputs if value is not None)
@@ -54,7 +62,24 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
 
 
 def _fold(node: Node, rewriter: Rewriter) -> None:
+    if node.op in _OF_WEIGHTS:
+        (value,) = node.outputs
+        rewriter.define(value, _derived(node, rewriter))
+        return
     arrays = [rewriter.data(value) for value in node.inputs]
     results = run_node(node, arrays)
     for value, result in zip(node.outputs, results, strict=True):
         rewriter.define(value, result.astype(value.type.dtype.numpy, copy=False))
+
+
+def _derived(node: Node, rewriter: Rewriter) -> Array | Derived:
+    """The result of a node of one constant."""
+    (value,) = node.outputs
+    given = [rewriter.constant_of(operand) for operand in node.inputs]
+    operands = tuple(constant for constant in given if constant is not None)
+
+    def evaluate(*arrays: Array) -> Array:
+        (result,) = run_node(node, arrays)
+        return result.astype(value.type.dtype.numpy, copy=False).view()
+
+    return derived(value.type, operands, evaluate, f"{node.op} {node.attrs}")

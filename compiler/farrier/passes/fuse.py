@@ -243,7 +243,7 @@ def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
             if value is None or value.name in inside:
                 continue
             constant = constants.get(value.name)
-            if constant is not None and (position in static or constant.data.size == 1):
+            if constant is not None and (position in static or value.type.size == 1):
                 literals[value.name] = constant
             else:
                 inputs[value.name] = value

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farrier.ir.graph import Constant, Graph, Node, Value
+from farrier.ir.graph import Constant, Derived, Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+_LARGE = 1 << 16  # bytes of a constant that is derived where it is packed; smaller ones are at once
+
+
+def derived(
+    type: TensorType,
+    operands: tuple[Constant, ...],
+    function: Callable[..., npt.NDArray[Any]],
+    key: str,
+) -> npt.NDArray[Any] | Derived:
+    """The content of a constant that `function`, as `key` says, makes of others."""
+    found = Derived(type, operands, function, key)
+    return found if type.nbytes >= _LARGE else found.made()
 
 
 class Rewriter:
@@ -64,24 +78,33 @@ class Rewriter:
         """Whether one node reads `value`, and the graph does not return it."""
         return self._uses[value.name] == 1
 
+    def constant_of(self, value: Value | None) -> Constant | None:
+        """The constant that a value is; None for one known only at run time."""
+        return self._constants.get(value.name) if value is not None else None
+
     def data(self, value: Value | None) -> npt.NDArray[Any] | None:
-        """The content of a constant; None for a value known only at run time."""
-        constant = self._constants.get(value.name) if value is not None else None
+        """The data of a constant, kept from now on where it is derived; None for a value known only
+        at run time."""
+        constant = self.constant_of(value)
         return constant.data if constant is not None else None
 
-    def constant(self, data: npt.NDArray[Any], hint: str) -> Value:
+    def constant(self, content: npt.NDArray[Any] | Derived, hint: str) -> Value:
         """A new constant, named after `hint`; one with dims among its elements is i64."""
-        dtype = DType.I64 if data.dtype == object else DType.from_numpy(data.dtype)
-        type = TensorType(dtype, data.shape)
+        if isinstance(content, Derived):
+            type = content.type
+        else:
+            dtype = DType.I64 if content.dtype == object else DType.from_numpy(content.dtype)
+            type = TensorType(dtype, content.shape)
         value = Value(self.fresh(hint), type)
-        self.define(value, data)
+        self.define(value, content)
         return value
 
-    def define(self, value: Value, data: npt.NDArray[Any]) -> None:
+    def define(self, value: Value, content: npt.NDArray[Any] | Derived) -> None:
         """Makes `value` a constant."""
-        data = np.asarray(data).view()
-        data.flags.writeable = False
-        self._constants[value.name] = Constant(value, data)
+        if not isinstance(content, Derived):
+            content = np.asarray(content).view()
+            content.flags.writeable = False
+        self._constants[value.name] = Constant(value, content)
 
     def fresh(self, hint: str) -> str:
         """`hint`, or `hint_1`, `hint_2`, … where it is taken."""

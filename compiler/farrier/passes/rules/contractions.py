@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.dim import number
-from farrier.ir.graph import Node, Value
+from farrier.ir.graph import Constant, Derived, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.window import Window, window_of
-from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.passes.rewriting import Rewriter, derived, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
 
@@ -24,17 +24,15 @@ def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
         return None
     a, b, *rest = node.inputs
     addend = rest[0] if rest else None
-    weights, offset = rewriter.data(b), rewriter.data(addend)
+    weights, offset = rewriter.constant_of(b), rewriter.data(addend)
     if b is None or weights is None or not b.type.dtype.is_float:
         return None
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if beta != 1 and addend is not None and offset is None:
         return None
-    if node.attr("transB", 0):
-        weights = weights.T
-    if alpha != 1 or weights is not rewriter.data(b):
-        scaled = np.ascontiguousarray(weights * weights.dtype.type(alpha))
-        b = rewriter.constant(scaled, b.name)
+    is_transposed = bool(node.attr("transB", 0))
+    if alpha != 1 or is_transposed:
+        b = rewriter.constant(_factor(weights, alpha, is_transposed), b.name)
     y = node.outputs[0]
     if addend is None:
         return (Node("MatMul", (a, b), (y,), origin=node.origin),)
@@ -45,6 +43,19 @@ def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
         Node("MatMul", (a, b), (product,), origin=node.origin),
         Node("Add", (product, addend), (y,), origin=node.origin),
     )
+
+
+def _factor(weights: Constant, alpha: float, is_transposed: bool) -> npt.NDArray[Any] | Derived:
+    """`alpha` times a matrix, or its transpose."""
+    kind = weights.value.type
+    shape = kind.shape[::-1] if is_transposed else kind.shape
+
+    def scaled(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        matrix = matrix.T if is_transposed else matrix
+        return (matrix if alpha == 1 else matrix * matrix.dtype.type(alpha)).view()
+
+    key = f"{alpha} times {'the transpose' if is_transposed else 'it'}"
+    return derived(dataclasses.replace(kind, shape=shape), (weights,), scaled, key)
 
 
 def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
@@ -110,13 +121,12 @@ def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement |
         return None
     x, w, *rest = node.inputs
     y = node.outputs[0]
-    weights = rewriter.data(w)
-    if x is None or w is None or weights is None:
+    if x is None or w is None:
         return None
     if any(extent != 1 for extent in y.type.shape[2:]) or not _is_static(x.type.shape[2:]):
         return None
-    image = tuple(map(number, x.type.shape[2:]))
-    if math.prod(image) > math.prod(weights.shape[2:]):
+    image, weights = tuple(map(number, x.type.shape[2:])), rewriter.data(w)
+    if weights is None or math.prod(image) > math.prod(weights.shape[2:]):
         return None
     matrix = _point_matrix(weights, image, window_of(dict(node.attrs), image, weights.shape[2:]))
     rows_type = TensorType(x.type.dtype, (x.type.shape[0], len(matrix)))

@@ -96,11 +96,13 @@ def _single_use_norm(node: Node, op: str, rewriter: Rewriter) -> Node | None:
 
 def _last_axis(node: Node, rewriter: Rewriter) -> npt.NDArray[Any] | None:
     """The second operand, where it is one number for each element of the last axis."""
-    y = node.outputs[0].type
-    data = rewriter.data(node.inputs[1]) if len(node.inputs) > 1 else None
-    if data is None or not y.shape or data.size != y.shape[-1] or data.shape[-1:] != y.shape[-1:]:
+    y, operand = node.outputs[0].type, node.inputs[1] if len(node.inputs) > 1 else None
+    if operand is None or not y.shape or operand.type.shape[-1:] != y.shape[-1:]:
         return None
-    return data.reshape(-1)
+    if operand.type.size != y.shape[-1]:
+        return None
+    data = rewriter.data(operand)
+    return None if data is None else data.reshape(-1)
 
 
 def _grown(inner: Node, node: Node, inputs: tuple[Value | None, ...]) -> Node:

@@ -58,13 +58,14 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
     if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
         return None
     x, w, *rest = node.inputs
-    group, y, weights = int(node.attr("group", 1)), node.outputs[0], rewriter.data(w)
-    if x is None or w is None or weights is None or group == 1 or x.type.rank != 4:
+    group, y = int(node.attr("group", 1)), node.outputs[0]
+    if x is None or w is None or group == 1 or x.type.rank != 4:
         return None
+    if w.type.shape[2:] != (1, 1) or x.type.shape[2:] != y.type.shape[2:]:
+        return None
+    weights = rewriter.data(w)
     bias = rewriter.data(rest[0]) if rest and rest[0] is not None else None
-    if weights.shape[2:] != (1, 1) or (rest and rest[0] is not None and bias is None):
-        return None
-    if x.type.shape[2:] != y.type.shape[2:]:
+    if weights is None or (rest and rest[0] is not None and bias is None):
         return None
     batch, points = y.type.shape[0], product(y.type.shape[2:])
     outputs, inputs = weights.shape[0] // group, weights.shape[1]
@@ -94,8 +95,10 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     if node.op != "Conv":
         return None
     x, w, *bias = node.inputs
+    if x is None or w is None or x.type.rank != 3:
+        return None
     y, weights = node.outputs[0], rewriter.data(w)
-    if x is None or w is None or weights is None or x.type.rank != 3:
+    if weights is None:
         return None
     before, after = node.attr("pads", (0, 0))
     attrs = attributes(
@@ -137,7 +140,7 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
         if source is not None or value is None or value.type.size == 1:
             inputs.append(source or value)
             continue
-        if value.type.shape != y.type.shape or rewriter.data(value) is not None:
+        if value.type.shape != y.type.shape or rewriter.constant_of(value) is not None:
             return None
         name = rewriter.fresh(f"{value.name}_columns")
         columns = Value(name, TensorType(value.type.dtype, shape))
