@@ -98,6 +98,13 @@ def test_the_default_is_the_cheapest():
     assert space.cost(rows).min() == space.cost(space.row(space.default())[None])[0]
 
 
+def test_seconds_are_the_cost_of_one_candidate():
+    space = a_space([(3, 1, 2), (7, 5)])
+    rows = space.candidates()
+    seconds = [space.seconds(space.decisions(row)) for row in rows]
+    assert seconds == space.cost(rows).tolist()
+
+
 def test_features_have_one_shape_for_every_space():
     small, large = a_space([(1, 2)]), a_space([(1, 2), (3, 4), (5, 6)])
     tables = [space.features(space.candidates()) for space in (small, large)]

@@ -67,7 +67,7 @@ def from_json(text: str) -> tuple[CallRecord, ...]:
 
 
 def _flat(call: CallRecord) -> dict[str, Any]:
-    arguments = [dataclasses.astuple(argument) for argument in call.arguments]
+    arguments = [(one.position, one.offset, one.nbytes) for one in call.arguments]
     return {
         "function": call.function,
         "task": call.task,

@@ -86,8 +86,7 @@ class _Run:
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._defaults = [task.space.default() for task in tasks]
         predicted = [
-            float(task.space.cost(task.space.row(default)[None])[0])
-            for task, default in zip(tasks, self._defaults, strict=True)
+            task.space.seconds(default) for task, default in zip(tasks, self._defaults, strict=True)
         ]
         bounds = [task.space.bound / threads for task in tasks]
         self._scheduler = TaskScheduler([task.weight for task in tasks], predicted, bounds)

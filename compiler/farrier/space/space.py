@@ -176,12 +176,22 @@ class Space:
 
     def default(self) -> dict[str, int]:
         """The candidate that the analytic model ranks first: what is used with no measurement."""
-        return dict(self._default)
+        return dict(self._default[0])
+
+    def seconds(self, decisions: Decisions) -> float:
+        """Predicted seconds of one call of a candidate."""
+        default, seconds = self._default
+        if decisions != default:
+            seconds = float(self.cost(self.row(decisions)[None])[0])
+        return seconds
 
     @functools.cached_property
-    def _default(self) -> dict[str, int]:
+    def _default(self) -> tuple[dict[str, int], float]:
+        """The candidate that is ranked first, and its predicted seconds."""
         rows = self.candidates()
-        return self.decisions(rows[int(np.argmin(self.cost(rows)))])
+        costs = self.cost(rows)
+        first = int(np.argmin(costs))
+        return self.decisions(rows[first]), float(costs[first])
 
     def build(self, decisions: Decisions) -> loop.Function:
         """The scheduled and finalized function, ready for code generation. Raises CompilerError for

@@ -286,9 +286,8 @@ def race_cost(comparison: Comparison, variant: Variant) -> float:
 
 def total(choice: Choice) -> float:
     """Seconds of a kernel's calls, measured or predicted."""
-    row = choice.space.row(choice.decisions)
     known = choice.measured_s
-    return choice.calls * (float(choice.space.cost(row[None])[0]) if known is None else known)
+    return choice.calls * (choice.space.seconds(choice.decisions) if known is None else known)
 
 
 def predicted(variant: Variant) -> float:

@@ -135,7 +135,7 @@ class _Kernel:
         ranges = loop_extents(self.function)
         return {name: ranges[f"{stage.buffer.name}_{name}"] for name in names}
 
-    @property
+    @functools.cached_property
     def tiled(self) -> tuple[str, str]:
         """The axes of a tile's rows and columns, "" where there are not as many."""
         points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
@@ -150,7 +150,7 @@ class _Kernel:
         """Axes of points that are not tiled."""
         return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
 
-    @property
+    @functools.cached_property
     def _is_scattered(self) -> bool:
         """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
         taps of a window read a block again and again."""
