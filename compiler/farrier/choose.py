@@ -101,11 +101,12 @@ def choose_known(
             continue
         rule = default.space.rule_name
         usual = [
-            record.seconds
+            record
             for record in usable(records, key, target.fingerprint, threads, rule)
             if record.knobs == default.decisions and record.context is known.context
         ]
-        if known.seconds < (1 - MARGIN) * min(usual, default=float("inf")):
+        latest = max(usual, key=lambda record: record.created, default=None)
+        if latest is None or known.seconds < (1 - MARGIN) * latest.seconds:
             chosen[key] = dataclasses.replace(
                 default, decisions=known.knobs, source="transferred", measured_s=known.seconds
             )

@@ -249,6 +249,13 @@ def test_best_is_of_those_measured_in_a_model_where_there_are_any():
     assert best(store, "a1", "host", 2) == fast
 
 
+def test_of_a_schedule_that_was_measured_again_the_latest_counts():
+    lucky = a_record(samples_ns=(100,), created=1.0)
+    other = a_record(samples_ns=(500,), created=2.0, decisions=(("rows", 7),))
+    again = a_record(samples_ns=(900,), created=3.0)
+    assert best(MemoryRecords([again, lucky, other]), "a1", "host", 2) == other
+
+
 def test_a_line_that_does_not_say_where_was_measured_alone():
     raw = json.loads(a_record(context=Context.MODEL).to_line())
     del raw["context"]

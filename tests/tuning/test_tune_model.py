@@ -336,6 +336,24 @@ def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
     assert len(records) == 0
 
 
+def test_what_won_by_luck_must_win_again_beside_what_was_there():
+    class Fickle(FakeComparison):
+        """What is fast for some seconds is slow in the long run."""
+
+        def by_call(self, variants, seconds):
+            is_long = seconds > 10
+            self.nanoseconds = (lambda t, d: 3000 - climbing(t, d)) if is_long else climbing
+            return super().by_call(variants, seconds)
+
+    graph, default = prepared([(64, 12)], max_layer_error=0)
+    start, records, comparison = low(default), MemoryRecords(), Fickle(climbing)
+    found, _ = climb(start, graph, Measurer(), records, comparison=comparison)
+    assert len(comparison.compared) > 2
+    assert found.is_same_code(start)
+    # Nor does a later compilation take what was lucky.
+    assert convolution(known_variant(graph, default, records)).decisions["unroll"] == 1
+
+
 @pytest.mark.parametrize("faults", [2, 3])
 def test_a_device_that_drifts_is_asked_again(faults):
     class Drifting(Measurer):

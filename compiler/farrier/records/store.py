@@ -75,7 +75,8 @@ def best(
     store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
 ) -> TuningRecord | None:
     """The fastest usable record that ran and was right, of those measured in a model if there are
-    any; the latest among equals."""
+    any, and of each schedule the latest."""
     ran = [r for r in usable(store, task, fingerprint, threads, rule) if r.samples_ns]
     in_model = [r for r in ran if r.context is Context.MODEL]
-    return min(in_model or ran, key=lambda r: (r.seconds, -r.created), default=None)
+    by_schedule = {r.decisions: r for r in sorted(in_model or ran, key=lambda r: r.created)}
+    return min(by_schedule.values(), key=lambda r: r.seconds, default=None)

@@ -4,7 +4,9 @@ One run of a variant measures a candidate of every kernel where it stands, so th
 second than measuring kernels alone, which it cannot replace: what runs in the model is not compared
 with a reference. So what wins is, alone, before it is taken. A round measures its candidates
 briefly; the few that seem to win run once more, longer, for of many short measurements the best is
-mostly a lucky one.
+mostly a lucky one. What they win by is still little beside what a shared machine takes, so
+at the end the new schedules meet those of the beginning, for a share of all the time, and must win
+again.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ _LONGER = 3  # times as long
 _CHECK_S = 0.5  # to compare a kernel with its reference, until that is known
 _WINNERS = 4  # kernels that a round finds a better schedule of, typically
 _FAULTS = 3  # attempts at a comparison that the device could not make
+_REMATCH = 0.15  # of the time, at most, to measure what was found beside what was there
 _PATIENCE = 3  # rounds that leave a kernel as it is before it rests
 _LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
 
@@ -88,13 +91,17 @@ class Climb:
         self._searches: dict[str, EvolutionarySearch] = {}
         self._barren: collections.Counter[str] = collections.Counter()  # rounds in a row
         self._check_s = _CHECK_S
+        self._rematch_s = 0.0
         self._trials = 0
 
     def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
         """The best that is found before the clock's time is over, up to the race that follows, or
         all kernels rest; the first of the rivals where there is no time for a round."""
+        self._rematch_s = _REMATCH * max(0.0, self._clock.left)
+        before: dict[str, Decisions] = {}
         for rival in rivals:
             for key, choice in rival.choices.items():
+                before.setdefault(key, dict(choice.decisions))
                 if key not in self._searches:
                     self._take_up(key, choice, rival)
         if self._plan(rivals) is None:
@@ -110,12 +117,13 @@ class Climb:
                 break
             rivals = [best]
             self._tell(best, listener)
-        return rivals[0]
+        return self._rematch(before, rivals[0], listener)
 
     def _plan(self, rivals: Sequence[Variant]) -> _Round | None:
         """A round that fits what is left of the clock; None where none does."""
         first, comparison = rivals[0], self._comparison
-        left = self._clock.left - race_cost(comparison, first) - _WINNERS * self._check_s
+        left = self._clock.left - race_cost(comparison, first) - self._rematch_s
+        left -= _WINNERS * self._check_s
         short, long = _VARIANT_S
         wanted_s = min(max(_RUNS * predicted(first), short), long)
         variant_s = comparison.cost(first, wanted_s) * len(rivals)
@@ -132,6 +140,29 @@ class Climb:
         compiled_s = round_s - confirming - variants * variant_s
         candidates = min(int(compiled_s / comparison.compile_s), _CANDIDATES)
         return _Round(candidates, variants, wanted_s, again)
+
+    def _rematch(
+        self, before: Mapping[str, Decisions], best: Variant, listener: Listener
+    ) -> Variant:
+        """The best with the schedule `before` of each kernel whose new one does not win once more,
+        measured beside that."""
+        finalists: dict[str, list[Decisions]] = {}
+        for key, choice in best.choices.items():
+            new = dict(choice.decisions)
+            usual = before.get(key, new)
+            finalists[key] = [usual] if usual == new else [usual, new]
+        left = self._clock.left - race_cost(self._comparison, best)
+        seconds = min(left, self._rematch_s) / 2
+        if max(map(len, finalists.values()), default=1) == 1:
+            return best
+        if seconds < self._comparison.cost(best, 0.0):
+            return best
+        finals = Finals(self._prepared, [best], finalists, self._records, self._seed)
+        try:
+            return finals.run(self._comparison, seconds, listener, places=2)
+        except (ComparisonError, CompilerError) as error:
+            listener(Warned(f"what was found was not measured beside what was there: {error}"))
+            return best
 
     def _tried(self, rivals: Sequence[Variant], size: _Round) -> dict[str, list[Decisions]]:
         """Each kernel's schedule and the candidates to measure beside it, those that compile."""

@@ -41,7 +41,8 @@ from farrier_device.measurement import (
     undisturbed,
 )
 
-_TURNS = 6  # of each variant, every other one backwards
+_TURNS = 6  # of each variant, every other one backwards, or more where they would take long
+_TURN_S = 0.5
 _LEAST_TURNS = 3  # where a run takes long
 _USUAL_RUNS = 5  # of a turn
 _LEAST_RUNS = 2  # one of them timed
@@ -299,7 +300,8 @@ def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPo
     """Turns, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
     first run of a turn is not timed, and one more where there is time for it."""
     runs = int(seconds / run_s)
-    turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), _TURNS)
+    most = max(_TURNS, int(seconds / _TURN_S))
+    turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), most)
     each = max(runs // turns, _LEAST_RUNS)
     warmup = int(each >= _USUAL_RUNS)
     return turns, TimingPolicy(
