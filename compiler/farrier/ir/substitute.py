@@ -59,7 +59,10 @@ class Substitution:
     loops: Mapping[str, str] = dataclasses.field(default_factory=dict)
     access: Callable[[Buffer, Indices], Indices] | None = None
     reads: Mapping[str, Callable[[Indices], Expr]] = dataclasses.field(default_factory=dict)
-    _known: dict[int, tuple[Expr, Expr]] = dataclasses.field(default_factory=dict)
+    # What became of each node, by its identity; the node is kept alive.
+    _known: dict[int, tuple[Expr, Expr]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def expr(self, expr: Expr) -> Expr:
         """`expr` with its variables and buffers replaced; what it has twice the result has so."""
