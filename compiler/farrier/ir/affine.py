@@ -147,22 +147,27 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         known = self._forms.get(id(expr))
         if known is None:
-            parent = self._elsewhere(expr)
-            if parent is None:
+            form = None if self._parent is None else self._inherited(expr)
+            if form is None:
                 form = self._settle(self.join(self._form(expr)))
-            else:
-                form = parent.linear(expr)
             known = self._forms[id(expr)] = (expr, form)
         return known[1]
 
-    def _elsewhere(self, expr: Expr) -> Simplifier | None:
-        """Who knows as much of `expr`, if anyone does."""
-        if self._parent is None:
-            return None
+    def _inherited(self, expr: Expr) -> Linear | None:
+        """The form that `expr` had before the branch, if it had one that nothing here changes."""
+        changed, before = self._changed, self._parent
+        while before is not None:
+            known = before._forms.get(id(expr))
+            if known is not None:
+                return known[1] if changed.isdisjoint(self._names_in(expr)) else None
+            changed, before = changed | before._changed, before._parent
+        return None
+
+    def _names_in(self, expr: Expr) -> set[str]:
         known = self._names.get(id(expr))
         if known is None:
             known = self._names[id(expr)] = (expr, variables(expr))
-        return self._parent if self._changed.isdisjoint(known[1]) else None
+        return known[1]
 
     def _settle(self, form: Linear) -> Linear:
         """The form with the value of each sum that can have but one."""
@@ -298,9 +303,7 @@ class Simplifier:
         else than which of two indices is larger."""
         known = self._slacks.get(id(condition))
         if known is None:
-            parent = self._elsewhere(condition)
-            slack = self._slack(condition) if parent is None else parent.slack(condition)
-            known = self._slacks[id(condition)] = (condition, slack)
+            known = self._slacks[id(condition)] = (condition, self._slack(condition))
         return known[1]
 
     def _slack(self, condition: Expr) -> Linear | None:

@@ -229,23 +229,27 @@ Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | R
 def dtype_of(expr: Expr) -> DType:
     """The element type of an expression's value; comparisons are bool, indices i64."""
     while True:
-        match expr:
-            case Binary(op, left, _):
-                if op.is_comparison:
-                    return DType.BOOL
-                expr = left
-            case Var() | Size():
-                return DType.I64
-            case Const(_, dtype) | Cast(dtype, _):
-                return dtype
-            case Load(buffer, _):
-                return buffer.dtype
-            case Unary(_, operand):
-                expr = operand
-            case Select(_, then, _):
-                expr = then
-            case Reduce(_, _, body):
-                expr = body
+        if isinstance(expr, Binary):
+            if expr.op in _COMPARISONS:
+                return DType.BOOL
+            expr = expr.left
+        elif isinstance(expr, _INDICES):
+            return DType.I64
+        elif isinstance(expr, _TYPED):
+            return expr.dtype
+        elif isinstance(expr, Load):
+            return expr.buffer.dtype
+        elif isinstance(expr, Unary):
+            expr = expr.operand
+        elif isinstance(expr, Select):
+            expr = expr.then
+        else:
+            expr = expr.body
+
+
+# As tuples: a union is made anew wherever it stands.
+_INDICES = (Var, Size)
+_TYPED = (Const, Cast)
 
 
 Index: TypeAlias = Extent | Expr
@@ -298,13 +302,9 @@ _FOLD: Mapping[BinaryOp, Callable[[Extent, Extent], Extent]] = {
 
 def extent_of(expr: Expr) -> Extent | None:
     """The extent that an index is, None where it is no number or size."""
-    match expr:
-        case Const(value, DType.I64):
-            return int(value)
-        case Size(extent):
-            return extent
-        case _:
-            return None
+    if isinstance(expr, Const):
+        return int(expr.value) if expr.dtype is DType.I64 else None
+    return expr.extent if isinstance(expr, Size) else None
 
 
 def _fold(op: BinaryOp, left: Expr, right: Expr) -> Expr:

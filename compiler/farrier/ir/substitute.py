@@ -186,6 +186,8 @@ def variables(expr: Expr) -> set[str]:
             found.add(node.name)
         elif isinstance(node, Binary):
             stack += (node.left, node.right)
+        elif isinstance(node, _NUMBERS):
+            continue
         elif isinstance(node, Load):
             stack += node.indices
         elif isinstance(node, _AROUND_ONE):

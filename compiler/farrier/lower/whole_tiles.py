@@ -43,12 +43,13 @@ def whole_tile(
             return None
         here = context.over(ranges)
         for condition in conditions:
-            names = {v for v in variables(condition) if here.bounds(Var(v)) != (0, 0)}
+            names = variables(condition)
             if names & lanes or here.truth(condition):
                 continue
             free = _determined(store.indices, here) | around.get(store.buffer.name, frozenset())
+            bound = {name for name in names - free if here.bounds(Var(name)) != (0, 0)}
             symbolic = any(isinstance(part, Size) for part in walk(condition))
-            if not symbolic or not names <= free or any(loads(condition)):
+            if not symbolic or bound or any(loads(condition)):
                 return None
             drops_any = True
     return _unguarded(body, context, {}, lanes) if drops_any else None
