@@ -19,7 +19,7 @@ from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
-from farrier.schedule.accesses import Access, accesses, private_buffers
+from farrier.schedule.accesses import Access, accesses, private_buffers, writes
 
 
 def conflicts(
@@ -30,10 +30,10 @@ def conflicts(
 
     `shared` are the variables that both have in common: those of the loops around the chain.
     """
-    private = private_buffers(body)
+    written = writes(body) - private_buffers(body)
     by_buffer: dict[str, list[Access]] = {}
-    for access in accesses(body):
-        if access.buffer.name not in private:
+    for access in accesses(body) if written else ():
+        if access.buffer.name in written:
             by_buffer.setdefault(access.buffer.name, []).append(access)
     found = []
     wanted = frozenset(var for var in chain if bounds(simplifier.ranges[var])[1] > 1)
