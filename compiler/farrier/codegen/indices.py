@@ -155,7 +155,8 @@ class Indices:
                 const += coefficient * int(value.const)
             else:
                 terms.append(Term(depth, value.text, coefficient))
-        terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
+        if len(terms) > 1:
+            terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 
     def pointer(self, base: str, offset: Offset) -> str:
