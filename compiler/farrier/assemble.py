@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -50,11 +50,11 @@ __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
     """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces, and
-    `bytes_of` says how many of them are each constant's, by its digest."""
+    `bytes_of` says how many of them are each constant's, by its identity."""
 
     library: bytes
     params: npt.NDArray[np.uint8]
-    bytes_of: Mapping[str, int]
+    bytes_of: Mapping[Hashable, int]
     workspace_bytes: int  # at the typical sizes
     workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
     dims: tuple[Symbol, ...]  # as in `Plan`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,11 +142,11 @@ def _constant_bytes(graph: Graph) -> int:
     return sum({id(one.content): typical(one.value.type.nbytes) for one in known}.values())
 
 
-def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[str, int]) -> int:
+def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -> int:
     """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
-    added: dict[str, int] = {}
+    added: dict[Hashable, int] = {}
     for whole in (part for graph in graphs for part in graphs_in(graph)):
-        digests = {constant.value.name: constant.digest for constant in whole.constants}
+        known = {constant.value.name: constant.identity for constant in whole.constants}
         for kernel in whole.nodes:
             if kernel.op != "Fused":
                 continue
@@ -158,8 +158,8 @@ def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[str, int]) -> int
                     assert weights is not None
                     source = outer[weights.name]
                     assert source is not None
-                    digest = digests[source.name]
-                    added[digest] = bytes_of[digest] - winograd.source_bytes(weights.type)
+                    one = known[source.name]
+                    added[one] = bytes_of[one] - winograd.source_bytes(weights.type)
     return sum(added.values())
 
 

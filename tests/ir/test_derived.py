@@ -93,3 +93,23 @@ def test_a_graph_that_says_another_type_is_refused(weights, transposed):
     graph = Graph("g", (), (Constant(wrong, transposed.content),), (), (wrong,))
     with pytest.raises(CompilerError, match=r"t: f32\[37, 611\].*derived as f32\[611, 37\]"):
         verify(graph)
+
+
+def test_constants_of_one_content_are_known_without_reading_it(weights, transposed, monkeypatch):
+    """As two imports of one model have them: for all sizes, and for one."""
+    stored = weights.data.tobytes()
+    views = [np.frombuffer(memoryview(stored)[4:], np.float32) for _ in range(2)]
+    first, second = (constant("w", view.reshape(2, -1)) for view in views)
+    shorter = constant("w", views[0][1:])
+    twice = [
+        Constant(
+            transposed.value, Derived(transposed.value.type, (one,), np.transpose, "transposed")
+        )
+        for one in (first, second)
+    ]
+    with monkeypatch.context() as without:
+        without.setattr("hashlib.sha256", None)
+        assert first.identity == second.identity != shorter.identity
+        assert twice[0].identity == twice[1].identity != first.identity
+    copies = [constant("w", array.copy()) for array in (weights.data, weights.data, -weights.data)]
+    assert copies[0].identity == copies[1].identity != copies[2].identity

@@ -7,6 +7,7 @@ kernel's.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import TypeAlias
 
 import numpy as np
@@ -25,19 +26,20 @@ class ParamArena:
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self.bytes_of: dict[str, int] = {}  # by a constant's digest, in all its layouts
-        self._offsets: dict[tuple[str, Layout | None], int] = {}
+        self.bytes_of: dict[Hashable, int] = {}  # by a constant's identity, in all its layouts
+        self._offsets: dict[tuple[Hashable, Layout | None], int] = {}
         self._parts: list[_Part] = []
 
     def add(self, constant: Constant, layout: Layout | None) -> int:
         """The offset of `constant` in `layout` (None: row-major), placed at the first call."""
-        key = (constant.digest, layout)
+        key = (constant.identity, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
             self._parts.append((self.nbytes, constant, layout))
             nbytes = math.prod(_physical_shape(constant, layout)) * constant.value.type.dtype.nbytes
             placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
-            self.bytes_of[constant.digest] = self.bytes_of.get(constant.digest, 0) + placed
+            before = self.bytes_of.get(constant.identity, 0)
+            self.bytes_of[constant.identity] = before + placed
             self.nbytes += placed
         return self._offsets[key]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from farrier.ir.dim import Symbol, with_bounds
@@ -89,6 +89,24 @@ class Constant:
     def has_dims(self) -> bool:
         """Whether dims are among the elements, or may be."""
         return not isinstance(self.content, Derived) and self.content.dtype == object
+
+    @functools.cached_property
+    def identity(self) -> Hashable:
+        """Equal for constants with one content, as long as they live, and found without reading
+        weights: by where a model's bytes hold them, or by what they are derived from; for others it
+        is the digest."""
+        import numpy as np
+
+        content = self.content
+        if isinstance(content, Derived):
+            return content.type, content.key, *(operand.identity for operand in content.operands)
+        owner: Any = content
+        while isinstance(owner, np.ndarray) and owner.base is not None:
+            owner = owner.base
+        if isinstance(owner, np.ndarray):
+            return self.digest
+        address = content.__array_interface__["data"][0]
+        return address, content.shape, content.strides, content.dtype.str
 
     @functools.cached_property
     def digest(self) -> str:
