@@ -26,6 +26,8 @@ from farrier.ir.types import TensorType
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_LARGE = 1 << 16  # bytes of a constant that is not hashed where that can be avoided
+
 K = TypeVar("K")
 Attribute: TypeAlias = (
     int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -93,8 +95,8 @@ class Constant:
     @functools.cached_property
     def identity(self) -> Hashable:
         """Equal for constants with one content, as long as they live, and found without reading
-        weights: by where a model's bytes hold them, or by what they are derived from; for others it
-        is the digest."""
+        large weights: by where a model's bytes hold them, or by what they are derived from. For
+        others, and for small ones, it is the digest."""
         import numpy as np
 
         content = self.content
@@ -103,7 +105,7 @@ class Constant:
         owner: Any = content
         while isinstance(owner, np.ndarray) and owner.base is not None:
             owner = owner.base
-        if isinstance(owner, np.ndarray):
+        if isinstance(owner, np.ndarray) or content.nbytes < _LARGE:
             return self.digest
         address = content.__array_interface__["data"][0]
         return address, content.shape, content.strides, content.dtype.str
