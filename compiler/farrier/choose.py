@@ -14,7 +14,8 @@ from farrier.ir.work import arithmetic
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
-from farrier.records import RecordStore, best, usable
+from farrier.records import RecordStore, best, latest, usable
+from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.space.rules import for_program
 from farrier.target import Target
@@ -100,13 +101,10 @@ def choose_known(
         if known is None or not default.space.contains(known.knobs):
             continue
         rule = default.space.rule_name
-        usual = [
-            record
-            for record in usable(records, key, target.fingerprint, threads, rule)
-            if record.knobs == default.decisions and record.context is known.context
-        ]
-        latest = max(usual, key=lambda record: record.created, default=None)
-        if latest is None or known.seconds < (1 - MARGIN) * latest.seconds:
+        alike = usable(records, key, target.fingerprint, threads, rule)
+        measured = latest(record for record in alike if record.context is known.context)
+        usual = measured.get(pairs(default.decisions))
+        if usual is None or known.seconds < (1 - MARGIN) * usual.seconds:
             chosen[key] = dataclasses.replace(
                 default, decisions=known.knobs, source="transferred", measured_s=known.seconds
             )

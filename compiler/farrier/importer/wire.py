@@ -7,7 +7,7 @@ type 2 is a varint of its length and so many bytes, of a string or of another me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import onnx
@@ -69,7 +69,7 @@ def _split(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
     return b"".join((view[: graph.start], header, *parts, view[graph.end :])), elements
 
 
-def _only(fields: Iterator[_Field] | list[_Field], number: int) -> _Field | None:
+def _only(fields: Iterable[_Field], number: int) -> _Field | None:
     """The field of bytes of that number, None where there is none; of several, which protobuf
     merges, none can be taken apart."""
     found = [field for field in fields if field.number == number]

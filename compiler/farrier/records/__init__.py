@@ -2,7 +2,7 @@
 
 from farrier.records.file_store import Damage, FileRecords
 from farrier.records.record import SCHEDULE_VERSION, Context, TuningRecord
-from farrier.records.store import MemoryRecords, RecordStore, best, usable
+from farrier.records.store import MemoryRecords, RecordStore, best, latest, usable
 
 __all__ = [
     "SCHEDULE_VERSION",
@@ -13,5 +13,6 @@ __all__ = [
     "RecordStore",
     "TuningRecord",
     "best",
+    "latest",
     "usable",
 ]

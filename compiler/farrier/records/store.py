@@ -78,5 +78,9 @@ def best(
     any, and of each schedule the latest."""
     ran = [r for r in usable(store, task, fingerprint, threads, rule) if r.samples_ns]
     in_model = [r for r in ran if r.context is Context.MODEL]
-    by_schedule = {r.decisions: r for r in sorted(in_model or ran, key=lambda r: r.created)}
-    return min(by_schedule.values(), key=lambda r: r.seconds, default=None)
+    return min(latest(in_model or ran).values(), key=lambda r: r.seconds, default=None)
+
+
+def latest(records: Iterable[TuningRecord]) -> dict[tuple[tuple[str, int], ...], TuningRecord]:
+    """The last record of each schedule, by its decisions."""
+    return {record.decisions: record for record in sorted(records, key=lambda r: r.created)}

@@ -18,7 +18,7 @@ from farrier.ir.graph import Graph
 from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
-from farrier.records import Context, RecordStore, TuningRecord, usable
+from farrier.records import Context, RecordStore, TuningRecord, latest, usable
 from farrier.tuning.compare import CallTimes, Comparison, mean_samples
 from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
@@ -35,11 +35,9 @@ def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dic
     of each, as those were measured side by side."""
     fingerprint = settings.target.fingerprint
     known = usable(records, layer.key, fingerprint, settings.threads, RULE)
-    latest: dict[int, TuningRecord] = {}
-    for record in sorted(known, key=lambda record: record.created):
-        if record.samples_ns:
-            latest[record.knobs.get("tile", -1)] = record
-    return {way: latest[way.tile].seconds for way in Algorithm if way.tile in latest}
+    ran = latest(record for record in known if record.samples_ns)
+    seconds = {record.knobs.get("tile", -1): record.seconds for record in ran.values()}
+    return {way: seconds[way.tile] for way in Algorithm if way.tile in seconds}
 
 
 def known_algorithms(
