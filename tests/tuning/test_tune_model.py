@@ -209,6 +209,20 @@ def test_too_little_to_spend_leaves_the_algorithms(options):
     assert len(comparison.compared) == (1 if options["trials"] else 0)
 
 
+@pytest.mark.parametrize("options", [{"trials": 8}, {"trials": None, "budget_s": 60.0}])
+def test_a_model_without_kernels_is_left_as_it_is(options):
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "empty", ends[:1], ends[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    settings = Settings(parse_target("x86-64-v4"), 2)
+    imported = import_model(made.SerializeToString(), {"x": (0, 4)}).graph
+    default = make_variant(prepare(imported, settings), settings)
+    assert not default.calls
+    tuned, _ = run(prepare(imported, settings), default, FakeComparison(by_tile({})), **options)
+    assert tuned is default
+
+
 def test_trials_bound_all_that_is_measured():
     graph, default = prepared([DEEP])
     measurer = Measurer()

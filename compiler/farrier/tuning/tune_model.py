@@ -48,6 +48,8 @@ def tune_model(
 ) -> Variant:
     """The best variant found within the options' trials and what is left of the clock; `prepared`
     is the graph that `default` was made of. What was measured goes to `records`."""
+    if not default.calls:
+        return default  # all that is computed has no elements
     with clock.phase("algorithms"):
         trials = _choose_algorithms(
             prepared, default, comparison, records, options, clock, listener
