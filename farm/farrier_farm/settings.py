@@ -22,9 +22,16 @@ def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def _count(text: str) -> int:
+def _bytes(text: str) -> int:
     number = int(text)
     if number < 0:
+        raise ValueError
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
         raise ValueError
     return number
 
@@ -61,7 +68,7 @@ def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Bytes are bytes, times are seconds; a size of 0 means no limit."""
+    """Bytes are bytes, a limit of 0 bytes is none; times are seconds; counts are 1 at least."""
 
     home: Path = _setting("FARRIER_HOME", Path("~/.farrier").expanduser(), _path)
     redis_url: str | None = _setting("REDIS_URL", None)
@@ -80,15 +87,15 @@ class Settings:
     tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
     insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)
 
-    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 2 * GIB, _count)
-    blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _count)
-    min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _count)
+    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 2 * GIB, _bytes)
+    blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _bytes)
+    min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _bytes)
     blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)
     events_kept: int = _setting("FARRIER_EVENTS_KEPT", 2000, _count)
 
     lease_s: float = _setting("FARRIER_LEASE_S", 30.0, _seconds)
     job_crashes: int = _setting("FARRIER_JOB_CRASHES", 2, _count)
-    job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _count)
+    job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _bytes)
     jobs_at_once: int = _setting("FARRIER_JOBS_AT_ONCE", 1, _count)
     grace_s: float = _setting("FARRIER_GRACE_S", 10.0, _seconds)
     drain_s: float = _setting("FARRIER_DRAIN_S", 5.0, _seconds)
@@ -112,8 +119,9 @@ class Settings:
             try:
                 given[field.name] = field.metadata["parse"](text)
             except ValueError:
+                default = _text(field.default)
                 raise UsageError(
-                    f"{variable} is {text!r}", hint=f"{variable}={field.default} is the default"
+                    f"{variable} is {text!r}", hint=f"{variable}={default} is the default"
                 ) from None
         return cls(**given)
 
@@ -123,6 +131,6 @@ class Settings:
         return {variable: _text(value) for variable, value in given.items()}
 
 
-def variables() -> dict[str, Any]:
-    """Each variable with its default, in the order of the fields."""
-    return {field.metadata["variable"]: field.default for field in dataclasses.fields(Settings)}
+def variables() -> dict[str, str]:
+    """Each variable with the text of its default, in the order of the fields."""
+    return {f.metadata["variable"]: _text(f.default) for f in dataclasses.fields(Settings)}

@@ -17,10 +17,13 @@ def test_every_variable_is_documented_with_its_default() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`)? *\|", page, re.MULTILINE))
     expected = {
-        name: "" if default is None else str(default).replace(str(Path.home()), "~")
-        for name, default in variables().items()
+        name: default.replace(str(Path.home()), "~") for name, default in variables().items()
     }
     assert rows == expected
+
+
+def test_every_default_can_be_said() -> None:
+    assert Settings.from_environment(variables()) == Settings()
 
 
 def test_defaults_and_values(tmp_path: Path) -> None:
@@ -52,6 +55,11 @@ def test_defaults_and_values(tmp_path: Path) -> None:
         ("FARRIER_MAX_UPLOAD_BYTES", "-1"),
         ("FARRIER_MAX_UPLOAD_BYTES", "2GiB"),
         ("FARRIER_INSECURE_PRIVATE_NETWORK", "yes"),
+        ("FARRIER_JOBS_AT_ONCE", "0"),
+        ("FARRIER_JOB_CRASHES", "0"),
+        ("FARRIER_BATCH_ATTEMPTS", "0"),
+        ("FARRIER_QUARANTINE_FAULTS", "0"),
+        ("FARRIER_EVENTS_KEPT", "0"),
     ],
 )
 def test_values_that_make_no_sense_name_their_variable(variable: str, text: str) -> None:
