@@ -23,10 +23,7 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
 
     Raises StorageError where a named file cannot be read or the directory cannot be written.
     """
-    token, named = {
-        TokenRole.USER: (settings.token, settings.token_file),
-        TokenRole.DEVICE: (settings.device_token, settings.device_token_file),
-    }[role]
+    token, named = _of(settings, role)
     if token:
         return token
     path = named or settings.home / f"{role}.token"
@@ -45,14 +42,42 @@ def matches(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
+def token_file(settings: Settings, role: TokenRole) -> Path:
+    """A file with the token that `load_token` gives, for a program that reads it from one. The
+    settings' own token is written to `<home>/<role>.given.token`. Raises StorageError."""
+    token, named = _of(settings, role)
+    if not token:
+        return named or settings.home / f"{role}.token"
+    path = settings.home / f"{role}.given.token"
+    try:
+        _draft(path, token).replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot write the token file {path}: {error.strerror}") from error
+    return path
+
+
+def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
+    """The token and the file that the settings name."""
+    return {
+        TokenRole.USER: (settings.token, settings.token_file),
+        TokenRole.DEVICE: (settings.device_token, settings.device_token_file),
+    }[role]
+
+
+def _draft(path: Path, token: str) -> Path:
+    """A file beside `path` that holds a token."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    return draft
+
+
 def _create(path: Path) -> str:
     """Links a complete file into place, so that two starts at once agree on one token."""
     token = secrets.token_urlsafe(32)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token + "\n")
+        draft = _draft(path, token)
         try:
             os.link(draft, path)
         except FileExistsError:

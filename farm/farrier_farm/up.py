@@ -30,7 +30,7 @@ from farrier_farm.devices import Devices
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token
+from farrier_farm.tokens import TokenRole, load_token, token_file
 
 DEVICE = "local"
 READY_S = 60.0
@@ -149,7 +149,7 @@ class _Crew:
 
     def _device_command(self) -> list[str | Path]:
         settings = self._settings
-        token = settings.device_token_file or settings.home / f"{TokenRole.DEVICE}.token"
+        token = token_file(settings, TokenRole.DEVICE)
         command: list[str | Path] = [
             *(sys.executable, "-m", "farrier_device.agent"),
             *("--broker", local_address(settings.broker_host, settings.broker_port)),

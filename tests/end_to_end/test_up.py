@@ -78,6 +78,7 @@ def test_with_tls(make_up, model, tmp_path, tls):
         FARRIER_TLS_KEY=str(key),
         FARRIER_API_HOST="0.0.0.0",
         FARRIER_BROKER_HOST="0.0.0.0",
+        FARRIER_DEVICE_TOKEN="told by the environment",
     ).start()
     assert up.url.startswith("https://localhost:")
     with up.client() as client:

@@ -10,7 +10,7 @@ import pytest
 
 from farrier.errors import StorageError
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token, matches
+from farrier_farm.tokens import TokenRole, load_token, matches, token_file
 
 
 def test_tokens_are_made_once_and_private(tmp_path: Path) -> None:
@@ -60,6 +60,20 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, device_token_file=tmp_path / "missing")
     with pytest.raises(StorageError, match="missing"):
         load_token(settings, TokenRole.DEVICE, create=True)
+
+
+def test_a_file_holds_what_is_loaded(tmp_path: Path) -> None:
+    made = Settings(home=tmp_path)
+    load_token(made, TokenRole.DEVICE, create=True)
+    secret = tmp_path / "secret"
+    secret.write_text("from-file\n")
+    named = Settings(home=tmp_path, device_token_file=secret)
+    for settings in (made, named, Settings(home=tmp_path / "new", device_token="direct")):
+        path = token_file(settings, TokenRole.DEVICE)
+        assert path.read_text().strip() == load_token(settings, TokenRole.DEVICE)
+    assert path.stat().st_mode & 0o777 == 0o600
+    changed = Settings(home=tmp_path / "new", device_token="other", device_token_file=secret)
+    assert token_file(changed, TokenRole.DEVICE).read_text().strip() == "other"
 
 
 def test_comparing() -> None:
