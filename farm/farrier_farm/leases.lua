@@ -13,6 +13,7 @@
 --   <prefix>:state:<state>  sorted set of ids (score 0, so ordered by id)
 --   <prefix>:group:<name>   the same, by the group that the item was put in
 --   <prefix>:once           hash: idempotency key → id
+--   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal
 
 local prefix = KEYS[1]
 local GROUP, CONSUMER = 'holders', 'holder'
@@ -143,10 +144,16 @@ function operations.put()
   return {'created', id}
 end
 
--- owner, then queues: granted, id, fence, attempt | empty, newest entry of each queue
+-- owner, idempotency key, then queues: granted, id, fence, attempt | empty, newest entry of each
+-- queue
 function operations.take()
+  local owner, call = ARGV[2], prefix .. ':call:' .. ARGV[3]
+  local known = redis.call('GET', call)
+  if known and get(known, 'state') == 'running' and get(known, 'call') == call then
+    return {'granted', known, tonumber(get(known, 'fence')), tonumber(get(known, 'attempts'))}
+  end
   local newest = {'empty'}
-  for i = 3, #ARGV do
+  for i = 4, #ARGV do
     reap(ARGV[i])
     local stream = queue_key(ARGV[i])
     local read = redis.call('XREADGROUP', 'GROUP', GROUP, CONSUMER, 'COUNT', 1, 'STREAMS', stream, '>')
@@ -154,7 +161,8 @@ function operations.take()
       local id = read[1][2][1][2][2]
       local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
       local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
-      redis.call('HSET', item_key(id), 'owner', ARGV[2], 'said', 0, 'taken', now_ms())
+      redis.call('SET', call, id, 'PX', POLICY.lease_ms)
+      redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0, 'taken', now_ms())
       redis.call('HSETNX', item_key(id), 'started', now_ms())
       change(id, 'running')
       return {'granted', id, fence, attempt}

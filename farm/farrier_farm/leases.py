@@ -6,8 +6,7 @@ Guarantees, to which one test class holds every kind of item:
 - At most one lease of an item is valid. A lease that is not renewed for `lease_s` is taken away and
   the item goes back to the queue; its fence is refused from then on.
 - Each change names the fence and happens in one script, or not at all. Repeating a call whose
-answer
-  was lost changes nothing more.
+  answer was lost changes nothing more.
 - `crashes` expired or crashed leases make an item dead, with the reason of the last.
 - Only the changes of `states.CHANGES` happen.
 
@@ -90,7 +89,7 @@ class Leases:
         """Leases the oldest item of the first queue that has one; None after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
-            word, *answer = self._call("take", owner, *queues)
+            word, *answer = self._call("take", owner, secrets.token_hex(8), *queues)
             if word == "granted":
                 return Lease(str(answer[0]), int(answer[1]), int(answer[2]), owner)
             left = min(deadline - time.monotonic(), _LONGEST_BLOCK_S)

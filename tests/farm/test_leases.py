@@ -49,6 +49,21 @@ class LeaseConformance:
         assert (lease.item, lease.attempt, lease.owner) == (item, 1, "holder-1")
         assert take("holder-2") is None
 
+    def test_an_answer_that_is_lost_and_asked_for_again_leases_once(
+        self, farm: Farm, put, take, monkeypatch
+    ) -> None:
+        items, command = [put(), put()], farm.client.command
+
+        def twice(*words: str | int) -> object:
+            command(*words)  # what it says never arrives
+            return command(*words)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(farm.client, "command", twice)
+            first = take()
+        assert (first.item, first.fence, first.attempt) == (items[0], 1, 1)
+        assert take().item == items[1]
+
     def test_the_oldest_comes_first(self, put, take) -> None:
         items = [put() for _ in range(5)]
         assert [take().item for _ in range(5)] == items
