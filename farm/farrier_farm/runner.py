@@ -55,17 +55,21 @@ class FarmRunner:
         CancelledError where the job has ended, StorageError.
         """
         begin = time.monotonic()
-        for sha256 in request.blobs() - self._stored:
+        for sha256 in request.blobs() - self._stored - {request.library}:
             self._blobs.put_file(blobs.path(sha256), expected=sha256)
             self._stored.add(sha256)
+        self._blobs.put_file(blobs.path(request.library), expected=request.library)
         transfer_s = time.monotonic() - begin
         batch = self._measurements.submit(request, self._target, self._job)
         try:
+            if not self._blobs.has(request.library):  # another batch of it has just ended
+                self._blobs.put_file(blobs.path(request.library), expected=request.library)
             result = self._wait(batch, cancelled)
         finally:
             self._measurements.cancel(batch)
-            self._blobs.delete(request.library)  # a batch has a library of its own
-            self._stored.discard(request.library)
+            # No later batch needs the library, but a job of the same model may have one now.
+            if request.library not in self._measurements.blobs():
+                self._blobs.delete(request.library)
         return _with_transfer(result, transfer_s)
 
     def close(self) -> None:

@@ -109,6 +109,21 @@ def test_batches_spread_over_devices(
     assert {result.device for result in results} == {"d1", "d2", "d3"}
 
 
+def test_a_library_stays_while_another_batch_needs_it(
+    farm: Farm, blobs: BlobStore, request_of, device_thread, connect_device
+) -> None:
+    other = farm.measurements.submit(request_of(DIGEST), "host")
+    first = connect_device("first")
+    held = farm.measurements.lease(*first, 1.0)
+    assert held is not None
+    device_thread("second", _timed)
+    farm.runner("host").measure(request_of(DIGEST), blobs)
+    assert farm.blobs.get(DIGEST) == LIBRARY
+    farm.measurements.cancel(other)
+    farm.runner("host").measure(request_of(DIGEST), blobs)
+    assert not farm.blobs.has(DIGEST)
+
+
 def test_a_faulty_device_does_not_hurt_the_result(
     farm: Farm, blobs: BlobStore, request_of, device_thread
 ) -> None:
