@@ -6,7 +6,8 @@ while the disk is slow it answers before it writes at all, and what it acknowled
 
 The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
 ends it. A starter holds a lock while it lives; whoever starts next and gets the lock adopts the
-server.
+server. The server holds another one, of a descriptor that it inherits: no second one is started
+beside one that does not answer yet, or is long at the disk.
 """
 
 from __future__ import annotations
@@ -70,10 +71,13 @@ class Embedded:
         path = socket_path(self._home)
         if self._lock is None or _accepts(path):
             return False
+        process = _launch(self._home, path)
+        if process is None:
+            return False
         if self._process is not None:
-            self._process.wait(_STOP_S)
-        self._process = _launch(self._home, path)
-        _wait_for(path, self._process, self._home)
+            self._process.wait()  # it is gone, or it would hold its lock
+        self._process = process
+        _wait_for(path, process, self._home)
         return True
 
     def stop(self) -> None:
@@ -110,18 +114,22 @@ def start(settings: Settings) -> Embedded:
         if lock is None:
             _wait_for(path, None, settings.home)
             return Embedded(settings.home, None, None)
-        running = _answering(path)
-        if running is not None:  # its starter died
-            running.close()
-            return Embedded(settings.home, lock, None)
-        process = _launch(settings.home, path)
-        _wait_for(path, process, settings.home)
-        return Embedded(settings.home, lock, process)
+        return Embedded(settings.home, lock, _found_or_launched(settings.home, path))
     except BaseException:
         if lock is not None:
-            path.unlink(missing_ok=True)  # of a server that is gone
             lock.close()
         raise
+
+
+def _found_or_launched(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
+    """A new server that answers; None where one that was there does. Raises ServiceError."""
+    deadline = time.monotonic() + _START_S
+    process = None
+    while process is None and not _accepts(path) and time.monotonic() < deadline:
+        time.sleep(0.01)
+        process = _launch(home, path)
+    _wait_for(path, process, home)
+    return process
 
 
 def socket_path(home: Path) -> Path:
@@ -144,11 +152,11 @@ def server_program() -> Path:
         raise ServiceError(f"no Redis server: {error}", hint="install redis-server") from error
 
 
-def _take_lock(home: Path) -> IO[str] | None:
+def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
     """None where another live process holds it."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (home / "valkey.lock").open("a")
+        lock = (home / name).open("a")
     except OSError as error:
         raise StorageError(f"cannot write in {home}: {error.strerror}") from error
     try:
@@ -162,7 +170,17 @@ def _take_lock(home: Path) -> IO[str] | None:
     return lock
 
 
-def _launch(home: Path, path: Path) -> subprocess.Popen[bytes]:
+def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
+    """A server, which may take a while to answer; None while another lives."""
+    lock = _take_lock(home, "valkey.server.lock")
+    if lock is None:
+        return None
+    with lock:
+        return _server(home, path, lock)
+
+
+def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
+    """A server that holds `lock` as long as it lives."""
     data = home / "valkey"
     configuration = home / "valkey.conf"
     try:
@@ -180,6 +198,7 @@ def _launch(home: Path, path: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        pass_fds=(lock.fileno(),),
         cwd=home,
     )
 
@@ -208,6 +227,7 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes] | None, home: Path) -
     if process.poll() is None:
         process.kill()
         process.wait()
+    path.unlink(missing_ok=True)  # of a server that is gone
     raise ServiceError(f"the embedded Redis does not start in {home}\n{tail}")
 
 

@@ -75,6 +75,33 @@ def _gone(pid: int) -> bool:
     return False
 
 
+def test_a_server_whose_starter_died_before_it_answered_is_adopted(settings: Settings) -> None:
+    settings.home.mkdir()
+    server = embedded._launch(settings.home, embedded.socket_path(settings.home))
+    assert server is not None
+    assert not embedded.socket_path(settings.home).exists()
+    valkey = embedded.start(settings)
+    assert valkey.owned
+    assert valkey.pid == server.pid
+    valkey.stop()
+    assert server.wait(10) == 0
+
+
+def test_a_server_that_lives_but_does_not_answer_is_not_started_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    valkey = embedded.start(settings)
+    pid = valkey.pid
+    with monkeypatch.context() as patch:  # as a disk does that takes half a minute for a write
+        patch.setattr(embedded, "_accepts", lambda path: False)
+        assert not valkey.revive()
+    assert valkey.pid == pid
+    os.kill(pid, signal.SIGKILL)
+    assert _gone(pid)
+    assert valkey.revive()
+    valkey.stop()
+
+
 def test_it_listens_on_a_private_socket_only(settings: Settings) -> None:
     valkey = embedded.start(settings)
     client = connect(valkey.url)
