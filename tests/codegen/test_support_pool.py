@@ -327,7 +327,7 @@ define i32 @stall(ptr %args, ptr %pool) {
 }
 """
 BEARABLE, MOST = 4 * 131072, 1280 * 131072  # ticks of debt, and of the longest rest
-ALONE_UNTIL, REST = 136 // 8, 144 // 8  # of the pool's memory, as i64
+ALONE_UNTIL, REST, DEBT = 136 // 8, 144 // 8, 152 // 8  # of the pool's memory, as i64
 ASLEEP = 64 // 4  # as i32
 
 
@@ -344,6 +344,33 @@ def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
     assert MOST >= memory[REST] >= BEARABLE
     counts, _ = run(library, pool, 31, 5)
     np.testing.assert_array_equal(counts, 5)
+
+
+def test_a_helper_that_saved_more_than_it_cost_earns_no_rest(load, pool_of):
+    library = load(SLOW_HELPER)
+    pool = pool_of(library, 3)
+    memory = np.frombuffer(pool._memory.view, np.int64)
+    deadline, helped = time.monotonic() + 60, 0
+    while not helped:
+        assert time.monotonic() < deadline
+        memory[DEBT] = -MOST
+        context = np.array([0, 10_000_000], np.int64)
+        assert library.entry("stall")(pointers([context.ctypes.data]), pool.address) == 0
+        helped = context[0]
+    assert BEARABLE - MOST < memory[DEBT] < 0
+    assert memory[ALONE_UNTIL] == 0
+
+
+def test_what_is_saved_is_remembered_up_to_the_longest_rest(load, pool_of):
+    library = load(BODY)
+    pool = pool_of(library, 2)
+    memory = np.frombuffer(pool._memory.view, np.int64)
+    memory[DEBT] = 1 - MOST
+    deadline = time.monotonic() + 60
+    while memory[DEBT] != -MOST:
+        assert time.monotonic() < deadline
+        run(library, pool, 64, 20, turns=20_000)
+        assert memory[DEBT] >= -MOST
 
 
 def test_a_caller_that_rests_runs_alone_and_then_no_longer(load, pool_of):

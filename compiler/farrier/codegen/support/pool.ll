@@ -11,8 +11,9 @@
 ;
 ; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
 ; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
-; alone. Past 200 us of it the caller works alone for a while: for as long as the debt, and twice as
-; long as before where that was not long ago.
+; alone. What others saved pays it back, in advance too, up to the longest rest: a stop now and then,
+; as virtual machines have them, costs less than to work alone. Past 200 us of debt the caller works
+; alone for a while: for as long as the debt, and twice as long as before where that was not long ago.
 ;
 ; A system that moves the caller away from a neighbour moves it to the CPU that a helper is bound to.
 ; There the helper sleeps, since it runs only while the caller does not. So whoever wakes helpers looks
@@ -23,7 +24,8 @@
 ;    64  i32 helpers asleep  68  i32 bell, the futex that they sleep on
 ;        72  i32 caller asleep, the futex that it sleeps on             (written for a sleep alone)
 ;   128  i32 a region is running    132  i32 region number               (the caller's own line)
-;        136  i64 ticks until which it works alone   144  i64 ticks of that rest   152  i64 debt, ticks
+;        136  i64 ticks until which it works alone   144  i64 ticks of that rest
+;        152  i64 debt in ticks, negative where others saved more
 ;   192 + 64 * worker:
 ;        i64 claim word = region << 32 | next chunk << 16 | end          (0 is the caller)
 ;        8  ptr body, null to leave    16  ptr context    24  i64 extent    32  i64 chunks
@@ -393,22 +395,30 @@ done:
 }
 
 ; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited: what
-; it took beyond the time of all chunks at that pace is debt, what it saved pays it back.
+; it took beyond the time of all chunks at that pace is debt, what it saved pays it back. More than all
+; threads can do no region saved: the caller itself was stopped where its pace says so.
 define internal void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran) nounwind {
 entry:
   %end = call i64 @clock()
   %own = sub i64 %worked, %start
   %scaled = mul i64 %own, %chunks
-  %alone = udiv i64 %scaled, %ran
+  %paced = udiv i64 %scaled, %ran
   %took = sub i64 %end, %start
+  %threads.at = getelementptr i8, ptr %pool, i64 8
+  %threads = load i64, ptr %threads.at
+  %slowest = mul i64 %took, %threads
+  %possible = icmp slt i64 %paced, %slowest
+  %alone = select i1 %possible, i64 %paced, i64 %slowest
   %loss = sub i64 %took, %alone
   %debt.at = getelementptr i8, ptr %pool, i64 152
   %debt.old = load i64, ptr %debt.at
   %debt.sum = add i64 %debt.old, %loss
-  %owes = icmp sgt i64 %debt.sum, 0
-  %debt = select i1 %owes, i64 %debt.sum, i64 0
-  store i64 %debt, ptr %debt.at
   %budget = call i64 @spin_ticks()
+  %most = mul i64 %budget, 1280
+  %saved = sub i64 0, %most
+  %owes = icmp sgt i64 %debt.sum, %saved
+  %debt = select i1 %owes, i64 %debt.sum, i64 %saved
+  store i64 %debt, ptr %debt.at
   %bearable = mul i64 %budget, 4
   %much = icmp sgt i64 %debt, %bearable
   br i1 %much, label %retire, label %done
@@ -425,7 +435,6 @@ retire:
   %again = select i1 %recent, i64 %double, i64 0
   %longer = icmp sgt i64 %again, %debt
   %wanted = select i1 %longer, i64 %again, i64 %debt
-  %most = mul i64 %budget, 1280
   %within = icmp slt i64 %wanted, %most
   %rest = select i1 %within, i64 %wanted, i64 %most
   %until = add i64 %end, %rest
