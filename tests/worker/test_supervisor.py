@@ -11,6 +11,7 @@ import pytest
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
+from farrier_worker import supervisor as module
 
 MODEL = "5e" * 32
 
@@ -62,6 +63,27 @@ def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> 
     [worker] = eventually(lambda: [w for w in farm.workers.list() if len(w.jobs) == 2])
     assert (worker.name, worker.slots, worker.draining) == ("worker-0", 2, False)
     assert farm.jobs.counts()[State.QUEUED] == 1
+
+
+def test_a_job_whose_process_cannot_be_started_is_handed_back(
+    farm, submit, supervise, eventually
+) -> None:
+    job_id = submit()
+    supervise(["/no/such/program"])
+    eventually(lambda: farm.jobs.get(job_id).attempts > 1)
+    assert farm.jobs.get(job_id).crashes == 0
+
+
+def test_unused_blobs_are_removed_while_jobs_run(
+    farm, submit, program, supervise, eventually, monkeypatch
+) -> None:
+    unused = farm.blobs.put(b"of no job")
+    os.utime(farm.blobs.path(unused), (0, 0))
+    monkeypatch.setattr(module, "_GARBAGE_S", 0.3)
+    submit()
+    supervise(program("time.sleep(60)"))
+    eventually(lambda: farm.jobs.counts()[State.RUNNING] == 1)
+    eventually(lambda: not farm.blobs.has(unused))
 
 
 def test_a_failure_is_no_crash(farm, submit, program, supervise, end_of) -> None:

@@ -18,7 +18,7 @@ _TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
 
 class Attempt:
     """Starts the process at once. Its standard error goes on to ours, its end is remembered, and
-    its temporary files go with it, however it ends."""
+    its temporary files go with it, however it ends. Raises OSError where it cannot start."""
 
     def __init__(
         self, lease: Lease, command: Sequence[str], environment: Mapping[str, str]
@@ -33,13 +33,17 @@ class Attempt:
         self._scratch = tempfile.TemporaryDirectory(
             prefix="farrier-job-", ignore_cleanup_errors=True
         )
-        self._process = subprocess.Popen(
-            [*command, lease.item, str(lease.fence), str(lease.attempt), lease.owner],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**environment, "TMPDIR": self._scratch.name},
-            start_new_session=True,  # a group of its own, which no Ctrl-C in our terminal reaches
-        )
+        try:
+            self._process = subprocess.Popen(
+                [*command, lease.item, str(lease.fence), str(lease.attempt), lease.owner],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**environment, "TMPDIR": self._scratch.name},
+                start_new_session=True,  # a group of its own: no Ctrl-C in our terminal reaches it
+            )
+        except OSError:
+            self._scratch.cleanup()
+            raise
         assert self._process.stderr is not None
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)

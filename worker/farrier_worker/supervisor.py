@@ -1,8 +1,8 @@
 """Who runs jobs: leases them, gives each a process, and settles how it ended.
 
-One thread, one loop: look at the processes, renew the leases, lease another job. What a job's
-process records itself (its events, its end) is fenced like everything else, so the supervisor only
-has to act when a process ends without having recorded an end, or must be stopped."""
+One loop: look at the processes, renew the leases, lease another job. What a job's process records
+itself (its events, its end) is fenced like everything else, so the supervisor only has to act when
+a process ends without having recorded an end, or must be stopped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -73,6 +74,10 @@ class Supervisor:
             if attempt.ended():
                 self._settle(attempt)
         now = time.monotonic()
+        if now >= self._garbage_at:
+            self._garbage_at = now + _GARBAGE_S
+            # Beside the jobs: it may take longer than a lease lasts.
+            threading.Thread(target=self._collect_garbage, name="garbage", daemon=True).start()
         if now >= self._renew_at:
             self._renew_at = now + min(_RENEW_S, self._settings.lease_s / 3)
             self._renew()
@@ -84,16 +89,25 @@ class Supervisor:
             self._lease(0.0 if self._attempts else _IDLE_S)
         if self._attempts:
             time.sleep(_TICK_S)
-        elif now >= self._garbage_at:
-            self._garbage_at = now + _GARBAGE_S
-            _log.info("removed %d bytes of unused blobs", self._farm.collect_garbage())
 
     def _lease(self, wait_s: float) -> None:
         lease = self._farm.jobs.lease(self.name, wait_s)
         if lease is not None:
             _log.info("job %s, attempt %d", lease.item, lease.attempt)
             environment = {**os.environ, **self._settings.to_environment()}
-            self._attempts.append(Attempt(lease, self._command, environment))
+            try:
+                self._attempts.append(Attempt(lease, self._command, environment))
+            except OSError as error:  # no more processes, or no room for temporary files
+                reason = f"{self.name} cannot start a process: {error}"
+                _log.warning("job %s goes back: %s", lease.item, reason)
+                self._farm.jobs.give_back(lease, crashed=False, reason=reason)
+                time.sleep(_IDLE_S)
+
+    def _collect_garbage(self) -> None:
+        try:
+            _log.info("removed %d bytes of unused blobs", self._farm.collect_garbage())
+        except (FarrierError, OSError) as error:
+            _log.warning("unused blobs stay for now: %s", error)
 
     def _renew(self) -> None:
         jobs = tuple(attempt.lease.item for attempt in self._attempts)
