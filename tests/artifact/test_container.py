@@ -65,6 +65,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("error", [OSError(28, "full"), ArtifactError("lost"), KeyboardInterrupt()])
+def test_what_was_begun_is_gone_whatever_ends_it(tmp_path, error):
+    path = tmp_path / "model.farrier"
+    path.write_bytes(b"old")
+
+    def write(file):
+        file.write(b"new")
+        raise error
+
+    with pytest.raises(StorageError if isinstance(error, OSError) else type(error)):
+        container.write_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_write_replaces_the_file_whole(tmp_path):
     path = tmp_path / "deep" / "model.farrier"
     container.write_atomically(path, lambda file: file.write(b"one"))

@@ -97,22 +97,23 @@ def read_into(path: Path, name: str, memory: memoryview) -> None:
 
 def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
     """Writes the file by `write_to`, whole or not at all; raises StorageError where the disk is
-    full."""
-    temporary = None
+    full, and what `write_to` raises."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = Path(file.name)
-            write_to(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+            try:
+                write_to(file)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}",
             hint="free some space or choose another directory",
