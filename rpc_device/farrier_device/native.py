@@ -34,7 +34,6 @@ __all__ = [
 
 Pointers = ctypes.Array[ctypes.c_void_p]
 
-# Codes of `farrier_max_error`; bool is compared as the bytes it is.
 # Dtypes by the names of the compiler's IR; the codes are those of `farrier_max_error`.
 DTYPE_CODES = {
     "f32": 0, "f64": 1, "i8": 2, "i32": 3, "i64": 4, "u8": 5, "bf16": 6, "u64": 7, "f16": 8,
@@ -129,8 +128,9 @@ class Library(Closing):
         repeats: int,
         flush: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        """Nanoseconds of each of `repeats` calls; before each, the ranges in `flush` (address,
-        bytes) leave every cache. Raises NativeError where a call returns a failure."""
+        """Nanoseconds of each of `repeats` calls, 1 at least: a counter that stood still ticks
+        seldom. Before each, the ranges in `flush` (address, bytes) leave every cache. Raises
+        NativeError where a call returns a failure."""
         ticks = (ctypes.c_uint64 * repeats)()
         ranges = (ctypes.c_int64 * (2 * len(flush)))(*(word for pair in flush for word in pair))
         function = ctypes.cast(entry, ctypes.c_void_p)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ class Library(Closing):
         if code != 0:
             raise NativeError(f"returned code {code}")
         scale = self.ns_per_tick()
-        return [round(count * scale) for count in ticks]
+        return [max(1, round(count * scale)) for count in ticks]
 
     def ns_per_tick(self) -> float:
         """The period of the counter that `farrier_time` reads, measured once a process."""

@@ -142,6 +142,11 @@ class TestTime:
         with Pool(loaded) as pool, pytest.raises(NativeError, match="returned code 3"):
             loaded.time(loaded.entry("code_three"), pointers([]), pool, 3)
 
+    def test_a_call_shorter_than_a_tick_takes_some_time(self, loaded, monkeypatch):
+        with Pool(loaded) as pool, monkeypatch.context() as patch:
+            patch.setattr(loaded, "_time", lambda *arguments: 0)  # and every tick stays 0
+            assert loaded.time(loaded.entry("right"), pointers([]), pool, 3) == [1, 1, 1]
+
     def test_calibration(self):
         assert calibrate(lambda: time.perf_counter_ns() // 4) == pytest.approx(4, rel=1e-2)
 
