@@ -117,7 +117,7 @@ class ContentStore:
         if self._quota and self.used() + size > self._quota:
             raise StorageError(
                 f"the blob store would exceed its quota of {self._quota} bytes",
-                hint="raise FARRIER_BLOB_QUOTA_BYTES, or delete jobs",
+                hint="raise FARRIER_BLOB_QUOTA_BYTES, or lower FARRIER_BLOB_AGE_S",
             )
 
     def used(self) -> int:

@@ -92,8 +92,9 @@ def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
         if gamma is None or beta is None or mean is None or variance is None:
             return None
         epsilon = float(node.attr("epsilon", 1e-5))
-        scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
-        return _Affine(scale, beta.astype(np.float64) - mean * scale)
+        with np.errstate(divide="ignore", invalid="ignore"):  # as at run time
+            scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+            return _Affine(scale, beta.astype(np.float64) - mean * scale)
     if node.op not in ("Mul", "Add", "Sub", "Div") or node.outputs[0].type.shape != x.type.shape:
         return None
     operand = _per_channel(rewriter.data(node.inputs[1]), x)
