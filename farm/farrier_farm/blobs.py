@@ -117,11 +117,6 @@ class BlobStore(ContentStore):
             self._remove(upload_id)
             return digest
 
-    def abort(self, upload_id: str) -> None:
-        """No error where there is none."""
-        if _ID.fullmatch(upload_id):
-            self._remove(upload_id)
-
     def sweep(self, keep: Container[str], older_than_s: float) -> int:
         """Removes uploads, drafts, and blobs not in `keep`, that nobody wrote for so long; returns
         bytes."""

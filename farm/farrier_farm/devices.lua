@@ -15,7 +15,7 @@ end
 local function stamp(ms) return string.format('%d', ms) end
 
 local function is_stale(session)
-  return session == '' or redis.call('HGET', key, 'session') ~= session
+  return redis.call('HGET', key, 'session') ~= session
 end
 
 -- A faulty device rests twice as long after each fault in a row, so that others get the batch.
@@ -67,19 +67,8 @@ function operations.let_go()
   if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
 end
 
--- session
-function operations.disconnect()
-  if is_stale(ARGV[3]) then return 'stale' end
-  redis.call('HSET', key, 'session', '', 'lease', '')
-end
-
 function operations.release()
   redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
-end
-
-function operations.forget()
-  redis.call('SREM', KEYS[1], ARGV[2])
-  redis.call('DEL', key)
 end
 
 return operations[ARGV[1]]() or 'ok'

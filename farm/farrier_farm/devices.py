@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from farrier.errors import ConflictError, NoDeviceError, NotFoundError
+from farrier.errors import NoDeviceError, NotFoundError
 from farrier.target import parse_target
 from farrier_farm.connection import Client
 from farrier_farm.errors import StaleSessionError
@@ -22,7 +22,7 @@ class DeviceState(enum.StrEnum):
     BUSY = "busy"
     DRAINING = "draining"  # finishes its lease, takes no other
     QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
-    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`, or said goodbye
+    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,10 +83,6 @@ class Devices:
         """Notes that the device measures the batch no more, and counts nothing."""
         self._call("let_go", device_id, "", batch_id)
 
-    def disconnect(self, device_id: str, session: str) -> None:
-        """Says goodbye; a stale session is ignored."""
-        self._script(["farrier:device"], ["disconnect", device_id, session])
-
     def get(self, device_id: str) -> Device:
         """Raises NotFoundError."""
         fields: dict[str, str] = self._client.command("HGETALL", f"farrier:device:{device_id}")
@@ -95,10 +91,10 @@ class Devices:
         return self._device(device_id, fields)
 
     def list(self) -> list[Device]:
-        """All that ever connected and are not forgotten, by id."""
+        """All that ever connected, by id."""
         ids: set[str] = self._client.command("SMEMBERS", "farrier:device")
         found = [(i, self._client.command("HGETALL", f"farrier:device:{i}")) for i in sorted(ids)]
-        return [self._device(device_id, fields) for device_id, fields in found if fields]
+        return [self._device(device_id, fields) for device_id, fields in found]
 
     def require(self, target: str) -> Sequence[Device]:
         """Connected devices that can run code for `target`; raises NoDeviceError where there is
@@ -127,12 +123,6 @@ class Devices:
         self._call("release", device_id)
         return self.get(device_id)
 
-    def forget(self, device_id: str) -> None:
-        """Removes a device that is offline; ConflictError for one that is connected."""
-        if self.get(device_id).connected:
-            raise ConflictError(f"device {device_id} is connected", hint="stop its agent first")
-        self._call("forget", device_id)
-
     def _call(self, operation: str, device_id: str, *args: str) -> None:
         if self._script(["farrier:device"], [operation, device_id, *args]) == "stale":
             raise StaleSessionError(
@@ -144,7 +134,7 @@ class Devices:
         now = seconds + microseconds / 1e6
         seen = int(fields["seen"]) / 1000
         faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
-        if not fields["session"] or now - seen > self._settings.device_expiry_s:
+        if now - seen > self._settings.device_expiry_s:
             state = DeviceState.OFFLINE
         elif faults_in_a_row >= self._settings.quarantine_faults:
             state = DeviceState.QUARANTINED
@@ -179,8 +169,3 @@ def runs(need: str, description: Mapping[str, Any]) -> bool:
     """Whether a device of this description meets a requirement."""
     arch, *features = need.split("+")
     return description.get("arch") == arch and set(features) <= set(description.get("features", ()))
-
-
-def compatible(target: str, description: Mapping[str, Any]) -> bool:
-    """Whether code for `target` runs on a device of this description."""
-    return runs(requirement(target), description)

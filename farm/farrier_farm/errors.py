@@ -14,6 +14,6 @@ class StaleLeaseError(ConflictError):
 
 
 class StaleSessionError(ConflictError):
-    """The device has opened a newer session, or was forgotten: open a new session."""
+    """The device has opened a newer session, or none yet: open a new session."""
 
     code: ClassVar[str] = "stale-session"

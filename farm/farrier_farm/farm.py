@@ -17,7 +17,6 @@ from farrier_farm.measurements import Measurements
 from farrier_farm.records import Records
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
-from farrier_farm.workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,6 @@ class Farm:
     devices: Devices
     measurements: Measurements
     records: Records
-    workers: Workers
     blobs: BlobStore
 
     @classmethod
@@ -59,7 +57,6 @@ class Farm:
             devices=devices,
             measurements=Measurements(client, settings, jobs, devices),
             records=Records(client, blobs),
-            workers=Workers(client, settings),
             blobs=blobs,
         )
 

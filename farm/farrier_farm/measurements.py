@@ -42,13 +42,10 @@ class Report(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id). `job` is ""
-    for a batch of no job."""
+    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id)."""
 
     lease: Lease
     request: MeasureRequest
-    target: str
-    job: str
 
 
 class Measurements:
@@ -69,7 +66,7 @@ class Measurements:
 
     def submit(self, request: MeasureRequest, target: str, job: Lease | None = None) -> str:
         """Queues a batch on behalf of a job's attempt and returns the batch's id."""
-        fields = {"request": to_json(request), "target": target}
+        fields = {"request": to_json(request)}
         if job is not None:
             fields |= {"job": job.item, "job_fence": str(job.fence)}
         group = job.item if job is not None else ""
@@ -110,19 +107,10 @@ class Measurements:
                 if self._wanted(fields):
                     self._devices.hold(device_id, session, lease.item)
                     request = request_from_json(fields["request"])
-                    return Batch(lease, request, fields["target"], fields.get("job", ""))
+                    return Batch(lease, request)
                 self.leases.cancel(lease.item)
             elif left <= 0:
                 return None
-
-    def renew(self, device_id: str, session: str, batch_id: str, fence: int) -> None:
-        """Raises StaleLeaseError (stop measuring) or StaleSessionError."""
-        self._devices.heartbeat(device_id, session)
-        try:
-            self.leases.renew(_lease(device_id, batch_id, fence))
-        except StaleLeaseError:
-            self._devices.let_go(device_id, batch_id)
-            raise
 
     def renew_held(self, device_id: str, batch_ids: Iterable[str]) -> list[str]:
         """Renews the device's leases of these batches; returns those that it holds no more. The

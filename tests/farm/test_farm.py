@@ -1,10 +1,9 @@
-"""The farm as a whole: cancelling, collecting garbage, readiness, workers."""
+"""The farm as a whole: cancelling, collecting garbage, readiness."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import time
 
 import pytest
 
@@ -15,7 +14,6 @@ from farrier_device.measurement import Status
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
-from farrier_farm.workers import Worker
 
 
 def test_cancelling_a_job_drops_its_batches(farm: Farm, request_of) -> None:
@@ -55,16 +53,3 @@ def test_readiness_looks_at_redis_and_the_disk(tmp_path_factory) -> None:
     with pytest.raises(ServiceError, match="does not answer"):
         farm.check()
     farm.close()
-
-
-def test_workers_are_listed_while_they_live(farm: Farm) -> None:
-    a = Worker("a", ("j1", "j2"), 2, draining=False)
-    b = Worker("b", (), 1, draining=True)
-    farm.workers.beat(a)
-    farm.workers.beat(b)
-    assert farm.workers.list() == [a, b]
-    farm.workers.leave("a")
-    assert farm.workers.list() == [b]
-    farm.client.command("PEXPIRE", "farrier:worker:b", 1)
-    time.sleep(0.02)
-    assert farm.workers.list() == []

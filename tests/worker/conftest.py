@@ -60,7 +60,7 @@ def supervise(farm: Farm) -> Iterator[Callable[..., Supervisor]]:
     def start(command: list[str], **changes: Any) -> Supervisor:
         own = Farm.open(dataclasses.replace(farm.settings, **changes))
         supervisor = Supervisor(own, command=command, name=f"worker-{len(running)}")
-        thread = threading.Thread(target=supervisor.run)
+        thread = threading.Thread(target=supervisor.run, name=supervisor.name)
         thread.start()
         running.append((supervisor, thread, own))
         return supervisor

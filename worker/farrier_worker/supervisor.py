@@ -6,7 +6,6 @@ a process ends without having recorded an end, or must be stopped."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -19,7 +18,6 @@ from farrier.errors import FarrierError, ServiceError
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
-from farrier_farm.workers import Worker
 from farrier_worker.attempt import Attempt
 
 JOB_COMMAND = (sys.executable, "-m", "farrier_worker.job")
@@ -60,8 +58,6 @@ class Supervisor:
         finally:
             for attempt in self._attempts:
                 attempt.kill()
-            with contextlib.suppress(FarrierError):
-                self._farm.workers.leave(self.name)
 
     def drain(self) -> None:
         """Leases no more; running jobs have `drain_s`, or no time at all at the second call. Safe
@@ -110,9 +106,6 @@ class Supervisor:
             _log.warning("unused blobs stay for now: %s", error)
 
     def _renew(self) -> None:
-        jobs = tuple(attempt.lease.item for attempt in self._attempts)
-        slots, draining = self._settings.jobs_at_once, self._drain_by is not None
-        self._farm.workers.beat(Worker(self.name, jobs, slots, draining))
         for attempt in self._attempts:
             try:
                 self._farm.jobs.renew(attempt.lease)

@@ -42,7 +42,7 @@ class DeviceView(BaseModel):
 
 
 class DeviceList(BaseModel):
-    """Every device that was ever registered and not forgotten."""
+    """Every device that was ever registered."""
 
     devices: list[DeviceView]
 
