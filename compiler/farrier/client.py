@@ -269,16 +269,22 @@ class Client(Closing):
 
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
-        artifact, StorageError when the disk is full, ArtifactError when the bytes are damaged.
+        artifact, StorageError when the disk is full or `path` is no regular file, ArtifactError
+        when the bytes are damaged.
         """
         path = pathlib.Path(path)
+        place = pathlib.Path(os.path.realpath(path))  # a link stays
+        if place.exists() and not place.is_file():
+            raise StorageError(
+                f"cannot write {path}: it is no regular file", hint="choose another name"
+            )
         job = self.job(job_id)
         if job.artifact is None:
             raise ConflictError(
                 f"job {job_id} is {job.state}: it has no artifact",
                 hint="" if job.final else f"farrier watch {job_id}",
             )
-        part = path.parent / f".{path.name}.{job.artifact[:16]}.part"
+        part = place.parent / f".{place.name}.{job.artifact[:16]}.part"
         try:
             self._download(f"{_job_path(job_id)}/artifact", part)
             with part.open("rb+") as file:
@@ -289,7 +295,7 @@ class Client(Closing):
                 raise ArtifactError(
                     f"the artifact of job {job_id} was damaged on the way", hint="fetch it again"
                 )
-            part.replace(path)
+            part.replace(place)
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
         return path

@@ -1,3 +1,4 @@
+import os
 import zipfile
 
 import numpy as np
@@ -86,3 +87,35 @@ def test_write_replaces_the_file_whole(tmp_path):
     container.write_atomically(path, lambda file: file.write(b"two"))
     assert path.read_bytes() == b"two"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("model.farrier")
+    for data in (b"one", b"two"):
+        container.write_atomically(tmp_path / "link", lambda file, data=data: file.write(data))
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "model.farrier").read_bytes() == data
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    container.check_writable(path)
+    container.write_atomically(path, lambda file: file.write(b"data"))
+    assert os.read(reader, 100) == b"data"
+    os.close(reader)
+    assert path.is_fifo()
+
+
+def test_where_nothing_can_be_written_is_known_before(tmp_path, monkeypatch):
+    container.check_writable(tmp_path / "deep" / "model.farrier")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StorageError, match="it is a directory"):
+        container.check_writable(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file is no directory"):
+        container.check_writable(tmp_path / "file" / "deep" / "model.farrier")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write in every directory
+    with pytest.raises(StorageError, match="is not writable"):
+        container.check_writable(tmp_path / "model.farrier")

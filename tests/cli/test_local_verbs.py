@@ -193,6 +193,29 @@ def test_a_full_disk(farrier, compiled, mlp, tmp_path, bytes_):
     assert not list(tmp_path.glob(".*")), "no draft is left"
 
 
+def test_what_cannot_be_written_is_known_before_it_is_compiled(farrier, mlp):
+    done = farrier("compile", mlp, "--shape", "x=4,37", "-o", ".")
+    assert done.returncode == 9
+    assert done.stderr.startswith("error: cannot write .: it is a directory")
+
+
+def test_run_says_what_it_cannot_write(farrier, compiled, tmp_path):
+    _given(tmp_path)
+    done = farrier("run", compiled, "--input", "x=x.npy", "-o", compiled / "out.npz")
+    assert (done.returncode, "mlp.farrier is no directory" in done.stderr) == (9, True)
+    done = farrier("run", compiled, "--input", "x=x.npy", "-o", "deep/out.npz")
+    assert (done.returncode, (tmp_path / "deep/out.npz").is_file()) == (0, True)
+
+
+def test_records_that_are_none_are_told(farrier, mlp, tmp_path):
+    (tmp_path / "r.jsonl").write_text('{"task": "a')
+    words = ["compile", mlp, "--shape", "x=4,37", "--until", "import", "--records"]
+    done = farrier(*words, "r.jsonl")
+    assert done.returncode == 0
+    assert "warning: 1 lines of r.jsonl are no records: line 1: not JSON" in done.stderr
+    assert farrier(*words, mlp).returncode == 2
+
+
 def test_a_directory_that_cannot_be_written(farrier, mlp):
     done = farrier("compile", mlp, "--shape", "x=4,37", "-o", "/proc/no/model.farrier")
     assert (done.returncode, "cannot write /proc/no/model.farrier" in done.stderr) == (9, True)

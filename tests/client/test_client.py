@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import pathlib
 import random
 import socket
@@ -346,6 +347,20 @@ def test_fetch_continues_a_part_of_an_earlier_call(service, tmp_path):
         assert not part.exists()
         with pytest.raises(StorageError, match="cannot write"):
             client.fetch(job.id, tmp_path / "no such folder" / "model.farrier")
+
+
+def test_fetch_follows_a_link_and_replaces_files_alone(service, tmp_path):
+    with service.client() as client:
+        job = client.submit(b"model")
+        finish(service, b"artifact")
+        (tmp_path / "link").symlink_to("model.farrier")
+        client.fetch(job.id, tmp_path / "link")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "model.farrier").read_bytes() == b"artifact"
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(StorageError, match="pipe: it is no regular file"):
+            client.fetch(job.id, tmp_path / "pipe")
+        assert (tmp_path / "pipe").is_fifo()
 
 
 def test_dead_server_is_named_at_once():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.errors import StorageError
+from farrier.errors import StorageError, UsageError
 from farrier.records import (
     SCHEDULE_VERSION,
     Context,
@@ -190,6 +190,14 @@ class TestFileRecords(RecordStoreContract):
         again = self.reopen(store)
         assert list(again) == [a_record(), a_record(seed=6)]
         assert [d.line for d in again.damaged] == [2]
+
+    def test_another_file_is_refused_and_stays_as_it_is(self, tmp_path):
+        path = tmp_path / "records.jsonl"
+        path.write_bytes(b"\x93NUMPY\n\x00")
+        with pytest.raises(UsageError, match=r"records\.jsonl holds no tuning records: line 1"):
+            FileRecords(path)
+        path.write_bytes(a_record().to_line().encode()[:20])  # cut short by a crash
+        assert [d.line for d in FileRecords(path).damaged] == [1]
 
     def test_two_processes_append_whole_lines(self, tmp_path):
         path = tmp_path / "records.jsonl"

@@ -20,6 +20,7 @@ from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import read_model
 from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
+from farrier.progress import Warned
 from farrier.shapes import parse_hot, parse_shapes
 
 if TYPE_CHECKING:
@@ -88,9 +89,11 @@ def compile_(
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
+    from farrier.artifact.container import check_writable
     from farrier.artifact.size import Size
     from farrier.records import FileRecords
 
+    output = output or model.with_suffix(".farrier")
     options = CompileOptions(
         target=target,
         shapes=parse_shapes(shape or []),
@@ -103,20 +106,29 @@ def compile_(
         verify=verify,
         precision=precision,
     )
+    if until is None:
+        check_writable(output)
+    store = None if records is None else FileRecords(records)
     with ProgressView(verbose=verbose) as view:
+        if store is not None and store.damaged:
+            view(
+                Warned(
+                    f"{len(store.damaged)} lines of {records} are no records: {store.damaged[0]}"
+                )
+            )
         try:
             artifact = pipeline.compile_model(
                 read_model(model),
                 options,
                 name=model.stem,
-                records=None if records is None else FileRecords(records),
+                records=store,
                 listener=view,
                 dump=pipeline.Dump(dump, until),
             )
         except pipeline.StoppedError as stop:
             typer.echo(f"stopped after {stop.stage}")
             return
-    path = artifact.save(output or model.with_suffix(".farrier"))
+    path = artifact.save(output)
     typer.echo(f"size {Size.of(artifact, path)}", err=True)
     typer.echo(path)
 
@@ -143,6 +155,7 @@ def run(
     import numpy as np
 
     from farrier.artifact.artifact import load
+    from farrier.artifact.container import write_atomically
 
     arrays = dict(_read_array(text) for text in inputs or [])
     loaded = load(artifact)
@@ -159,8 +172,7 @@ def run(
             spread = f"[{low:.6g}, {high:.6g}]" if array.size else "empty"
         typer.echo(f"{name}: {array.dtype}{list(array.shape)} {spread}")
     if output is not None:
-        with output.open("wb") as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
+        write_atomically(output, lambda file: np.savez(file, **outputs))  # type: ignore[arg-type]
 
 
 def bench(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from farrier.errors import StorageError
+from farrier.errors import StorageError, UsageError
 from farrier.records.record import TuningRecord
 from farrier.records.store import MemoryRecords
 
@@ -20,6 +20,9 @@ class Damage:
     line: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
 
 class FileRecords:
     """A store in the file `path`, created when the first record is added.
@@ -30,7 +33,8 @@ class FileRecords:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the file. Raises StorageError where it cannot be read."""
+        """Reads the file. Raises StorageError where it cannot be read, UsageError where it holds
+        something else: records would damage it."""
         self.path = path
         self.damaged: tuple[Damage, ...] = ()
         self._records = MemoryRecords()
@@ -41,7 +45,8 @@ class FileRecords:
         except OSError as error:
             raise StorageError(f"cannot read the records in {path}: {error.strerror}") from error
         damaged = []
-        for number, line in enumerate(data.split(b"\n"), start=1):
+        lines = data.split(b"\n")
+        for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
@@ -49,6 +54,12 @@ class FileRecords:
             except ValueError as error:
                 damaged.append(Damage(number, str(error)))
         self.damaged = tuple(damaged)
+        # What a crash cut short begins as a record does.
+        if damaged and not self._records and not any(line.startswith(b"{") for line in lines):
+            raise UsageError(
+                f"{path} holds no tuning records: {damaged[0]}",
+                hint="name a file that --records made, or a new one",
+            )
 
     def add(self, record: TuningRecord) -> None:
         if record in self._records:
