@@ -11,6 +11,7 @@ from farrier.artifact.artifact import Artifact
 from farrier.assemble import Plan, assemble, plan
 from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
+from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import import_model
 from farrier.ir.graph import Graph
@@ -25,7 +26,7 @@ from farrier.precision import check_precision, parse_precision
 from farrier.progress import Listener, TasksFound, TimeSpent, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
-from farrier.target import parse_target
+from farrier.target import Target, missing_features, parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.tune_model import known_variant, tune_model
@@ -58,6 +59,8 @@ def compile_model(
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
     check_precision(precision, target)
+    if runner is None and (options.verify or options.tunes):
+        _check_measurable_here(target)
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
@@ -173,6 +176,18 @@ class _Making:
             return _Made(prepared, variant, race, None)
         listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
         return _Made(prepared, variant, race, clock.report())
+
+
+def _check_measurable_here(target: Target) -> None:
+    """Raises UsageError where this machine cannot run code for the target."""
+    missing = missing_features(target.triple, target.cpu, target.features)
+    if missing:
+        raise UsageError(
+            f"code for {target.cpu} cannot be measured or verified here: this machine lacks "
+            f"{', '.join(missing)}",
+            hint="--no-verify without --trials and --budget runs nothing; "
+            "`farrier submit` measures on a device of that kind",
+        )
 
 
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:

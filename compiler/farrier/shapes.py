@@ -142,6 +142,8 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
         hint = "--shape NAME=1,3,224,224 or --shape NAME=batch:1..8,3,height,?"
         if not (name and equals):
             raise UsageError(f"cannot read the shape {text!r}", hint=hint)
+        if name in shapes:
+            raise UsageError(f"two shapes are given for {name!r}", hint="--shape names it once")
         given = [
             (dim, parse_dim(dim, f" of the shape {text!r}"))
             for dim in (dims.split(",") if dims else ())

@@ -131,6 +131,11 @@ def test_bench_races_others_on_the_model_beside_the_artifact(farrier, compiled):
     assert theirs["max_error"] < 1e-5
 
 
+def test_bench_refuses_what_cannot_run(farrier, compiled):
+    done = farrier("bench", compiled, "--threads", "99")
+    assert (done.returncode, "compile it with --threads 99" in done.stderr) == (2, True)
+
+
 def test_bench_refuses_what_it_does_not_know(farrier, compiled, mlp):
     done = farrier("bench", mlp, "--against", "abacus")
     assert (done.returncode, "unknown engine 'abacus'" in done.stderr) == (2, True)
@@ -157,7 +162,7 @@ def test_every_stage_is_text_that_parses_back(farrier, mlp, tmp_path):
 
 def test_opt_prints_after_each_pass(farrier, mlp):
     farrier("compile", mlp, "--shape", "x=4,37", "--until", "import", "--dump", "ir")
-    done = farrier("opt", "ir/0-import.ir", "-p", "fold-constants,fuse", "--print-after-all")
+    done = farrier("opt", "ir/0-import.ir", "-p", "fold-constants, fuse", "--print-after-all")
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("# after fold-constants") < done.stdout.index("# after fuse")
     assert "MatMul" in done.stdout
@@ -248,6 +253,8 @@ def test_a_signal_while_it_tunes_leaves_nothing_behind(mlp, tmp_path, number, co
 
 def test_options_out_of_range(farrier, compiled, mlp):
     assert farrier("bench", compiled, "--rounds", "0").returncode == 2
+    assert farrier("profile", compiled, "--top", "-1").returncode == 2
+    assert farrier("profile", compiled, "--seconds", "-1").returncode == 2
     done = farrier("compile", mlp, "--shape", "x=4,37", "--threads", "5000")
     assert (done.returncode, "threads is 5000, of at most 1024" in done.stderr) == (2, True)
     done = farrier("run", compiled, "--threads", "-1")

@@ -52,6 +52,11 @@ def test_a_malformed_shape_is_named(text):
     assert "--shape" in caught.value.hint
 
 
+def test_two_shapes_for_one_input_are_refused():
+    with pytest.raises(UsageError, match="two shapes are given for 'x'"):
+        parse_shapes(["x=1,3", "y=2", "x=1,4"])
+
+
 @pytest.mark.parametrize(
     ("text", "dim"),
     [

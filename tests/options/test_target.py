@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
-from farrier import target
+from farrier import pipeline, target
+from farrier.errors import InvalidModelError, UsageError
+from farrier.options import CompileOptions
 from farrier_device import describe
 
 SSE = ("sse4_1", "sse4_2", "ssse3", "popcnt", "cx16")
@@ -28,3 +30,13 @@ def test_figures_are_those_of_the_nearest_microarchitecture(monkeypatch, cpu, fe
     here = dataclasses.replace(describe.describe(), cpu=cpu, features=features)
     monkeypatch.setattr(target.describe, "describe", lambda: here)
     assert target.parse_target("x86-64-v3").tune == tune
+
+
+def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):
+    monkeypatch.setattr(pipeline, "missing_features", lambda *_: ["avx512f"])
+    for options in (CompileOptions(), CompileOptions(verify=False, trials=4)):
+        with pytest.raises(UsageError, match="this machine lacks avx512f") as refused:
+            pipeline.compile_model(b"", options)
+        assert "--no-verify" in refused.value.hint
+    with pytest.raises(InvalidModelError):  # it reads the model, then
+        pipeline.compile_model(b"", CompileOptions(verify=False))

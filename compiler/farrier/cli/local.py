@@ -193,6 +193,7 @@ def bench(
     from farrier.artifact.artifact import load
     from farrier.bench.race import Entrant, peer, race
     from farrier.precision import parse_precision
+    from farrier.runtime.session import check_runs_here
     from farrier.verify import random_inputs
 
     names = [name for name in against.split(",") if name]
@@ -214,10 +215,12 @@ def bench(
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
         manifest = load(path).manifest
+        threads = threads or manifest.threads
+        check_runs_here(manifest, threads)
         figures = race(
             [Entrant("farrier", path, precision=asked), *peers],
             random_inputs(manifest.inputs),
-            threads=threads or manifest.threads,
+            threads=threads,
             target=target,
             rounds=rounds,
         )
@@ -251,7 +254,7 @@ def opt(
     typer.echo(
         pipeline_passes.opt(
             _read_text(file),
-            [name for name in passes.split(",") if name],
+            [name.strip() for name in passes.split(",") if name.strip()],
             print_after_all=print_after_all,
             constants={} if constants is None else _read_archive(constants),
             settings=pipeline_passes.Settings(

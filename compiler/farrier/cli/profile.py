@@ -20,9 +20,9 @@ _PIPED_COLUMNS = 160
 def profile(
     artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
     threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
-    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 2.0,
     by_call: Annotated[bool, typer.Option("--calls", help="One row a call, not a kernel.")] = False,
-    top: Annotated[int, typer.Option(help="Rows of the table; 0: all.")] = 20,
+    top: Annotated[int, typer.Option(min=0, help="Rows of the table; 0: all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time every kernel of an artifact beside the roofline of this machine."""

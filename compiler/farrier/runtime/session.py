@@ -32,6 +32,23 @@ from farrier_device.memory import Buffer, aligned_buffer
 Array = npt.NDArray[Any]
 
 
+def check_runs_here(manifest: Manifest, threads: int) -> None:
+    """Raises ArtifactError where the model was built for another kind of machine, UsageError for
+    more threads than it has memory for."""
+    missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
+    if missing:
+        raise ArtifactError(
+            f"{manifest.name} was compiled for {manifest.cpu}; this machine lacks "
+            f"{', '.join(missing)}",
+            hint="compile it here, or with --target x86-64-v3",
+        )
+    if not 1 <= threads <= manifest.max_threads:
+        raise UsageError(
+            f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
+            hint=f"compile it with --threads {threads}" if threads > 0 else "",
+        )
+
+
 class Session:
     """One model in this process. Calls from several threads run one after the other.
 
@@ -54,18 +71,7 @@ class Session:
         Raises ArtifactError where the model was built for another kind of machine, UsageError for
         more threads than it has memory for.
         """
-        missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
-        if missing:
-            raise ArtifactError(
-                f"{manifest.name} was compiled for {manifest.cpu}; this machine lacks "
-                f"{', '.join(missing)}",
-                hint="compile it here, or with --target x86-64-v3",
-            )
-        if not 1 <= threads <= manifest.max_threads:
-            raise UsageError(
-                f"{manifest.name} runs with 1 to {manifest.max_threads} threads, not {threads}",
-                hint=f"compile it with --threads {threads}" if threads > 0 else "",
-            )
+        check_runs_here(manifest, threads)
         self.manifest = manifest
         self.threads = threads
         self._lock = threading.Lock()
