@@ -80,6 +80,7 @@ class Arguments:
                 blobs[argument.expected].address,
                 argument.nbytes,
                 argument.dtype,
+                argument.padding,
             )
             for position, argument in enumerate(candidate.args)
             if argument.expected is not None

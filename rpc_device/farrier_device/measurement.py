@@ -57,6 +57,7 @@ class Argument:
     """One argument of an entry point.
 
     `blob` and `expected` are sha256 hex digests of raw little-endian bytes of exactly `nbytes`.
+    Elements of `expected` whose bits are `padding` are not compared: they fill up a block.
     `cold` arguments are flushed out of every cache before each timed call, as weights are in a
     network that does not fit the last-level cache.
     """
@@ -67,6 +68,7 @@ class Argument:
     blob: str | None = None
     expected: str | None = None
     cold: bool = False
+    padding: int | None = None  # an unsigned number of at most 32 bits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

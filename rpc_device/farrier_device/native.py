@@ -115,10 +115,14 @@ class Library(Closing):
         """Binds an entry point. Raises NativeError where the library lacks it."""
         return self.function(symbol, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
-    def max_error(self, out: int, expected: int, nbytes: int, dtype: str) -> float:
-        """max |out - expected| over max |expected| of two arrays, by their addresses."""
-        count = nbytes // DTYPE_BYTES[dtype]
-        return float(self._max_error(out, expected, count, DTYPE_CODES[dtype]))
+    def max_error(
+        self, out: int, expected: int, nbytes: int, dtype: str, padding: int | None = None
+    ) -> float:
+        """max |out - expected| over max |expected| of two arrays, by their addresses; elements of
+        `expected` whose bits are `padding` are left out."""
+        count, code = nbytes // DTYPE_BYTES[dtype], DTYPE_CODES[dtype]
+        mark = 0 if padding is None else padding + 1
+        return float(self._max_error(out, expected, count, code | mark << 8))
 
     def time(
         self,

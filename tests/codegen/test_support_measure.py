@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farrier.codegen.link import link
-from farrier.codegen.support import PADDING_BITS, PADDING_BITS_BF16, SYMBOLS, support_object
+from farrier.codegen.support import SYMBOLS, support_object
 from farrier.ir.types import DType
 from farrier.target import Target
 from farrier_device.native import NativeError, pointers
@@ -111,24 +111,31 @@ def test_neighbouring_large_integers_differ(load):
     assert error == pytest.approx(2.0**-60)
 
 
-def test_padding_is_not_compared(load):
-    expected = np.array([1.0, 2.0, 3.0], np.float32)
-    expected.view(np.uint32)[1] = PADDING_BITS
-    out = np.array([1.0, np.inf, 3.0], np.float32)
-    library = load(ENTRIES)
-    assert library.max_error(out.ctypes.data, expected.ctypes.data, 12, "f32") == 0
-    out[2] = 6.0
-    assert library.max_error(out.ctypes.data, expected.ctypes.data, 12, "f32") == 1.0
+@pytest.mark.parametrize(
+    ("dtype", "padding"),
+    [
+        ("f32", 0x7FC0DEAD),
+        ("bf16", 0x7FED),
+        ("f16", 0x7EED),
+        ("i32", 0xFFFFFFFF),
+        ("i16", 0),
+        ("i8", 0x80),
+        ("u8", 255),
+    ],
+)
+def test_padding_is_not_compared(load, dtype, padding):
+    kind = DType(dtype).numpy
+    expected, out = np.array([1, 2, 4], kind), np.array([1, 99, 4], kind)
+    expected.view(f"u{kind.itemsize}")[1] = padding
 
+    def error(*mark):
+        given = out.ctypes.data, expected.ctypes.data, out.nbytes, dtype, *mark
+        return load(ENTRIES).max_error(*given)
 
-def test_bf16_is_compared_but_for_its_padding(load):
-    expected = np.array([1.0, 2.0, 4.0], DType.BF16.numpy)
-    expected.view(np.uint16)[1] = PADDING_BITS_BF16
-    out = np.array([1.0, np.inf, 4.0], DType.BF16.numpy)
-    library = load(ENTRIES)
-    assert library.max_error(out.ctypes.data, expected.ctypes.data, 6, "bf16") == 0
-    out[2] = 5.0
-    assert library.max_error(out.ctypes.data, expected.ctypes.data, 6, "bf16") == 0.25
+    assert error(padding) == 0
+    assert error() > 0
+    out[2] = 5
+    assert error(padding) == 0.25
 
 
 def test_the_library_is_made_for_aarch64_on_any_host():

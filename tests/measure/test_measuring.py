@@ -10,14 +10,19 @@ import pytest
 from farrier.codegen.batch import compile_functions
 from farrier.errors import CompilerError
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
+from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Store
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Layout, TensorType
+from farrier.lower.program import to_program
 from farrier.measure import BatchBuilder, TaskMeasurer
+from farrier.partition.extract import Task
 from farrier.progress import TrialsMeasured
 from farrier.records import MemoryRecords
 from farrier.search import TuningTask, tune
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
+from farrier.space.rules import for_program
+from farrier.target import host
 from farrier_device.measurement import DeviceFault, MeasureResult, Role, Status, TimingPolicy
 
 POLICY = TimingPolicy(threads=2, min_time_s=0.001, max_repeats=10, timeout_s=5, max_drift=1e9)
@@ -41,6 +46,21 @@ def test_candidates_are_right_and_timed(subject, measurer):
     assert [result.status for result in results] == [Status.OK] * 12
     assert all(0 < result.median_ns < 1e8 for result in results)
     assert all(result.max_error is not None and result.max_error < 1e-5 for result in results)
+
+
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I8, DType.I16, DType.I32, DType.F16])
+def test_what_fills_up_a_block_may_hold_anything_in_any_dtype(device, dtype):
+    layout = Layout.blocked(4, 1, host().lanes)
+    kinds = [TensorType(kind, (1, 20, 5, 7), layout) for kind in (DType.F32, DType.F32, dtype)]
+    x, h, y = (Value(name, kind) for name, kind in zip("xhy", kinds, strict=True))
+    cast = Node("Cast", (h,), (y,), attributes(to=dtype.value))
+    region = Graph("cosine", (x,), (), (Node("Cos", (x,), (h,)), cast), (y,))
+    task = Task("b1" * 32, "cosine", region, frozenset())
+    space = for_program(to_program(region, task.symbol, frozenset()), host(), 2)
+    measurer = TaskMeasurer({task.key: task}, host(), device.runner, device.blobs, POLICY)
+    batch = sample(space, 4)
+    results = measurer.measure(task.key, space, batch)
+    assert [result.status for result in results] == [Status.OK] * len(batch), results
 
 
 def test_a_batch_holds_what_the_device_needs(subject, device):

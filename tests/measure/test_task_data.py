@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from farrier.codegen.support import PADDING_BITS
 from farrier.ir.graph import Graph, Node, Value, attributes
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Layout, TensorType
 from farrier.measure.task_data import make_task_data
 from farrier.ops.run import run_graph
 from farrier.partition.extract import Task
@@ -34,13 +34,25 @@ def test_halos_are_zero_and_the_rest_of_a_block_is_marked(subject):
     lanes = subject.target.lanes
     data = make_task_data(subject.task)
     extents = (1, -(-20 // lanes), 11, 11, lanes)
-    for raw, bits in ((data.inputs[0], 0x7FC00000), (data.expected[0], PADDING_BITS)):
+    for raw, bits in ((data.inputs[0], 0x7FC00000), (data.expected[0], data.padding[0])):
         memory = np.frombuffer(raw, np.uint32).reshape(extents)
         used = 20 - (extents[1] - 1) * lanes
         assert (memory[:, -1, ..., used:] == bits).all()
         assert (memory[:, :, 0, :, :used] == 0).all()
         assert (memory[:, :, :, -1, :used] == 0).all()
         assert (memory[:, 0, 1:-1, 1:-1, :].astype(np.int64) != bits).all()
+
+
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I8, DType.I16, DType.I32, DType.F16])
+def test_what_fills_up_a_block_is_marked_in_any_dtype(dtype):
+    blocked = TensorType(dtype, (1, 20, 3, 3), Layout.blocked(4, 1, 8))
+    x, y = Value("x", blocked), Value("y", blocked)
+    region = Graph("g", (x,), (), (Node("Neg", (x,), (y,)),), (y,))
+    data = make_task_data(Task("a7" * 32, "t", region, frozenset()))
+    memory = np.frombuffer(data.expected[0], f"u{dtype.nbytes}").reshape(1, 3, 3, 3, 8)
+    assert (memory[:, 2, ..., 4:] == data.padding[0]).all()
+    assert (memory[:, 2, ..., :4] != data.padding[0]).all()
+    assert (memory[:, :2] != data.padding[0]).all()
 
 
 def test_equal_tasks_get_equal_data_and_others_do_not(subject):

@@ -170,8 +170,11 @@ class BatchBuilder:
                     len(raw),
                     dtype=value.type.dtype.value,
                     expected=self._blobs.put(raw),
+                    padding=padding,
                 )
-                for value, raw in zip(self._task.region.outputs, data.expected, strict=True)
+                for value, raw, padding in zip(
+                    self._task.region.outputs, data.expected, data.padding, strict=True
+                )
             ]
             self._arguments = inputs, outputs
         return self._arguments

@@ -14,9 +14,9 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
 Where code needs registers that the kernel gives out, `farrier_pool_init` asks for them; the i32 at
 byte 16 of the pool is 0, or the error with which the kernel refused: no entry may be called then.
 At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
-A parallel loop within a parallel loop runs inline, as the worker that met it. An f32
-of `expected` whose bits are `PADDING_BITS`, or a bf16 whose bits are `PADDING_BITS_BF16`, marks
-padding of a layout: not compared.
+A parallel loop within a parallel loop runs inline, as the worker that met it. `dtype` is a code in
+8 bits and, above these, 0, or one more than the bits of those elements of `expected` that are not
+compared.
 """
 
 from __future__ import annotations
@@ -25,13 +25,9 @@ import functools
 from pathlib import Path
 
 from farrier.codegen.llvm import compile_text
-from farrier.codegen.support.elements import element_function
+from farrier.codegen.support.elements import bits_function, element_function
 from farrier.errors import CompilerError
 from farrier.target import Target
-
-# Quiet NaNs with payloads that no computation gives.
-PADDING_BITS = 0x7FC0DEAD
-PADDING_BITS_BF16 = 0x7FED
 
 # What the runtime and the device layer bind from a library, besides its entry points.
 SYMBOLS = (
@@ -57,5 +53,5 @@ def support_object(target: Target) -> bytes:
     asks = "x86_64_amx.ll" if "amx_tile" in target.features else "nothing_to_ask.ll"
     parts = (asks, *_PARTS)
     texts = [machine.read_text(), *((folder / part).read_text() for part in parts)]
-    texts.append(element_function())
+    texts += [element_function(), bits_function()]
     return compile_text("\n".join(texts), target)

@@ -1,19 +1,16 @@
-; How far an output is from what is expected. `@element` is generated (elements.py).
+; How far an output is from what is expected. `@element` and `@bits` are generated (elements.py).
 
-; Whether a float of `expected` marks an element of a layout's padding, which holds anything.
-define internal i1 @is_padding(ptr %expected, i64 %at, i64 %dtype) nounwind {
+; Whether an element of `expected` fills up a block of its layout, which may hold anything: its bits
+; are the mark less one. A mark of 0 is none.
+define internal i1 @is_padding(ptr %expected, i64 %at, i64 %dtype, i64 %mark) nounwind {
 entry:
-  switch i64 %dtype, label %no [ i64 0, label %f32  i64 6, label %bf16 ]
-f32:
-  %f32.at = getelementptr i32, ptr %expected, i64 %at
-  %f32.bits = load i32, ptr %f32.at
-  %f32.marked = icmp eq i32 %f32.bits, u0x7FC0DEAD
-  ret i1 %f32.marked
-bf16:
-  %bf16.at = getelementptr i16, ptr %expected, i64 %at
-  %bf16.bits = load i16, ptr %bf16.at
-  %bf16.marked = icmp eq i16 %bf16.bits, u0x7FED
-  ret i1 %bf16.marked
+  %none = icmp eq i64 %mark, 0
+  br i1 %none, label %no, label %look
+look:
+  %bits = call i64 @bits(ptr %expected, i64 %at, i64 %dtype)
+  %above = add i64 %bits, 1
+  %marked = icmp eq i64 %above, %mark
+  ret i1 %marked
 no:
   ret i1 false
 }
@@ -36,14 +33,20 @@ no:
   ret i1 false
 }
 
-define internal double @largest_finite(ptr %expected, i64 %count, i64 %dtype) nounwind {
+define internal double @largest_finite(ptr %expected, i64 %count, i64 %dtype, i64 %mark) nounwind {
 entry:
   br label %next
 next:
-  %at = phi i64 [ 0, %entry ], [ %at.next, %look ]
-  %largest = phi double [ 0x3810000000000000, %entry ], [ %larger, %look ]
+  %at = phi i64 [ 0, %entry ], [ %at.next, %skip ], [ %at.next, %look ]
+  %largest = phi double [ 0x3810000000000000, %entry ], [ %largest, %skip ], [ %larger, %look ]
+  %at.next = add i64 %at, 1
   %more = icmp slt i64 %at, %count
-  br i1 %more, label %look, label %done
+  br i1 %more, label %test, label %done
+test:
+  %padding = call i1 @is_padding(ptr %expected, i64 %at, i64 %dtype, i64 %mark)
+  br i1 %padding, label %skip, label %look
+skip:
+  br label %next
 look:
   %value = call double @element(ptr %expected, i64 %at, i64 %dtype)
   %size = call double @llvm.fabs.f64(double %value)
@@ -51,17 +54,19 @@ look:
   %finite = fcmp olt double %size, 0x7FF0000000000000
   %take = and i1 %above, %finite
   %larger = select i1 %take, double %size, double %largest
-  %at.next = add i64 %at, 1
   br label %next
 done:
   ret double %largest
 }
 
 ; max |out - expected| / max |expected|, the latter at least the smallest normal f32. NaN equals NaN,
-; an infinity equals itself; any other non-finite difference is infinite.
-define double @farrier_max_error(ptr %out, ptr %expected, i64 %count, i64 %dtype) nounwind {
+; an infinity equals itself; any other non-finite difference is infinite. Above the dtype's 8 bits
+; is the mark of padding.
+define double @farrier_max_error(ptr %out, ptr %expected, i64 %count, i64 %marked.dtype) nounwind {
 entry:
-  %scale = call double @largest_finite(ptr %expected, i64 %count, i64 %dtype)
+  %dtype = and i64 %marked.dtype, 255
+  %mark = lshr i64 %marked.dtype, 8
+  %scale = call double @largest_finite(ptr %expected, i64 %count, i64 %dtype, i64 %mark)
   br label %next
 next:
   %at = phi i64 [ 0, %entry ], [ %at.next, %skip ], [ %at.next, %differ ]
@@ -70,7 +75,7 @@ next:
   %more = icmp slt i64 %at, %count
   br i1 %more, label %look, label %done
 look:
-  %padding = call i1 @is_padding(ptr %expected, i64 %at, i64 %dtype)
+  %padding = call i1 @is_padding(ptr %expected, i64 %at, i64 %dtype, i64 %mark)
   br i1 %padding, label %skip, label %compare
 compare:
   %got = call double @element(ptr %out, i64 %at, i64 %dtype)

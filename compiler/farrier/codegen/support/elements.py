@@ -1,4 +1,4 @@
-"""`@element` of the comparison: what an element of any dtype is as a double."""
+"""What an element of any dtype is, for the comparison: as a double, and bit by bit."""
 
 from __future__ import annotations
 
@@ -21,6 +21,31 @@ def element_function() -> str:
             "define internal double @element(ptr %array, i64 %at, i64 %dtype) nounwind {",
             "entry:",
             f"  switch i64 %dtype, label %u8 [ {'  '.join(cases)} ]",
+            *blocks,
+            "}",
+        ]
+    )
+
+
+def bits_function() -> str:
+    """`i64 @bits(ptr array, i64 at, i64 dtype)` as LLVM text: an element's bits, zeros above."""
+    cases = [f"i64 {code}, label %bytes{DType(name).nbytes}" for name, code in DTYPE_CODES.items()]
+    blocks = []
+    for nbytes in (1, 2, 4, 8):
+        kind = f"i{8 * nbytes}"
+        blocks += [
+            f"bytes{nbytes}:",
+            f"  %at{nbytes} = getelementptr {kind}, ptr %array, i64 %at",
+            f"  %bits{nbytes} = load {kind}, ptr %at{nbytes}, align {nbytes}",
+        ]
+        if nbytes < 8:
+            blocks += [f"  %wide{nbytes} = zext {kind} %bits{nbytes} to i64"]
+        blocks += [f"  ret i64 %{'wide' if nbytes < 8 else 'bits'}{nbytes}"]
+    return "\n".join(
+        [
+            "define internal i64 @bits(ptr %array, i64 %at, i64 %dtype) nounwind {",
+            "entry:",
+            f"  switch i64 %dtype, label %bytes1 [ {'  '.join(cases)} ]",
             *blocks,
             "}",
         ]
