@@ -45,7 +45,8 @@ _CHOICE = ORDER.index("choose-algorithms")
 
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """The model as kernels: every pass in order. What remains outside `Fused` nodes are views."""
+    """The model as kernels: every pass in order. What remains outside `Fused` nodes are views and
+    control flow."""
     return finish(prepare(graph, settings, listener), settings, listener)
 
 
