@@ -27,6 +27,20 @@ def test_template_names_every_open_input(model):
     )
 
 
+def test_template_suggests_one_name_for_what_is_one_size_alone(model):
+    data = model(
+        ADD,
+        {"x": [None, "dim1", "a-b"], "z": ["a-b", None, None]},
+    )
+    with pytest.raises(UnresolvedShapeError) as caught:
+        import_model(data)
+    suggested = re.findall(r"--shape (\w)=(\S+)", caught.value.hint)[2:]
+    dims = {
+        name: [dim.removesuffix(":1..64") for dim in text.split(",")] for name, text in suggested
+    }
+    assert dims == {"x": ["dim0", "dim1", "dim2"], "z": ["dim2", "dim3", "dim4"]}
+
+
 # A decoder's new tokens, those it has seen, and the mask over both.
 JOIN = [node("Concat", ["p", "x"], ["c"], axis=1), node("Mul", ["c", "m"], ["y"])]
 JOINED = {"x": ["b", "seq"], "m": ["b", "past + seq"], "p": ["b", "past"]}

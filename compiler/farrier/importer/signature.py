@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -309,11 +310,13 @@ _USUAL = 128
 
 def _unresolved(open_inputs: list[Declared], sizes: Mapping[str, Size]) -> UnresolvedShapeError:
     fixed, opened = [], []
+    every = [dim for declared in open_inputs for dim in declared.dims or ()]
+    suggested: dict[DeclaredDim, str] = {n: str(n) for n in every if str(n).isidentifier()}
     for declared in open_inputs:
         dims = declared.dims if declared.dims is not None else ("?",)
         known = [d if isinstance(d, int) else _name(sizes.get(d, OpenDim("?"))) for d in dims]
         names = [
-            size if size != "?" else _suggested(own, axis)
+            size if size != "?" else _suggested(own, axis, suggested)
             for axis, (size, own) in enumerate(zip(known, dims, strict=True))
         ]
         fixed.append(f"--shape {declared.name}={','.join(map(str, known))}")
@@ -326,8 +329,14 @@ def _unresolved(open_inputs: list[Declared], sizes: Mapping[str, Size]) -> Unres
     )
 
 
-def _suggested(own: DeclaredDim, axis: int) -> str:
-    """How an open dim may be given, by the model's name of it."""
+def _suggested(own: DeclaredDim, axis: int, names: dict[DeclaredDim, str]) -> str:
+    """How an open dim may be given: by the model's name of it, where that is one in `names`, or by
+    one that no other dim has, which is added there."""
     if parse_sum(str(own)) is not None:
         return "?"  # it follows from the others
-    return f"{own if str(own).isidentifier() else f'dim{axis}'}:1..64"
+    name = names.get(own)
+    if name is None:
+        taken = set(names.values())
+        name = next(n for n in map("dim{}".format, itertools.count(axis)) if n not in taken)
+        names[name if own == "?" else own] = name
+    return f"{name}:1..64"
