@@ -107,25 +107,38 @@ def record(call):
     return CallRecord("kernel", call.task, call.origin, ())
 
 
+class Timed:
+    """A comparison in which the calls of the default, and of a variant, take what they are given:
+    `samples(n)` of the call numbered n."""
+
+    race_s = 1.0
+
+    def __init__(self, *samples):
+        self.samples = samples
+
+    def by_call(self, both, seconds):
+        return [
+            [compare.CallTimes(record(call), of(n)) for n, call in enumerate(variant.calls[:9])]
+            for variant, of in zip(both, self.samples, strict=True)
+        ]
+
+
 def test_a_race_is_decided_by_calls_that_nothing_disturbed(variants):
     """Each run of the variant, the faster one, has one call that takes a hundred times as long."""
-
-    class Disturbed:
-        race_s = 1.0
-
-        def by_call(self, both, seconds):
-            return [
-                [compare.CallTimes(record(call), (10,) * 9) for call in both[0].calls[:9]],
-                [
-                    compare.CallTimes(record(call), (9,) * n + (900,) + (9,) * (8 - n))
-                    for n, call in enumerate(both[1].calls[:9])
-                ],
-            ]
-
-    race = compared(Disturbed(), *variants, [].append)
+    timed = Timed(lambda n: (10,) * 9, lambda n: (9,) * n + (900,) + (9,) * (8 - n))
+    race = compared(timed, *variants, [].append)
     assert race.default_ns == (90,) * 9
     assert race.variant_ns == (972,) * 9
     assert race.is_won
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_won"),
+    [((9,) * 8, True), ((7,) * 4 + (11,) * 4, False), ((11,) * 4 + (7,) * 4, False)],
+)
+def test_a_race_is_won_in_both_halves_or_not_at_all(variants, samples, is_won):
+    race = compared(Timed(lambda n: (10,) * 8, lambda n: samples), *variants, [].append)
+    assert race.is_won is is_won
 
 
 def test_a_device_that_is_lost_is_a_warning(variants):

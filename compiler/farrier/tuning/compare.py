@@ -71,12 +71,12 @@ class CallTimes:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
     """Nanoseconds of every run of a model with defaults only, and of a variant of it; and what a
-    run of each takes that nothing disturbs."""
+    run of each takes that nothing disturbs, in each half of the race."""
 
     default_ns: tuple[int, ...]
     variant_ns: tuple[int, ...]
-    default_undisturbed_ns: float
-    variant_undisturbed_ns: float
+    default_undisturbed_ns: tuple[float, ...]
+    variant_undisturbed_ns: tuple[float, ...]
 
     @property
     def default_ms(self) -> float:
@@ -84,8 +84,10 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        """Whether the variant is the faster one where nothing disturbs them."""
-        return self.variant_undisturbed_ns < self.default_undisturbed_ns
+        """Whether the variant is the faster one where nothing disturbs them, in either half: of
+        two that take the same time one may win by chance, but seldom twice."""
+        halves = zip(self.variant_undisturbed_ns, self.default_undisturbed_ns, strict=True)
+        return all(variant < default for variant, default in halves)
 
 
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
@@ -268,16 +270,24 @@ def compared(
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
-    # Hardly a run of a large model is undisturbed as a whole; of its calls many are.
-    alone = [sum(one.call.runs * undisturbed(one.samples_ns) for one in calls) for calls in times]
-    default_ns, variant_ns = map(_runs, times)
-    return Race(default_ns, variant_ns, *alone)
+    return Race(*map(_runs, times), *map(_undisturbed_halves, times))
 
 
 def _runs(calls: Sequence[CallTimes]) -> tuple[int, ...]:
     """Nanoseconds of the runs of a model, by those of its calls."""
     each = ([one.call.runs * ns for ns in one.samples_ns] for one in calls)
     return tuple(map(sum, zip(*each, strict=True)))
+
+
+def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
+    """Nanoseconds of a run that nothing disturbs, in the first half of the runs and in the second:
+    hardly a run of a large model is undisturbed as a whole, but of its calls many are."""
+
+    def of_runs(some: slice) -> float:
+        return sum(one.call.runs * undisturbed(one.samples_ns[some]) for one in calls)
+
+    middle = min(len(one.samples_ns) for one in calls) // 2
+    return of_runs(slice(middle)), of_runs(slice(middle, None))
 
 
 def race_cost(comparison: Comparison, variant: Variant) -> float:
