@@ -1,11 +1,13 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
--- KEYS[1] is `farrier:device`; ARGV[1] names the operation, ARGV[2] the device.
+-- KEYS are `farrier:device` and `farrier:settled`; ARGV[1] names the operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, session, seen, draining, lease, counters, rest_until
 --   farrier:device       set of all ids
+--   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
 -- The answer is `ok`, or `stale` for a session that is not the device's newest.
 
 local key = KEYS[1] .. ':' .. ARGV[2]
+local SETTLED_S = 86400
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -49,12 +51,14 @@ function operations.hold()
   redis.call('HSET', key, 'seen', stamp(now_ms()), 'lease', ARGV[4])
 end
 
--- session, batch, '1' for a fault
+-- session, batch, fence, '1' for a fault
 function operations.settle()
   if is_stale(ARGV[3]) then return 'stale' end
   if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
   redis.call('HSET', key, 'seen', stamp(now_ms()))
-  if ARGV[5] == '1' then
+  local attempt = KEYS[2] .. ':' .. ARGV[4] .. ':' .. ARGV[5]
+  if not redis.call('SET', attempt, '', 'NX', 'EX', SETTLED_S) then return end
+  if ARGV[6] == '1' then
     count_fault()
   else
     redis.call('HINCRBY', key, 'measured', 1)

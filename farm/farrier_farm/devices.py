@@ -75,9 +75,11 @@ class Devices:
         """Notes what the device measures. Raises StaleSessionError."""
         self._call("hold", device_id, session, batch_id)
 
-    def settle(self, device_id: str, session: str, batch_id: str, *, fault: bool) -> None:
-        """Counts a batch that is over. Raises StaleSessionError."""
-        self._call("settle", device_id, session, batch_id, "01"[fault])
+    def settle(
+        self, device_id: str, session: str, batch_id: str, fence: int, *, fault: bool
+    ) -> None:
+        """Counts an attempt at a batch that is over, once. Raises StaleSessionError."""
+        self._call("settle", device_id, session, batch_id, str(fence), "01"[fault])
 
     def let_go(self, device_id: str, batch_id: str) -> None:
         """Notes that the device measures the batch no more, and counts nothing."""
@@ -124,7 +126,8 @@ class Devices:
         return self.get(device_id)
 
     def _call(self, operation: str, device_id: str, *args: str) -> None:
-        if self._script(["farrier:device"], [operation, device_id, *args]) == "stale":
+        keys = ["farrier:device", "farrier:settled"]
+        if self._script(keys, [operation, device_id, *args]) == "stale":
             raise StaleSessionError(
                 f"device {device_id} has a newer session, or none", hint="connect again"
             )

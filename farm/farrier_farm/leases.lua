@@ -162,7 +162,7 @@ function operations.take()
       local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
       local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
       redis.call('SET', call, id, 'PX', POLICY.lease_ms)
-      redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0, 'taken', now_ms())
+      redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0)
       redis.call('HSETNX', item_key(id), 'started', now_ms())
       change(id, 'running')
       return {'granted', id, fence, attempt}
@@ -207,11 +207,16 @@ function operations.finish()
   return {'ok'}
 end
 
--- id, fence, '1' for a crash, reason: queued | dead | stale
+-- id, fence, '1' for a crash, reason: queued | dead | stale; a crash that is told again gets the
+-- answer that it got
 function operations.give_back()
   local id, fence, crashed, reason = ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
+  local known = get(id, 'crash:' .. fence)
+  if known then return {known} end
   if not holds(id, fence) then return {'stale'} end
-  return {give_back(id, crashed, reason)}
+  local to = give_back(id, crashed, reason)
+  if crashed then redis.call('HSET', item_key(id), 'crash:' .. fence, to) end
+  return {to}
 end
 
 -- id: cancelled | final, state | unknown

@@ -124,7 +124,8 @@ class Leases:
         return bool(word == "ok")
 
     def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
-        """Back to the queue (QUEUED), or DEAD after a crash too many. Raises StaleLeaseError."""
+        """Back to the queue (QUEUED), or DEAD after a crash too many; the same again for a crash
+        that this lease has told before (then nothing changes). Raises StaleLeaseError."""
         word = self._call("give_back", lease.item, lease.fence, "01"[crashed], reason)[0]
         if word == "stale":
             self._stale(lease)

@@ -23,7 +23,7 @@ from farrier_device.measurement import (
 )
 from farrier_farm.connection import Client
 from farrier_farm.devices import Devices, requirement, runs
-from farrier_farm.errors import StaleLeaseError
+from farrier_farm.errors import StaleLeaseError, StaleSessionError
 from farrier_farm.jobs import Jobs
 from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.settings import Settings
@@ -103,14 +103,26 @@ class Measurements:
             left = deadline - time.monotonic()
             lease = self.leases.take(device_id, queues, max(0.0, min(left, _NEW_QUEUE_S)))
             if lease is not None:
-                fields = self.leases.fields(lease.item)
-                if self._wanted(fields):
-                    self._devices.hold(device_id, session, lease.item)
-                    request = request_from_json(fields["request"])
-                    return Batch(lease, request)
-                self.leases.cancel(lease.item)
+                batch = self._handed_out(lease, session)
+                if batch is not None:
+                    return batch
             elif left <= 0:
                 return None
+
+    def _handed_out(self, lease: Lease, session: str) -> Batch | None:
+        """The batch of a new lease, noted as what the device measures; None where nobody wants it.
+        Raises StaleSessionError, and the batch is in the queue again."""
+        fields = self.leases.fields(lease.item)
+        if not self._wanted(fields):
+            self.leases.cancel(lease.item)
+            return None
+        batch = Batch(lease, request_from_json(fields["request"]))
+        try:
+            self._devices.hold(lease.owner, session, lease.item)
+        except StaleSessionError:
+            self.hand_back(batch)
+            raise
+        return batch
 
     def renew_held(self, device_id: str, batch_ids: Iterable[str]) -> list[str]:
         """Renews the device's leases of these batches; returns those that it holds no more. The
@@ -137,21 +149,19 @@ class Measurements:
     def report(
         self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult
     ) -> Report:
-        """Idempotent. A fault of the device sends the batch to another attempt. Raises
-        StaleSessionError."""
+        """Idempotent, and it goes on where an earlier call broke off. A fault of the device sends
+        the batch to another attempt. Raises StaleSessionError."""
         lease = _lease(device_id, batch_id, fence)
         self._devices.heartbeat(device_id, session)
         try:
             if result.fault is not None:
                 reason = f"{result.fault}: {result.message} ({device_id})"
                 self.leases.give_back(lease, crashed=True, reason=reason)
-                self._devices.settle(device_id, session, batch_id, fault=True)
             else:
-                fields = self.leases.fields(batch_id)
-                waited = (int(fields["taken"]) - int(fields["created"])) / 1000
-                complete = dataclasses.replace(result, device=device_id, queue_s=waited)
-                if self.leases.finish(lease, State.SUCCEEDED, {"result": to_json(complete)}):
-                    self._devices.settle(device_id, session, batch_id, fault=False)
+                complete = dataclasses.replace(result, device=device_id)
+                self.leases.finish(lease, State.SUCCEEDED, {"result": to_json(complete)})
+            faulted = result.fault is not None
+            self._devices.settle(device_id, session, batch_id, fence, fault=faulted)
         except (StaleLeaseError, NotFoundError):
             self._devices.let_go(device_id, batch_id)
             return Report.STALE

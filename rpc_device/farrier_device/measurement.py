@@ -180,7 +180,7 @@ def undisturbed(samples: Sequence[float]) -> float:
 class MeasureResult:
     """How a batch did: one result a candidate in the request's order, or a fault of the device.
 
-    The clocks are separate so that a slow queue never looks like a slow kernel.
+    The clocks are separate so that a slow transfer never looks like a slow kernel.
     """
 
     results: tuple[CandidateResult, ...] = ()
@@ -188,7 +188,6 @@ class MeasureResult:
     message: str = ""
     device: str = ""  # id of the device that measured
     sandbox: str = ""  # the isolation level that the child reached
-    queue_s: float = 0.0
     transfer_s: float = 0.0
     run_s: float = 0.0
 

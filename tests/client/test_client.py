@@ -215,8 +215,8 @@ def test_a_device_is_released_from_quarantine(service):
             client.release("board")
         faults = service.settings.quarantine_faults
         session = service.farm.devices.connect("board", {"arch": "x86_64", "features": []})
-        for _ in range(faults):
-            service.farm.devices.settle("board", session, "batch", fault=True)
+        for fence in range(faults):
+            service.farm.devices.settle("board", session, "batch", fence, fault=True)
         (device,) = client.devices()
         assert (device.state, device.faults) == ("quarantined", faults)
         assert client.release("board").state == "idle"

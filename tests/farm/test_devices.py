@@ -30,7 +30,7 @@ def test_a_new_session_fences_out_the_old(farm: Farm, connect_device) -> None:
     for call in (
         lambda: farm.devices.heartbeat("d", old),
         lambda: farm.devices.hold("d", old, "batch"),
-        lambda: farm.devices.settle("d", old, "batch", fault=True),
+        lambda: farm.devices.settle("d", old, "batch", 1, fault=True),
     ):
         with pytest.raises(StaleSessionError, match="device d"):
             call()
@@ -60,7 +60,7 @@ def test_states_while_connected(farm: Farm, connect_device) -> None:
     farm.devices.hold("d", session, "batch-1")
     assert farm.devices.get("d").state is DeviceState.BUSY
     assert farm.devices.get("d").lease == "batch-1"
-    farm.devices.settle("d", session, "batch-1", fault=False)
+    farm.devices.settle("d", session, "batch-1", 1, fault=False)
     device = farm.devices.heartbeat("d", session, draining=True)
     assert (device.state, device.measured, device.takes_work) == (DeviceState.DRAINING, 1, False)
 
@@ -68,12 +68,13 @@ def test_states_while_connected(farm: Farm, connect_device) -> None:
 def test_faults_in_a_row_lead_to_quarantine(farm: Farm, connect_device) -> None:
     _, session = connect_device("d")
     limit = farm.settings.quarantine_faults
-    for _ in range(limit - 1):
-        farm.devices.settle("d", session, "b", fault=True)
-    farm.devices.settle("d", session, "b", fault=False)  # starts the row anew
+    for fence in range(1, limit):
+        farm.devices.settle("d", session, "a", fence, fault=True)
+    farm.devices.settle("d", session, "a", limit, fault=False)  # starts the row anew
     for count in range(1, limit + 1):
         assert farm.devices.get("d").state is DeviceState.IDLE
-        farm.devices.settle("d", session, "b", fault=True)
+        for _ in range(2):  # told again, it counts no more
+            farm.devices.settle("d", session, "b", count, fault=True)
         assert farm.devices.get("d").faults_in_a_row == count
         assert farm.devices.get("d").resting
     assert farm.devices.get("d").state is DeviceState.QUARANTINED

@@ -37,6 +37,7 @@ class JobMachine(RuleBasedStateMachine):
         self.state = State.QUEUED
         self.current: Lease | None = None
         self.finisher: Lease | None = None
+        self.crashed: dict[Lease, State] = {}  # that told so, with the answer
         self.attempts = self.crashes = self.said = 0
 
     @rule(target=leases, owner=st.sampled_from(["a", "b", "c"]))
@@ -78,10 +79,15 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(lease=leases, crashed=st.booleans())
     def give_back(self, lease: Lease, crashed: bool) -> None:
-        if self._fenced(
-            lease, lambda: self.farm.jobs.give_back(lease, crashed=crashed, reason="boom")
-        ):
+        def call() -> State:
+            return self.farm.jobs.give_back(lease, crashed=crashed, reason="boom")
+
+        if lease in self.crashed:
+            assert call() is self.crashed[lease]  # repeating is no error and changes nothing
+        elif self._fenced(lease, call):
             self._lost(crashed)
+            if crashed:
+                self.crashed[lease] = self.state
 
     @rule()
     def lose_the_holder(self) -> None:

@@ -146,7 +146,19 @@ class LeaseConformance:
         assert f"{self.crashes} crashes" in error["message"]
         assert _events(leases, item)[-1]["error"] == error
         assert take() is None
-        self._assert_refused(leases, lease)
+        assert leases.give_back(lease, crashed=True, reason="told again") is State.DEAD
+        assert json.loads(leases.fields(item)["error"]) == error
+
+    def test_a_crash_that_is_told_again_counts_once(self, leases, put, take) -> None:
+        item = put()
+        lease = take()
+        for reason in ("boom", "told again"):
+            assert leases.give_back(lease, crashed=True, reason=reason) is State.QUEUED
+        new = take()
+        assert leases.give_back(lease, crashed=True, reason="and again") is State.QUEUED
+        leases.renew(new)
+        fields = leases.fields(item)
+        assert (fields["crashes"], fields["last_crash"]) == ("1", "boom")
 
     def test_lost_holders_kill_too(self, leases, put, take, expire) -> None:
         item = put()

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from farrier.errors import CancelledError, NotFoundError
+from farrier.errors import CancelledError, NotFoundError, ServiceError
 from farrier.options import CompileOptions
 from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
-from farrier_farm.devices import DeviceState
+from farrier_farm.devices import Devices, DeviceState
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.farm import Farm
 from farrier_farm.measurements import Report
@@ -24,6 +24,7 @@ RESULT = MeasureResult(
     sandbox="seccomp",
     run_s=0.25,
 )
+FAULT = MeasureResult(fault=DeviceFault.DRIFTED, message="the clock fell by 31%")
 LIBRARY = "ab" * 32
 
 
@@ -52,8 +53,7 @@ def test_a_batch_goes_to_a_device_and_its_result_comes_back(
         report = farm.measurements.report(*device, batch_id, fence, RESULT)
         assert report is Report.ACCEPTED
     found = farm.measurements.wait(batch_id, 0)
-    assert found == dataclasses.replace(RESULT, device="d", queue_s=found.queue_s)
-    assert 0 <= found.queue_s < 5
+    assert found == dataclasses.replace(RESULT, device="d")
     after = farm.devices.get("d")
     assert (after.state, after.measured) == (DeviceState.IDLE, 1)
 
@@ -83,8 +83,8 @@ def test_some_devices_get_nothing(farm: Farm, request_of, connect_device, rested
     farm.measurements.submit(request_of(LIBRARY), "host")
     if how == "draining":
         farm.devices.heartbeat(*device, draining=True)
-    for _ in range({"draining": 0, "quarantined": 5, "resting": 1}[how]):
-        farm.devices.settle(*device, "b", fault=True)
+    for fence in range({"draining": 0, "quarantined": 5, "resting": 1}[how]):
+        farm.devices.settle(*device, "b", fence, fault=True)
     if how == "quarantined":
         rested("d")
     assert farm.measurements.lease(*device, 0) is None
@@ -97,8 +97,7 @@ def test_a_fault_sends_the_batch_to_another_device(farm: Farm, request_of, conne
     bad, good = connect_device("bad"), connect_device("good")
     batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
     fence = farm.measurements.lease(*bad, 0).lease.fence
-    fault = MeasureResult(fault=DeviceFault.DRIFTED, message="the clock fell by 31%")
-    assert farm.measurements.report(*bad, batch_id, fence, fault) is Report.ACCEPTED
+    assert farm.measurements.report(*bad, batch_id, fence, FAULT) is Report.ACCEPTED
     assert farm.measurements.lease(*bad, 0) is None  # it rests
     batch = farm.measurements.lease(*good, 0)
     assert (batch.lease.item, batch.lease.attempt) == (batch_id, 2)
@@ -106,6 +105,72 @@ def test_a_fault_sends_the_batch_to_another_device(farm: Farm, request_of, conne
     farm.measurements.report(*good, batch_id, batch.lease.fence, RESULT)
     assert farm.measurements.wait(batch_id, 0).device == "good"
     assert farm.devices.get("bad").faults == 1
+
+
+@pytest.mark.parametrize("crashes_left", [0, 1])
+def test_a_fault_that_is_reported_again_is_accepted_and_counts_once(
+    farm: Farm, request_of, connect_device, rested, crashes_left
+) -> None:
+    bad, good = connect_device("bad"), connect_device("good")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    for _ in range(farm.settings.batch_attempts - 1 - crashes_left):
+        lease = farm.measurements.lease(*good, 0).lease
+        farm.measurements.leases.give_back(lease, crashed=True, reason="another")
+    fence = farm.measurements.lease(*bad, 0).lease.fence
+    reports = [farm.measurements.report(*bad, batch_id, fence, FAULT) for _ in range(2)]
+    if crashes_left:
+        farm.measurements.lease(*good, 0)
+    reports.append(farm.measurements.report(*bad, batch_id, fence, FAULT))
+    assert set(reports) == {Report.ACCEPTED}
+    assert farm.measurements.report(*bad, batch_id, fence + 9, FAULT) is Report.STALE
+    assert farm.devices.get("bad").faults == 1
+    if crashes_left:
+        assert farm.devices.get("good").lease == batch_id
+
+
+@pytest.mark.parametrize("result", [RESULT, FAULT])
+def test_a_report_in_whose_middle_redis_fails_counts_when_it_is_repeated(
+    farm: Farm, request_of, connect_device, monkeypatch, result
+) -> None:
+    device = connect_device("d")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    fence = farm.measurements.lease(*device, 0).lease.fence
+
+    def fail(*_: object, **__: object) -> None:
+        raise ServiceError("Redis does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Devices, "settle", fail)
+        with pytest.raises(ServiceError):
+            farm.measurements.report(*device, batch_id, fence, result)
+    for _ in range(2):
+        report = farm.measurements.report(*device, batch_id, fence, result)
+        assert report is Report.ACCEPTED
+    after = farm.devices.get("d")
+    assert after.lease is None
+    assert (after.measured, after.faults) == ((1, 0) if result is RESULT else (0, 1))
+
+
+def test_a_batch_that_cannot_be_handed_out_is_the_next_device_s(
+    farm: Farm, request_of, connect_device, monkeypatch
+) -> None:
+    """The device connects anew while its old session waits for work."""
+    old = connect_device("d")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    take = farm.measurements.leases.take
+
+    def take_late(*words: object) -> object:
+        connect_device("d")
+        return take(*words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(farm.measurements.leases, "take", take_late)
+        with pytest.raises(StaleSessionError):
+            farm.measurements.lease(*old, 0)
+    batch = farm.measurements.lease(*connect_device("other"), 0)
+    assert batch.lease.item == batch_id
+    assert farm.measurements.leases.fields(batch_id)["crashes"] == "0"
+    assert farm.devices.get("d").faults == 0
 
 
 def test_a_batch_that_always_faults_ends_with_the_fault(
