@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from farrier.errors import ServiceError
+from farrier_farm.children import bound_to_this_process
 
 RESTARTS = 5
 STEADY_S = 30.0  # a role that lived this long starts counting its restarts anew
 LOG_BYTES = 16 << 20  # a longer log is set aside at the role's next start
 STOP_S = 20.0  # for the roles that stop together, before they are killed
-
-_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-_LIBC = ctypes.CDLL(None)
 
 
 class Role:
@@ -60,7 +54,8 @@ class Role:
                 env=self._environment,
                 # Of its own: Ctrl-C reaches the starter alone, which stops the roles in order.
                 start_new_session=True,
-                preexec_fn=functools.partial(_die_with, os.getpid()),
+                # One whose starter was killed would hold its port against the next one.
+                preexec_fn=bound_to_this_process(),
             )
         self._started = time.monotonic()
 
@@ -112,12 +107,3 @@ def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
             hurried = True
             for role in roles:
                 role.signal(signal.SIGTERM)
-
-
-def _die_with(parent: int) -> None:
-    """Roles whose starter was killed would hold the ports against the next one. What they do is
-    made to survive this."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)

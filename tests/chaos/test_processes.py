@@ -40,8 +40,6 @@ JOB = """
     from farrier_farm.farm import Farm
     from farrier_farm.leases import Lease
     from farrier_farm.settings import Settings
-    from farrier_worker.job import die_with_parent
-    die_with_parent()
     here = pathlib.Path(__file__).parent
     lease = Lease(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     farm = Farm.open(Settings.from_environment())
@@ -197,11 +195,22 @@ def test_a_job_that_goes_on_while_its_worker_is_stopped_records_nothing(plant: P
     assert plant.farm.jobs.get(job_id).report == {"attempt": 2}
 
 
+# A job that kills its worker before it has done anything else.
+KILLER = """
+    import os, pathlib, signal, sys, time
+    pathlib.Path(__file__).with_name(f"begin.{sys.argv[3]}").write_text(str(os.getpid()))
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
 def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
-    (plant.marks / "job.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
+    (plant.marks / "job.py").write_text(textwrap.dedent(KILLER))
     job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
-    for _ in range(2):
+    for attempt in (1, 2):
         plant.start_worker().wait(20)
+        pid = plant.reached("begin", attempt)
+        plant.wait(lambda pid=pid: not _alive(pid))  # it does not outlive its worker
     plant.start_worker()
     job = plant.end(job_id)
     assert (job.state, job.attempts) == (State.DEAD, 2)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
+from farrier_farm.children import bound_to_this_process
 from farrier_farm.leases import Lease
 
 RETRY_LATER = 75  # the job's exit code where the farm, not the job, was the trouble (EX_TEMPFAIL)
@@ -40,6 +41,8 @@ class Attempt:
                 stderr=subprocess.PIPE,
                 env={**environment, "TMPDIR": self._scratch.name},
                 start_new_session=True,  # a group of its own: no Ctrl-C in our terminal reaches it
+                # Nor does it go on, its supervisor killed, beside the attempt that replaces it.
+                preexec_fn=bound_to_this_process(),
             )
         except OSError:
             self._scratch.cleanup()

@@ -6,9 +6,7 @@ lease."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import os
 import resource
 import signal
 import sys
@@ -23,8 +21,6 @@ from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
 from farrier_worker.attempt import RETRY_LATER
 
-_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-
 
 def main(argv: Sequence[str]) -> int:
     """`argv`: id of the job, fence, number of the attempt, holder. Returns 0 when the end is
@@ -32,7 +28,6 @@ def main(argv: Sequence[str]) -> int:
     item, fence, attempt, owner = argv
     settings = Settings.from_environment()
     signal.signal(signal.SIGTERM, _leave)
-    die_with_parent()
     _limit(settings)
     try:
         farm = Farm.open(settings)
@@ -87,15 +82,6 @@ def _out_of_memory(settings: Settings) -> StorageError:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signal.SIGTERM)  # so that batches in flight are dropped on the way out
-
-
-def die_with_parent() -> None:
-    """A job whose supervisor was killed must not go on beside the attempt that replaces it."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _limit(settings: Settings) -> None:
