@@ -122,11 +122,13 @@ class BlobStore(ContentStore):
         bytes."""
         limit = time.time() - older_than_s
         removed = 0
-        for part in self._uploads.glob("*.part"):
+        for path in self._uploads.iterdir():
+            if path.suffix == ".json" and path.with_suffix(".part").exists():
+                continue  # its part says when the upload was last written
             with contextlib.suppress(FileNotFoundError):
-                stat = part.stat()
+                stat = path.stat()
                 if stat.st_mtime < limit:
-                    self._remove(part.stem)
+                    self._remove(path.stem)
                     removed += stat.st_size
         return removed + super().sweep(keep, older_than_s)
 

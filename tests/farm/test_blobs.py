@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -224,6 +225,34 @@ def test_a_sweep_removes_what_is_old_and_unnamed(store: BlobStore) -> None:
     assert store.upload(busy.id).offset == 0
     with pytest.raises(NotFoundError):
         store.upload(idle.id)
+
+
+@pytest.mark.parametrize("step", ["begin", "finish"])
+def test_a_sweep_removes_what_a_crash_left_of_an_upload(tmp_path: Path, step: str) -> None:
+    """The process is killed where the first file's name is durable, before it turns to the next."""
+    program = """
+        import os, pathlib, signal, sys
+        from farrier_farm import disk
+        from farrier_farm.blobs import BlobStore
+        from farrier_farm.settings import Settings
+        store = BlobStore(Settings(home=pathlib.Path(sys.argv[1]), min_free_bytes=0))
+        def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+        if sys.argv[2] == "begin":
+            os.fsync = die
+        upload = store.begin(4)
+        store.append(upload.id, 0, b"1234")
+        disk.sync_directory = die
+        store.finish(upload.id)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), tmp_path, step]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    store = BlobStore(Settings(home=tmp_path, min_free_bytes=0))
+    [left] = _leftovers(store)
+    store.sweep(set(), older_than_s=3600)
+    assert left.exists()
+    os.utime(left, (0, 0))
+    store.sweep(set(), older_than_s=3600)
+    assert _leftovers(store) == []
 
 
 def test_storing_again_renews_the_time(store: BlobStore) -> None:
