@@ -12,6 +12,7 @@ beside one that does not answer yet, or is long at the disk.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -81,21 +82,38 @@ class Embedded:
         return True
 
     def stop(self) -> None:
-        """Stops an owned server cleanly; idempotent."""
+        """Stops an owned server; idempotent. One that does not end is killed, which loses nothing
+        that it acknowledged; an adopted one stays then, and whoever starts next adopts it."""
         if self._lock is None:
             return
-        path = socket_path(self._home)
-        client = _answering(path)
-        if client is not None:
-            client.shutdown()
-            client.close()
-        deadline = time.monotonic() + _STOP_S
-        while time.monotonic() < deadline and _accepts(path):
-            time.sleep(0.02)
-        if self._process is not None:
-            self._process.wait(_STOP_S)
+        if self._process is None:
+            _shut_down(socket_path(self._home))
+        else:
+            _end(self._process)
         self._lock.close()
         self._lock = None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Lets the server flush its append-only file and end; kills one that does not."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, at the disk
+            process.wait(_STOP_S)
+
+
+def _shut_down(path: Path) -> None:
+    """The same for a server that is no child of this process, as far as it answers."""
+    client = _answering(path)
+    if client is not None:
+        client.shutdown()
+        client.close()
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline and _accepts(path):
+        time.sleep(0.02)
 
 
 def start(settings: Settings) -> Embedded:

@@ -161,6 +161,24 @@ def test_what_was_acknowledged_survives_kill_9(settings: Settings) -> None:
     second.stop()
 
 
+def test_a_server_that_does_not_answer_is_stopped_too(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    valkey = embedded.start(settings)
+    farm = Farm.open(settings)
+    job = farm.jobs.submit(MODEL, CompileOptions())
+    pid = valkey.pid
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(embedded, "_STOP_S", 0.2)
+    valkey.stop()
+    assert _gone(pid)
+    again = embedded.start(settings)
+    assert again.owned
+    assert farm.jobs.get(job.id) == job
+    farm.close()
+    again.stop()
+
+
 def test_a_home_changes_between_valkey_and_redis(settings: Settings, monkeypatch) -> None:
     both = [embedded.server_program()]
     monkeypatch.setenv("PATH", "")
