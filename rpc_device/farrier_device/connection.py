@@ -13,6 +13,7 @@ from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
 
 _CALL_TIMEOUT_S = 15.0
 _LEASE_WAIT_S = 20.0
+_BLOB_TIMEOUT_S = 120.0  # of one call; the next goes on where it stopped
 
 
 class AgentError(Exception):
@@ -121,11 +122,20 @@ class Connection:
         except grpc.RpcError as error:
             raise _told_apart(error) from None
 
-    def blob(self, session: device_pb2.Session, sha256: str, offset: int) -> Iterator[bytes]:
-        """The bytes of a blob from `offset` on. Raises BrokerBlobError too."""
+    def blob(
+        self,
+        session: device_pb2.Session,
+        sha256: str,
+        offset: int,
+        fetching: Callable[[Callable[[], Any]], None],
+    ) -> Iterator[bytes]:
+        """The bytes of a blob from `offset` on. `fetching` is given, at once, what calls the
+        transfer off; that is an UnreachableError then. Raises BrokerBlobError too."""
         request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
+        stream = self._stub.GetBlob(request, metadata=self._metadata, timeout=_BLOB_TIMEOUT_S)
+        fetching(stream.cancel)
         try:
-            for chunk in self._stub.GetBlob(request, metadata=self._metadata):
+            for chunk in stream:
                 yield chunk.data
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.OUT_OF_RANGE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from farrier_device import measurement
 from farrier_device.blobstore import BlobMismatchError, BlobStore, NoSpaceError
@@ -17,22 +17,34 @@ from farrier_device.session import Backoff, Session
 
 
 class Held:
-    """A lease in hand. `cancelled` ends its measurement: it was revoked, or its time is over."""
+    """A lease in hand. `cancelled` ends its transfers and its measurement: it was revoked, or its
+    time is over."""
 
     def __init__(self, batch: device_pb2.Batch) -> None:
         self.batch = batch
         self.cancelled = threading.Event()
         self.revoked = False
+        self._stop_transfer: Callable[[], object] = lambda: None
         self._deadline = time.monotonic() + batch.deadline_ms / 1000 if batch.deadline_ms else None
 
     def revoke(self) -> None:
         """It is another's now: its result is not even reported."""
         self.revoked = True
-        self.cancelled.set()
+        self._cancel()
 
     def check_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
-            self.cancelled.set()
+            self._cancel()
+
+    def fetching(self, stop: Callable[[], object]) -> None:
+        """Notes what calls off the transfer that begins."""
+        self._stop_transfer = stop
+        if self.cancelled.is_set():  # since before there was something to stop
+            stop()
+
+    def _cancel(self) -> None:
+        self.cancelled.set()
+        self._stop_transfer()
 
 
 class Bench:
@@ -85,7 +97,7 @@ class Bench:
             if held.cancelled.is_set() or (self._draining.is_set() and unreachable):
                 return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
             try:
-                self._session.call(lambda session: self._receive(session, missing[-1]))
+                self._session.call(lambda session: self._receive(session, missing[-1], held))
                 missing.pop()
                 unreachable = False
                 backoff.reset()
@@ -104,9 +116,9 @@ class Bench:
         except LookupError:
             return False  # no digest: `_receive` says so
 
-    def _receive(self, session: device_pb2.Session, name: str) -> None:
+    def _receive(self, session: device_pb2.Session, name: str, held: Held) -> None:
         def chunks_from(offset: int) -> Iterator[bytes]:
-            return self._connection.blob(session, name, offset)
+            return self._connection.blob(session, name, offset, held.fetching)
 
         self._store.receive(name, chunks_from)
 

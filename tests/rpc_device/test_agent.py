@@ -9,6 +9,7 @@ import grpc
 import pytest
 from small_broker import SmallBroker, unavailable, until
 
+from farrier_device import connection
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import (
     Connection,
@@ -285,6 +286,32 @@ class TestTrust:
         broker.submit("one", request)
         assert statuses(broker.result("one")) == [Status.OK]
         assert any(offset > 0 for offset in broker.offsets)
+
+    @pytest.mark.parametrize("how", ["revoked", "late"])
+    def test_silent_stream_ends_with_its_lease(self, broker, start, task, how):
+        go_on = threading.Event()
+        broker.after["GetBlob"].append(lambda context: go_on.wait(20))
+        start()
+        broker.submit("silent", task("right"), deadline_ms=300 if how == "late" else 0)
+        until(lambda: broker.offsets and any("silent" in b.leases for b in broker.heartbeats))
+        if how == "revoked":
+            broker.revoked.add("silent")
+        else:
+            assert broker.result("silent").fault is DeviceFault.LOST
+        broker.submit("next", task("right"))
+        assert statuses(broker.result("next")) == [Status.OK]
+        assert not go_on.is_set()
+        go_on.set()
+
+    def test_silent_stream_is_asked_for_again(self, broker, start, task, monkeypatch):
+        monkeypatch.setattr(connection, "_BLOB_TIMEOUT_S", 0.3)
+        go_on = threading.Event()
+        broker.after["GetBlob"].append(lambda context: go_on.wait(20))
+        start()
+        broker.submit("one", task("right"))
+        assert statuses(broker.result("one")) == [Status.OK]
+        assert any(offset > 0 for offset in broker.offsets)
+        go_on.set()
 
     def test_full_store(self, broker, start, task):
         start(store_bytes=1000)
