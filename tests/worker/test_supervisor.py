@@ -73,13 +73,30 @@ def test_a_job_whose_process_cannot_be_started_is_handed_back(
     assert farm.jobs.get(job_id).crashes == 0
 
 
+def test_a_job_that_is_cancelled_before_its_process_starts_does_not_end_the_worker(
+    farm, submit, program, supervise, end_of, monkeypatch
+) -> None:
+    cancelled, attempt = submit(), module.Attempt
+
+    def start(lease, *rest):
+        if lease.item == cancelled:
+            farm.cancel(lease.item)
+            raise OSError("no more processes")
+        return attempt(lease, *rest)
+
+    monkeypatch.setattr(module, "Attempt", start)
+    supervise(program('farm.jobs.succeed(lease, "7c" * 32, {})'))
+    assert end_of(submit()).state is State.SUCCEEDED
+    assert farm.jobs.get(cancelled).state is State.CANCELLED
+
+
 def test_unused_blobs_are_removed_while_jobs_run(
     farm, submit, program, supervise, eventually, monkeypatch
 ) -> None:
     unused = farm.blobs.put(b"of no job")
     os.utime(farm.blobs.path(unused), (0, 0))
     monkeypatch.setattr(module, "_GARBAGE_S", 0.3)
-    submit()
+    job_id = submit()
     supervise(program("time.sleep(60)"))
     eventually(lambda: farm.jobs.counts()[State.RUNNING] == 1)
     eventually(lambda: not farm.blobs.has(unused))

@@ -6,6 +6,7 @@ a process ends without having recorded an end, or must be stopped."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -96,7 +97,8 @@ class Supervisor:
             except OSError as error:  # no more processes, or no room for temporary files
                 reason = f"{self.name} cannot start a process: {error}"
                 _log.warning("job %s goes back: %s", lease.item, reason)
-                self._farm.jobs.give_back(lease, crashed=False, reason=reason)
+                with contextlib.suppress(StaleLeaseError):  # cancelled meanwhile
+                    self._farm.jobs.give_back(lease, crashed=False, reason=reason)
                 time.sleep(_IDLE_S)
 
     def _collect_garbage(self) -> None:
