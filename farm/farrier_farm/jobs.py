@@ -96,10 +96,6 @@ class Jobs:
             raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
         return self.get(job_id)
 
-    def counts(self) -> dict[State, int]:
-        """How many jobs are in each state."""
-        return self.leases.counts()
-
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
         """The oldest queued job, waiting up to `timeout_s` for one."""
         return self.leases.take(worker, [_QUEUE], timeout_s)

@@ -173,10 +173,6 @@ class Leases:
         )
         return ids
 
-    def counts(self) -> dict[State, int]:
-        """How many items are in each state (of a kind that is forgotten, no final ones)."""
-        return {s: int(self._client.command("ZCARD", f"{self._prefix}:state:{s}")) for s in State}
-
     def events(self, item: str, after: str, wait_s: float, limit: int) -> list[tuple[str, str]]:
         """Ids and JSON texts of the events after an id, waiting up to `wait_s` for the first."""
         key = f"{self._prefix}:events:{item}"

@@ -46,7 +46,6 @@ class DeviceFault(enum.StrEnum):
     """Why a whole batch says nothing about its candidates."""
 
     DRIFTED = "drifted"  # the reference kernel's time moved more than `TimingPolicy.max_drift`
-    BUSY = "busy"
     LOST = "lost"  # the device disappeared in mid-batch
     NO_SPACE = "no-space"
     BROKEN = "broken"  # the runner itself failed; the message says how
@@ -150,17 +149,6 @@ class CandidateResult:
     def undisturbed_ns(self) -> float:
         """What a call takes while nothing else runs, in nanoseconds: see `undisturbed`."""
         return undisturbed(self.samples_ns)
-
-    @property
-    def median_ns(self) -> float:
-        """Median of the samples, in nanoseconds; infinity where there are none."""
-        if not self.samples_ns:
-            return float("inf")
-        ordered = sorted(self.samples_ns)
-        middle = len(ordered) // 2
-        if len(ordered) % 2:
-            return float(ordered[middle])
-        return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def undisturbed(samples: Sequence[float]) -> float:

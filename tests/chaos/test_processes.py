@@ -276,7 +276,7 @@ def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
         assert plant.farm.jobs.get(job_id).state is State.QUEUED
         again = plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=key)
         assert again.id == job_id
-    total = plant.farm.jobs.counts()[State.QUEUED]
+    total = len(plant.farm.jobs.leases.members(state=State.QUEUED, limit=1_000_000))
     assert len(acknowledged) <= total <= len(acknowledged) + len(threads)
 
 

@@ -131,7 +131,7 @@ def test_a_faulty_device_does_not_hurt_the_result(
 
     def fault(batch: Batch) -> MeasureResult:
         faulted.set()
-        return MeasureResult(fault=DeviceFault.BUSY, message="load 12")
+        return MeasureResult(fault=DeviceFault.DRIFTED, message="31% slower")
 
     device_thread("bad", fault)
     helper = threading.Thread(target=lambda: faulted.wait(10) and device_thread("good", _timed))

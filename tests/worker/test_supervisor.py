@@ -60,8 +60,8 @@ def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> 
     for _ in range(3):
         submit()
     supervise(program("time.sleep(60)"), jobs_at_once=2)
-    eventually(lambda: farm.jobs.counts()[State.RUNNING] == 2)
-    assert farm.jobs.counts()[State.QUEUED] == 1
+    eventually(lambda: len(farm.jobs.list(state=State.RUNNING)[0]) == 2)
+    assert len(farm.jobs.list(state=State.QUEUED)[0]) == 1
 
 
 def test_a_job_whose_process_cannot_be_started_is_handed_back(
@@ -98,7 +98,7 @@ def test_unused_blobs_are_removed_while_jobs_run(
     monkeypatch.setattr(module, "_GARBAGE_S", 0.3)
     job_id = submit()
     supervise(program("time.sleep(60)"))
-    eventually(lambda: farm.jobs.counts()[State.RUNNING] == 1)
+    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
     eventually(lambda: not farm.blobs.has(unused))
 
 

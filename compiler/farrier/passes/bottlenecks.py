@@ -31,12 +31,11 @@ def bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[int, Node]
     """For the id of each node that a later convolution's kernel computes, that convolution.
 
     A depthwise convolution takes in the one that makes its image, pointwise or from few channels,
-    where that pays; and
-    goes itself into the pointwise one that reads its result, where that one is not taken in by
-    another and each thread can have a strip of lines of its own. `home` gives the node whose
-    epilogue an elementwise node is part of, and of any other node that node itself. Where the
-    target multiplies tiles of bf16, kernels of their own do so several times as fast, which is
-    worth the way of the image.
+    where that pays; and goes itself into the pointwise one that reads its result, where that one is
+    not taken in by another and each thread can have a strip of lines of its own. `home` gives the
+    node whose epilogue an elementwise node is part of, and of any other node that node itself.
+    Where the target multiplies tiles of bf16, kernels of their own do so several times as fast,
+    which is worth the way of the image.
     """
     threads = settings.threads
     operands = FLOATS - {kind for kind in FLOATS if has_tiles(kind, settings.target)}
