@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import socket
 import time
@@ -58,6 +59,20 @@ def test_known_model_is_complete_at_once(service, model):
     upload = begin(service.http(), model)
     assert upload["complete"]
     assert upload["id"] is None
+
+
+def test_known_model_is_not_swept_once_it_was_told_complete(service, model):
+    blobs = service.farm.blobs
+    sha256 = blobs.put(model)
+    http = service.http()
+    for use in (
+        lambda: begin(http, model),
+        lambda: http.post("/v1/jobs", json={"model": sha256}),
+    ):
+        os.utime(blobs.path(sha256), (0, 0))
+        use()
+        blobs.sweep(set(), older_than_s=3600)  # whose list of what is needed was made before
+        assert blobs.has(sha256)
 
 
 def test_wrong_offset_is_answered_with_the_right_one(service, model):

@@ -174,7 +174,7 @@ def submit_job(
     """Queues a compilation; durable once answered."""
     options = body.options.compile_options()
     _check_target(farm, options, wait_for_device=body.wait_for_device)
-    if not farm.blobs.has(body.model):
+    if not farm.blobs.renew(body.model):
         raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
     job = farm.jobs.submit(body.model, options, name=body.name, idempotency_key=idempotency_key)
     return JobView.of(job)

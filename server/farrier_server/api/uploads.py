@@ -66,7 +66,7 @@ def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
         )
     if body.size == 0:
         raise InvalidModelError("the model is empty", hint="upload the bytes of one .onnx file")
-    if farm.blobs.has(body.sha256):
+    if farm.blobs.renew(body.sha256):
         return _complete(body.size, body.sha256)
     return _view(farm.blobs.begin(body.size, body.sha256))
 
