@@ -43,14 +43,15 @@ class RunningBroker:
 
 
 class Calls:
-    """A stub whose calls carry the token and a deadline."""
+    """A stub whose calls carry the token and a deadline, which a test that stands still for a
+    while does not reach."""
 
     def __init__(self, stub: Any, metadata: list[tuple[str, str]]) -> None:
         self.stub = stub
         self.metadata = metadata
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(request: Any, timeout: float = 20.0) -> Any:
+        def call(request: Any, timeout: float = 280.0) -> Any:
             return getattr(self.stub, name)(request, metadata=self.metadata, timeout=timeout)
 
         return call
