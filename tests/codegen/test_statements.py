@@ -367,3 +367,53 @@ def twice(x: f32[32], at: i64[8], y: f32[2, 8]):
     function, x = parse_ir(text), normal(32)
     found = run_compiled(function, {"x": x, "at": at.copy()})
     np.testing.assert_array_equal(found["y"], [x[at], x[at + 1]])
+
+
+def test_lanes_beyond_a_tail_do_not_read_for_the_others():
+    """The condition holds in lane 3 of a loop over 3: nothing is read there, far outside."""
+    x, out = Buffer("x", F32, (4,)), Buffer("out", F32, (3,))
+    only_beyond = Binary(BinaryOp.EQ, mod(mul(J, 7), 5), Const(1, I64))
+    far = Load(x, (mul(add(I, 1), 1 << 40),))
+    store = Store(out, (J,), Select(only_beyond, far, Const(0.0, F32)))
+    function = Function("kernel", (x, out), For("i", 1, SERIAL, For("j", 3, VECTORIZED, store)))
+    check(function, {"x": normal(4)})
+
+
+@pytest.mark.parametrize("bound", [0.0, 9.0])
+def test_a_register_that_lanes_store_to_under_a_condition(bound):
+    x, out = Buffer("x", F32, (7,)), Buffer("out", F32, (1,))
+    flag = Buffer("flag", F32, (1,), scope=Scope.REGISTER)
+    at = (ZERO,)
+    above = Binary(BinaryOp.LT, Const(bound, F32), Load(x, (J,)))
+    parts = (
+        Store(flag, at, Const(1.0, F32)),
+        For("j", 7, VECTORIZED, If(above, Store(flag, at, Const(7.0, F32)))),
+        Store(out, at, Load(flag, at)),
+    )
+    check(Function("kernel", (x, out), Alloc(flag, Block(parts))), {"x": normal(7)})
+
+
+def test_a_constant_holds_what_its_dtype_does():
+    """300 as i8 is 44, 0.1 as f32 no longer that of f64."""
+    x, out = Buffer("x", DType.F64, (4,)), Buffer("out", DType.F64, (4,))
+    wrapped = Cast(DType.F64, Cast(DType.I8, Const(300, DType.I32)))
+    rounded = Cast(DType.F64, Cast(F32, Const(0.1, DType.F64)))
+    value = plus(Load(x, (I,)), plus(wrapped, rounded))
+    function = Function("kernel", (x, out), For("i", 4, SERIAL, Store(out, (I,), value)))
+    check(function, {"x": np.zeros(4)}, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.I64, DType.U8])
+@pytest.mark.parametrize("kind", [SERIAL, VECTORIZED])
+def test_powers_of_integers(dtype, kind):
+    bases = [0, 0, 1, 2, 2, 3, 3, 7, 1, 0]
+    exponents = [0, 64, 100, 64, 6, 4, 0, 2, 65, 1]
+    if dtype.is_signed:
+        bases += [-1, -1, -1, 1, 2, -3]
+        exponents += [64, 65, -3, -1, -1, -2]
+    size = len(bases)
+    x, y, out = (Buffer(name, dtype, (size,)) for name in ("x", "y", "out"))
+    power = Binary(BinaryOp.POW, Load(x, (I,)), Load(y, (I,)))
+    function = Function("kernel", (x, y, out), For("i", size, kind, Store(out, (I,), power)))
+    given = (np.array(values).astype(dtype.numpy) for values in (bases, exponents))
+    check(function, dict(zip(("x", "y"), given, strict=True)))

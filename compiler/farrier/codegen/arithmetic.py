@@ -457,8 +457,9 @@ def _zero_where(b: Builder, condition: str | None, text: str, like: Value) -> st
 
 
 def _integer_power(b: Builder, base: Value, exponent: Value) -> str:
-    """Square and multiply over the exponent's low six bits, beyond which every base but 0, 1 and -1
-    has overflowed; a negative exponent gives 0."""
+    """Square and multiply over the exponent's low six bits, and once more where it has others: of
+    odd numbers but 1 and -1 that has overflowed. A negative exponent gives what truncation does: 0,
+    but for 1 and -1."""
     dtype, lanes, kind = base.dtype, base.lanes, base.type
     exponent = cast(b, dtype, exponent)
     zero, one = literal(0, dtype, lanes).text, literal(1, dtype, lanes).text
@@ -470,9 +471,15 @@ def _integer_power(b: Builder, base: Value, exponent: Value) -> str:
         product = b.pure(f"mul {kind} {result}, {square}")
         result = b.pure(f"select {mask} {set_bit}, {kind} {product}, {kind} {result}")
         square = b.pure(f"mul {kind} {square}, {square}")
+    beyond = b.pure(f"icmp ugt {kind} {exponent.text}, {literal(63, dtype, lanes).text}")
+    product = b.pure(f"mul {kind} {result}, {square}")
+    result = b.pure(f"select {mask} {beyond}, {kind} {product}, {kind} {result}")
     if dtype.is_signed:
         negative = b.pure(f"icmp slt {kind} {exponent.text}, {zero}")
-        result = b.pure(f"select {mask} {negative}, {kind} {zero}, {kind} {result}")
+        above = b.pure(f"add {kind} {base.text}, {one}")
+        other = b.pure(f"icmp ugt {kind} {above}, {literal(2, dtype, lanes).text}")
+        vanishes = b.pure(f"and {mask} {negative}, {other}")
+        result = b.pure(f"select {mask} {vanishes}, {kind} {zero}, {kind} {result}")
     return result
 
 

@@ -242,6 +242,9 @@ class _Emitter:
         if bindings.lane is None or (stride == 0 and name not in self.private):
             if value.lanes > 1:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {name}")
+            old = None if guard is None else registers.find(name, first, 1, 1, 1)
+            if guard is not None and old is not None:
+                value = self.b.select(self.memory.in_any_lane(guard), value, old)
             registers.write(name, first, Piece(value, 1))
             return
         value = self.b.widen(value, bindings.lanes)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from farrier.codegen.arithmetic import from_memory, to_memory
 from farrier.codegen.builder import Builder
 from farrier.codegen.indices import Bindings, Indices, Offset, Place
-from farrier.codegen.text import Value, memory_type, suffix, type_of, vector
+from farrier.codegen.text import Value, literal, memory_type, suffix, type_of, vector
 from farrier.codegen.tiles import RowsOperand
 from farrier.errors import CompilerError
 from farrier.ir.addresses import flatten
@@ -295,17 +295,24 @@ class Memory:
         if guard is not None:
             if guard.lanes > 1 and lane is not None:
                 condition = self.b.pure(f"extractelement {guard.type} {guard.text}, i64 {lane}")
-            elif guard.lanes > 1:
-                kind = f"i{guard.lanes}"
-                bits = self.b.pure(f"bitcast {guard.type} {guard.text} to {kind}")
-                condition = self.b.pure(f"icmp ne {kind} {bits}, 0")
             else:
-                condition = guard.text
+                condition = self.in_any_lane(guard).text
             first = self.base(buffer)
             pointer = self.b.pure(f"select i1 {condition}, ptr {pointer}, ptr {first}")
         kind = memory_type(buffer.dtype)
         text = self.b.emit(f"load {kind}, ptr {pointer}, align {buffer.dtype.nbytes}")
         return from_memory(self.b, text, buffer.dtype, 1)
+
+    def in_any_lane(self, condition: Value) -> Value:
+        """Whether a condition holds in a lane that the loop has; those beyond hold anything."""
+        lanes, active = condition.lanes, self.bindings.active
+        if lanes == 1:
+            return condition
+        if active < lanes:
+            never = literal(False, DType.BOOL, lanes)
+            condition = self.b.select(tail_mask(lanes, active), condition, never)
+        bits = self.b.pure(f"bitcast {condition.type} {condition.text} to i{lanes}")
+        return Value(self.b.pure(f"icmp ne i{lanes} {bits}, 0"), DType.BOOL)
 
     def _vector(self, buffer: Buffer, pointer: str, mask: Value | None) -> Value:
         lanes, size = self.bindings.lanes, buffer.dtype.nbytes

@@ -83,29 +83,44 @@ def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
 @functools.cache
 def _literal(value: int | float | bool, _sign: float, dtype: DType, lanes: int) -> Value:
     # `_sign` keeps 0.0 and -0.0 apart in the cache.
-    if dtype.is_narrow_float:
-        value = convert(np.array(value, np.float64), dtype).astype(np.float64).item()
+    value = _held(value, dtype)
     scalar = _scalar(value, dtype)
     if lanes == 1:
         return Value(scalar, dtype, 1, value)
     return Value(f"splat ({_IN_REGISTER[dtype]} {scalar})", dtype, lanes, value)
 
 
+def _held(value: int | float | bool, dtype: DType) -> int | float | bool:
+    """The number that an element of `dtype` holds: floats rounded, integers wrapped around."""
+    if dtype is DType.BOOL:
+        return bool(value)
+    if dtype.is_narrow_float:
+        return float(convert(np.array(value, np.float64), dtype).astype(np.float64))
+    if dtype.is_float:
+        return float(value) if dtype is DType.F64 else _single(float(value))
+    wrapped = int(value) & ((1 << dtype.bits) - 1)
+    negative = dtype.is_signed and wrapped >> (dtype.bits - 1)
+    return wrapped - (1 << dtype.bits) if negative else wrapped
+
+
 def _scalar(value: int | float | bool, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        wrapped = int(value) & ((1 << dtype.bits) - 1)
-        negative = dtype.is_signed and wrapped >> (dtype.bits - 1)
-        return str(wrapped - (1 << dtype.bits) if negative else wrapped)
+        return str(value)
     return float_literal(float(value), double=dtype is DType.F64)
 
 
 def float_literal(value: float, *, double: bool = False) -> str:
     """A floating literal, as the hexadecimal bits of a double that LLVM asks for."""
-    if not double:
-        try:
-            value = struct.unpack("<f", struct.pack("<f", value))[0]
-        except OverflowError:
-            value = math.copysign(math.inf, value)
+    value = value if double else _single(value)
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def _single(value: float) -> float:
+    """The f32 next to a number."""
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded

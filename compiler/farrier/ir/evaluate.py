@@ -33,7 +33,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import convert, decay, erf
+from farrier.ir.special import convert, decay, erf, whole_power
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 
@@ -177,6 +177,11 @@ def _divide(left: Any, right: Any) -> Any:
     return left / right if DType.from_numpy(left.dtype).is_float else left // right
 
 
+def _power(left: Any, right: Any) -> Any:
+    of = np.power if DType.from_numpy(left.dtype).is_float else whole_power
+    return of(left, right)
+
+
 _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
     UnaryOp.NEG: np.negative,
     UnaryOp.ABS: np.abs,
@@ -201,7 +206,7 @@ _BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.MOD: np.mod,
     BinaryOp.MIN: np.minimum,
     BinaryOp.MAX: np.maximum,
-    BinaryOp.POW: np.power,
+    BinaryOp.POW: _power,
     BinaryOp.LT: np.less,
     BinaryOp.LE: np.less_equal,
     BinaryOp.EQ: np.equal,

@@ -45,7 +45,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.special import convert, decay
+from farrier.ir.special import convert, decay, whole_power
 from farrier.ir.types import DType, Layout
 
 
@@ -126,6 +126,8 @@ def _nan_last(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _power(left: float, right: float) -> float:
+    if isinstance(left, int):
+        return int(whole_power(np.array(left), np.array(right)))
     with np.errstate(all="ignore"):
         return float(np.float64(left) ** np.float64(right))
 

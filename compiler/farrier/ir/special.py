@@ -1,4 +1,5 @@
-"""Scalar semantics that numpy lacks: erf, and conversion between element types."""
+"""Scalar semantics that numpy lacks: erf, powers of integers, and conversion between element
+types."""
 
 from __future__ import annotations
 
@@ -48,6 +49,16 @@ def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     small = wide * near(np.minimum(magnitude, 1.0) ** 2)
     large = np.copysign(far(np.clip(magnitude, 1.0, _ERF_ONE)), wide)
     result: npt.NDArray[Any] = np.where(magnitude < 1.0, small, large).astype(x.dtype)
+    return result
+
+
+def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`base ** exponent` of integers of one dtype, wrapped around; a negative exponent gives what
+    truncation does: 0, but for a base of 1 or -1."""
+    whole = np.power(base, np.maximum(exponent, 0))
+    unit = (base == 1) | (base + 1 == 0)
+    inverse = np.where(unit, np.power(base, exponent & 1), 0)
+    result: npt.NDArray[Any] = np.where(exponent < 0, inverse, whole).astype(base.dtype)
     return result
 
 

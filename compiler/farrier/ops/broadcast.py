@@ -6,7 +6,8 @@ import functools
 
 import numpy as np
 
-from farrier.ir.expr import Const
+from farrier.ir.expr import Const, UnaryOp
+from farrier.ir.special import whole_power
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, required
 from farrier.ops.pointwise import first_dtype, pointwise
@@ -16,6 +17,7 @@ from farrier.ops.scalar import (
     cast,
     either,
     equal,
+    magnitude,
     maximum,
     minimum,
     number,
@@ -23,6 +25,7 @@ from farrier.ops.scalar import (
     remainder,
     sqrt,
     truncate,
+    unary,
     unequal,
     where,
 )
@@ -99,14 +102,24 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
                 return sqrt(x)
     if x.dtype.is_float:
         return power(x, cast(y, x.dtype))
-    return cast(power(cast(x, DType.F64), cast(y, DType.F64)), x.dtype)
+    if not y.dtype.is_float:
+        return cast(power(cast(x, DType.I64), cast(y, DType.I64)), x.dtype)
+    real = power(cast(x, DType.F64), cast(y, DType.F64))
+    # What is a whole number but for the error of the power is not cut off.
+    whole = unary(UnaryOp.ROUND, real)
+    is_whole = magnitude(real - whole) < magnitude(whole) * _POWER_ERROR
+    return cast(where(is_whole, whole, real), x.dtype)
+
+
+_POWER_ERROR = 1e-12  # more than that of a power in f64, relative
 
 
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
     if DType.from_numpy(x.dtype).is_float:
         return np.asarray(np.power(x, y.astype(x.dtype)))
-    powers: Array = np.power(x.astype(np.float64), y.astype(np.float64))
-    return powers.astype(x.dtype)
+    if DType.from_numpy(y.dtype).is_float:
+        return np.asarray(np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype))
+    return whole_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
 
 
 def _base_dtype(types: Types, attrs: Attrs) -> DType:
