@@ -162,3 +162,75 @@ def test_transposed_convolution_of_a_plain_image_whose_lanes_take_turns():
     x = normal(1, 3, 4, 17)
     model = small_model([node], {"x": x.shape}, constants={"w": normal(3, 1, 1, 2)})
     assert_right(model, {"x": x})
+
+
+def test_points_of_groups_of_two_sizes_meet():
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], group=4),
+        helper.make_node("Conv", ["x", "v"], ["b"], group=8),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    x = normal(1, 32, 5, 5)
+    weights = {"w": normal(24, 8, 1, 1), "v": normal(24, 4, 1, 1)}
+    assert_right(small_model(nodes, {"x": x.shape}, constants=weights), {"x": x})
+
+
+def test_points_of_groups_between_padding():
+    """Padding and stride make an image of the same size of other points."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=3, pads=[1] * 4, strides=[2, 2])
+    x = normal(1, 12, 3, 3)
+    model = small_model([node], {"x": x.shape}, constants={"w": normal(12, 4, 1, 1)})
+    assert_right(model, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("shape", "epsilon", "factor"),
+    [((2, 3, 8), (1, 1, 1, 1), (8,)), ((3, 8), (), (1, 1, 8)), ((3, 1), (), (5,))],
+)
+def test_a_normalization_that_constants_broadcast(shape, epsilon, factor):
+    pairs = [
+        ("ReduceMean", ["x", "axes"], "m"),
+        ("Sub", ["x", "m"], "d"),
+        ("Mul", ["d", "d"], "q"),
+        ("ReduceMean", ["q", "axes"], "v"),
+        ("Add", ["v", "epsilon"], "e"),
+        ("Sqrt", ["e"], "s"),
+        ("Div", ["d", "s"], "n"),
+        ("Mul", ["n", "factor"], "z"),
+        ("Add", ["z", "factor"], "y"),
+    ]
+    nodes = [helper.make_node(op, inputs, [output]) for op, inputs, output in pairs]
+    constants = {
+        "axes": np.array([-1]),
+        "epsilon": np.full(epsilon, 1e-5, np.float32),
+        "factor": normal(*factor),
+    }
+    x = normal(*shape)
+    assert_right(small_model(nodes, {"x": x.shape}, constants=constants), {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "factors"),
+    [
+        (np.float16, 0.25, (300, 300)),
+        (np.float16, 250, (1e-4, 1e-4)),
+        (np.float32, 1e-30, (1e20, 1e30)),
+    ],
+)
+def test_factors_whose_product_their_dtype_does_not_hold(dtype, size, factors):
+    nodes = [helper.make_node("Mul", ["x", "a"], ["z"]), helper.make_node("Mul", ["z", "b"], ["y"])]
+    x = (size * normal(3, 17)).astype(dtype)
+    constants = {name: np.array(f, dtype) for name, f in zip("ab", factors, strict=True)}
+    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    assert_right(small_model(nodes, {"x": x.shape}, constants=constants, dtype=code), {"x": x})
+
+
+def test_integers_to_powers_that_a_tensor_holds():
+    """Through f64, 2 to the third was 7."""
+    node = helper.make_node("Pow", ["x", "n"], ["y"])
+    feeds = {
+        "x": np.array([0, 1, -1, 2, 3, -5, 2, -1]),
+        "n": np.array([64, 64, 65, 3, 4, 3, -1, -3]),
+    }
+    shapes = {name: array.shape for name, array in feeds.items()}
+    assert_right(small_model([node], shapes, dtype=onnx.TensorProto.INT64), feeds)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from farrier.ir.graph import Node, Value
+from farrier.ir.narrow import FORMATS
+from farrier.ir.types import DType
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.passes.rewriting import Rewriter, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
+
+Array: TypeAlias = npt.NDArray[Any]
 
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}
 _COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "And", "Or", "Xor"))
@@ -36,8 +42,9 @@ def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well. A single
-    number is divided: what is quantized with it may depend on its last bit."""
+    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well, with
+    all bits of its dtype. A single number is divided: what is quantized with it may depend on its
+    last bit."""
     y = node.outputs[0]
     if node.op != "Div" or not y.type.dtype.is_float or y.type.size == 1:
         return None
@@ -46,7 +53,7 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
         return None
     with np.errstate(all="ignore"):
         inverse = (1 / data.astype(np.float64)).astype(data.dtype)
-    if not (np.isfinite(inverse).all() and (inverse != 0).all()):
+    if not _normal(inverse).all():
         return None
     factor = rewriter.constant(inverse, f"{node.inputs[1].name}_inverse")
     return (dataclasses.replace(node, op="Mul", inputs=(node.inputs[0], factor)),)
@@ -74,7 +81,8 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats."""
+    """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, where the
+    constants neither overflow together nor lose bits that they have apart."""
     if node.op not in ("Add", "Mul") or not node.outputs[0].type.dtype.is_float:
         return None
     inner = rewriter.producer(node.inputs[0])
@@ -89,9 +97,27 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
         node.outputs[0].type.shape
     ):
         return None
-    merged = np.multiply(first, second) if node.op == "Mul" else np.add(first, second)
-    if merged.size > max(first.size, second.size):
+    with np.errstate(all="ignore"):
+        merged = np.multiply(first, second) if node.op == "Mul" else np.add(first, second)
+    if merged.size > max(first.size, second.size) or not _is_sound(node.op, merged, first, second):
         return None
     constant = rewriter.constant(np.asarray(merged), f"{node.outputs[0].name}_constant")
     origin = join_origins((inner, node))
     return (dataclasses.replace(node, inputs=(x, constant), origin=origin),)
+
+
+def _is_sound(op: str, merged: Array, first: Array, second: Array) -> bool:
+    """Whether one operation with `merged` does what two with `first` and `second` do."""
+    finite = np.isfinite(first) & np.isfinite(second)
+    if op == "Add":
+        return bool((np.isfinite(merged) | ~finite).all())
+    return bool((_normal(merged) | ~finite | (first == 0) | (second == 0)).all())
+
+
+def _normal(x: Array) -> npt.NDArray[np.bool_]:
+    """Where numbers have all bits of their dtype, as neither zero nor an infinity has."""
+    dtype, size = DType.from_numpy(x.dtype), np.abs(x.astype(np.float64))
+    form = FORMATS.get(dtype)
+    plain = np.float64 if dtype is DType.F64 else np.float32  # BF16 has the exponents of f32
+    least = float(np.finfo(plain).tiny) if form is None else form.least_normal
+    return (size >= least) & (size < np.inf)

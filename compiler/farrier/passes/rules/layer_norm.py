@@ -41,7 +41,7 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
     if square.inputs != (d, d) or _mean_operand(rewriter.producer(mean), rewriter) != x:
         return None
     width = x.type.shape[-1]
-    if not isinstance(width, int):
+    if not isinstance(width, int) or node.outputs[0].type != x.type:
         return None
     ones = np.ones(width, x.type.dtype.numpy)
     scale = rewriter.constant(ones, f"{node.outputs[0].name}_scale")
@@ -85,11 +85,14 @@ def merge_layer_norm_bias(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _single_use_norm(node: Node, op: str, rewriter: Rewriter) -> Node | None:
-    """The LayerNormalization over the last axis whose result `node`, an `op`, alone reads."""
+    """The LayerNormalization over the last axis whose result `node` alone reads, an `op` that does
+    not broadcast it."""
     inner = rewriter.producer(node.inputs[0]) if node.op == op else None
     if inner is None or inner.op != "LayerNormalization" or len(inner.outputs) != 1:
         return None
     y = inner.outputs[0]
+    if node.outputs[0].type != y.type:
+        return None
     last = inner.attr("axis", -1) in (-1, y.type.rank - 1)
     return inner if last and rewriter.single_use(y) else None
 

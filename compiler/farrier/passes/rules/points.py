@@ -63,6 +63,8 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
         return None
     if w.type.shape[2:] != (1, 1) or x.type.shape[2:] != y.type.shape[2:]:
         return None
+    if any(node.attr("pads", (0,) * 4)):
+        return None
     weights = rewriter.data(w)
     bias = rewriter.data(rest[0]) if rest and rest[0] is not None else None
     if weights is None or (rest and rest[0] is not None and bias is None):
@@ -137,8 +139,11 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     nodes: list[Node] = []
     inputs: list[Value | None] = []
     for value, source in zip(node.inputs, products, strict=True):
-        if source is not None or value is None or value.type.size == 1:
-            inputs.append(source or value)
+        if source is not None and source.type.shape == shape:
+            inputs.append(source)
+            continue
+        if value is None or value.type.size == 1:
+            inputs.append(value)
             continue
         if value.type.shape != y.type.shape or rewriter.constant_of(value) is not None:
             return None
