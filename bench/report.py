@@ -94,6 +94,6 @@ def costs_table(results: Sequence[Result]) -> Table:
             *(f"{peers[one].peak_bytes / 1e6:.0f}" if one in peers else "-" for one in labels),
             f"{result.size.file_bytes / 1e6:.2f}",
             f"{result.size.winograd_bytes / 1e6:.2f}",
-            f"{result.size.ratio:.2f}",
+            "-" if result.size.ratio is None else f"{result.size.ratio:.2f}",
         )
     return table

@@ -41,3 +41,18 @@ def test_winograd_adds_its_packed_weights_less_the_windows(tmp_path, channels):
     expected = windows * (tile + 2) ** 2 // 9 - windows if tile else 0
     assert size.winograd_bytes == expected
     assert str(size).endswith("Winograd") == bool(tile)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (
+            Size(3_000_000, 2_000_000, 400_000),
+            "3.00 MB: 1.30 times the 2.00 MB of weights, and 0.40 MB for Winograd",
+        ),
+        (Size(5_840, 0, 0), "5840 bytes, without weights"),
+        (Size(6_000, 40, 0), "6000 bytes: 150.00 times the 40 bytes of weights"),
+    ],
+)
+def test_a_size_reads_as_the_file_and_a_ratio_where_there_are_weights(size, words):
+    assert str(size) == words

@@ -86,7 +86,8 @@ def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
 
 def test_the_size_is_over_the_weights_and_leaves_out_what_winograd_adds():
     assert RESULT.size.ratio == pytest.approx(1.3)
-    assert "artifact 3.00 MB: 1.30 of 2.00 MB weights and 0.40 MB for Winograd" in headline(RESULT)
+    told = "artifact 3.00 MB: 1.30 times the 2.00 MB of weights, and 0.40 MB for Winograd;"
+    assert told in headline(RESULT)
     assert list(costs_table([RESULT]).columns[-1].cells) == ["1.30"]
 
 

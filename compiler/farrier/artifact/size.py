@@ -24,12 +24,22 @@ class Size:
         return cls(path.stat().st_size, told["weights_bytes"], told["winograd_bytes"])
 
     @property
-    def ratio(self) -> float:
-        """The file, without what Winograd adds, over the model's constants."""
-        return (self.file_bytes - self.winograd_bytes) / max(self.weights_bytes, 1)
+    def ratio(self) -> float | None:
+        """The file, without what Winograd adds, over the model's constants; None where it has
+        none."""
+        if not self.weights_bytes:
+            return None
+        return (self.file_bytes - self.winograd_bytes) / self.weights_bytes
 
     def __str__(self) -> str:
-        weights, added = self.weights_bytes / 1e6, self.winograd_bytes / 1e6
-        return f"{self.file_bytes / 1e6:.2f} MB: {self.ratio:.2f} of {weights:.2f} MB weights" + (
-            f" and {added:.2f} MB for Winograd" if self.winograd_bytes else ""
+        if self.ratio is None:
+            return f"{_readable(self.file_bytes)}, without weights"
+        weights, added = _readable(self.weights_bytes), _readable(self.winograd_bytes)
+        return f"{_readable(self.file_bytes)}: {self.ratio:.2f} times the {weights} of weights" + (
+            f", and {added} for Winograd" if self.winograd_bytes else ""
         )
+
+
+def _readable(size: int) -> str:
+    """`0.56 MB`, and what would be `0.00 MB` in bytes."""
+    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"
