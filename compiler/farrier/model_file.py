@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from farrier.errors import InvalidModelError, UsageError
@@ -12,13 +13,26 @@ MAX_BYTES = 2 << 30  # protobuf's own limit on one message
 def read_model(path: Path) -> bytes:
     """The file's bytes. Raises InvalidModelError where it is too large for an ONNX file, UsageError
     where it cannot be read."""
+    check_is_file(path)
     try:
-        if not path.is_file():
-            raise UsageError(f"no such file: {path}")
         check_size(path, path.stat().st_size)
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def check_is_file(path: Path) -> None:
+    """Raises UsageError where the path leads to no file."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"no such file: {path}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path} is a directory", hint="name a file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is no regular file")
 
 
 def check_size(path: Path, size: int) -> None:

@@ -103,6 +103,17 @@ def test_an_option_that_makes_no_sense_is_named(farrier, mlp, options, words):
         assert word in done.stderr
 
 
-def test_a_file_that_is_not_there(farrier):
-    done = farrier("compile", "nothing.onnx")
-    assert (done.returncode, "no such file: nothing.onnx" in done.stderr) == (2, True)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nothing.onnx", "no such file: nothing.onnx"),
+        ("home.onnx", "home.onnx is a directory"),
+        (".", ". is a directory"),
+        ("/dev/null", "/dev/null is no regular file"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_what_is_no_file_is_named(farrier, tmp_path, name, words):
+    (tmp_path / "home.onnx").mkdir()
+    done = farrier("compile", name)
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr

@@ -98,6 +98,12 @@ def test_run_refuses_another_shape_or_dtype(farrier, compiled, tmp_path, shape, 
     assert "the model takes float32[4, 37]" in done.stderr
 
 
+def test_run_refuses_two_arrays_for_one_input(farrier, compiled, tmp_path):
+    _given(tmp_path)
+    done = farrier("run", compiled, "--input", "x=x.npy", "--input", "x=x.npy")
+    assert (done.returncode, "two arrays are given for 'x'" in done.stderr) == (2, True)
+
+
 def test_run_names_the_inputs_that_it_lacks(farrier, compiled):
     done = farrier("run", compiled)
     assert (done.returncode, "takes the inputs x; given: none" in done.stderr) == (6, True)
@@ -112,6 +118,11 @@ def test_run_refuses_a_damaged_artifact(farrier, compiled, tmp_path, damage, cod
     done = farrier("run", compiled, "--input", "x=x.npy")
     assert done.returncode == code
     assert "mlp.farrier" in done.stderr
+
+
+def test_run_refuses_a_directory(farrier, tmp_path):
+    done = farrier("run", tmp_path)
+    assert (done.returncode, f"{tmp_path} is a directory" in done.stderr) == (7, True)
 
 
 def test_run_refuses_files_that_hold_no_array(farrier, compiled, mlp, tmp_path):

@@ -60,6 +60,10 @@ def read(path: Path) -> dict[str, bytes]:
             return {n: archive.read(n) for n in archive.namelist() if n != "params.bin"}
     except FileNotFoundError:
         raise ArtifactError(f"no such artifact: {path}") from None
+    except IsADirectoryError:
+        raise ArtifactError(
+            f"{path} is a directory, not an artifact", hint="name a .farrier file"
+        ) from None
     except _UNREADABLE as error:
         raise ArtifactError(
             f"{path} is not a Farrier artifact: {error}", hint="compile or download it again"

@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
-from farrier.model_file import read_model
+from farrier.model_file import check_is_file, read_model
 from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
 from farrier.progress import Warned
 from farrier.shapes import parse_hot, parse_shapes
@@ -85,7 +85,9 @@ def compile_(
     dump: Annotated[
         Path | None, typer.Option(help="Write every stage as text to this directory.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show every stage and its time.")
+    ] = False,
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
@@ -93,6 +95,7 @@ def compile_(
     from farrier.artifact.size import Size
     from farrier.records import FileRecords
 
+    check_is_file(model)
     output = output or model.with_suffix(".farrier")
     options = CompileOptions(
         target=target,
@@ -157,7 +160,7 @@ def run(
     from farrier.artifact.artifact import load
     from farrier.artifact.container import write_atomically
 
-    arrays = dict(_read_array(text) for text in inputs or [])
+    arrays = _read_arrays(inputs or [])
     loaded = load(artifact)
     for spec in loaded.manifest.inputs:
         given, dtype = arrays.get(spec.name), spec.element.numpy
@@ -235,7 +238,9 @@ def opt(
     passes: Annotated[
         str, typer.Option("-p", "--passes", help="By comma: fold-constants,fuse.")
     ] = "",
-    print_after_all: Annotated[bool, typer.Option("--print-after-all")] = False,
+    print_after_all: Annotated[
+        bool, typer.Option("--print-after-all", help="Print the graph after each pass.")
+    ] = False,
     constants: Annotated[
         Path | None, typer.Option(help="Large constants [FILE.constants.npz, if it is there].")
     ] = None,
@@ -299,8 +304,7 @@ def _source(artifact: Path, name: str) -> Path:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise UsageError(f"no such file: {path}")
+    check_is_file(path)
     return path
 
 
@@ -317,6 +321,16 @@ def _read_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
     if not isinstance(loaded, Mapping):
         raise InputMismatchError(f"{path} is one array, not an archive of them")
     return dict(loaded)
+
+
+def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for text in texts:
+        name, array = _read_array(text)
+        if name in arrays:
+            raise UsageError(f"two arrays are given for {name!r}", hint="--input names it once")
+        arrays[name] = array
+    return arrays
 
 
 def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
