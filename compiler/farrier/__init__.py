@@ -5,83 +5,38 @@
     artifact.save("model.farrier")
     artifact = farrier.load("model.farrier")
 
-`farrier.Client` is the same over a server. Everything heavy is imported when it is first used.
+`farrier.Client` is the same over a server. Each name is imported when it is first
+used: the command answers Ctrl-C before the compiler is read.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from farrier.artifact.artifact import Artifact, load
-from farrier.errors import FarrierError
-from farrier.options import MAX_LAYER_ERROR, CompileOptions
-from farrier.shapes import GivenShape, Hot
-
+TYPE_CHECKING = False  # of `typing`, which takes milliseconds to import
 if TYPE_CHECKING:
-    import onnx
+    from typing import Any
 
+    from farrier.api import compile as compile
+    from farrier.artifact.artifact import Artifact as Artifact
+    from farrier.artifact.artifact import load as load
     from farrier.client import Client as Client
-    from farrier.progress import Listener
+    from farrier.errors import FarrierError as FarrierError
 
 __all__ = ["Artifact", "Client", "FarrierError", "compile", "load"]
 __version__ = "0.1.0"
 
-
-def compile(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
-    target: str = "host",
-    shapes: Mapping[str, GivenShape] | None = None,
-    hot: Sequence[Hot] = (),
-    trials: int | None = None,
-    budget_s: float | None = None,
-    threads: int = 0,
-    seed: int = 0,
-    max_layer_error: float = MAX_LAYER_ERROR,
-    verify: bool = True,
-    precision: str = "f32",
-    listener: Listener | None = None,
-) -> Artifact:
-    """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
-
-    `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
-    "w")`; `hot` the sizes of open dims that matter most: `{"batch": 1, "h": 640}`.
-
-    With `trials` or `budget_s` the kernels are tuned by
-    measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
-    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
-    contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
-    """
-    from pathlib import Path
-
-    from farrier import pipeline, progress
-    from farrier.model_file import read_model
-
-    if isinstance(model, bytes):
-        data, name = model, "model"
-    elif isinstance(model, str | os.PathLike):
-        data, name = read_model(Path(model)), Path(model).stem
-    else:
-        data, name = model.SerializeToString(), model.graph.name or "model"
-    options = CompileOptions(
-        target=target,
-        shapes=dict(shapes or {}),
-        hot=tuple(hot),
-        trials=trials,
-        budget_s=budget_s,
-        threads=threads,
-        seed=seed,
-        max_layer_error=max_layer_error,
-        verify=verify,
-        precision=precision,
-    )
-    return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)
+_HOMES = {
+    "Artifact": "farrier.artifact.artifact",
+    "Client": "farrier.client",
+    "FarrierError": "farrier.errors",
+    "compile": "farrier.api",
+    "load": "farrier.artifact.artifact",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Client":
-        from farrier.client import Client
+    if name not in _HOMES:
+        raise AttributeError(f"module 'farrier' has no attribute {name!r}")
+    import importlib
 
-        return Client
-    raise AttributeError(f"module 'farrier' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

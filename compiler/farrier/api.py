@@ -1,0 +1,65 @@
+"""`farrier.compile`: the whole compiler as one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farrier.artifact.artifact import Artifact
+from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.shapes import GivenShape, Hot
+
+if TYPE_CHECKING:
+    import onnx
+
+    from farrier.progress import Listener
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    target: str = "host",
+    shapes: Mapping[str, GivenShape] | None = None,
+    hot: Sequence[Hot] = (),
+    trials: int | None = None,
+    budget_s: float | None = None,
+    threads: int = 0,
+    seed: int = 0,
+    max_layer_error: float = MAX_LAYER_ERROR,
+    verify: bool = True,
+    precision: str = "f32",
+    listener: Listener | None = None,
+) -> Artifact:
+    """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
+
+    `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
+    "w")`; `hot` the sizes of open dims that matter most: `{"batch": 1, "h": 640}`.
+
+    With `trials` or `budget_s` the kernels are tuned by
+    measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
+    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
+    contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
+    """
+    from farrier import pipeline, progress
+    from farrier.model_file import read_model
+
+    if isinstance(model, bytes):
+        data, name = model, "model"
+    elif isinstance(model, str | os.PathLike):
+        data, name = read_model(Path(model)), Path(model).stem
+    else:
+        data, name = model.SerializeToString(), model.graph.name or "model"
+    options = CompileOptions(
+        target=target,
+        shapes=dict(shapes or {}),
+        hot=tuple(hot),
+        trials=trials,
+        budget_s=budget_s,
+        threads=threads,
+        seed=seed,
+        max_layer_error=max_layer_error,
+        verify=verify,
+        precision=precision,
+    )
+    return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)
