@@ -182,7 +182,8 @@ class Client(Closing):
         The same `idempotency_key` always means the same job: sent again it returns that job, and
         ConflictError when anything else of the request differs. `name` defaults to the file's.
         Raises NoDeviceError when tuning needs a device of a kind that is not connected, unless
-        `wait_for_device`; then the job waits for one.
+        `wait_for_device`. Then, as for any job that is not tuned, the job is queued; it fails where
+        no device has been connected for twice the farm's FARRIER_DEVICE_EXPIRY_S.
         """
         options = CompileOptions(
             target=target,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 
+from farrier import progress
 from farrier.errors import ServiceError
 from farrier_farm import embedded
 from farrier_farm.blobs import BlobStore
@@ -66,9 +67,13 @@ class Farm:
         self.measurements.drop(job_id)
         return job
 
-    def runner(self, target: str, job: Lease | None = None) -> FarmRunner:
-        """What measures for one attempt of a job."""
-        return FarmRunner(self.settings, self.measurements, self.devices, self.blobs, target, job)
+    def runner(
+        self, target: str, job: Lease | None = None, listener: progress.Listener = progress.ignore
+    ) -> FarmRunner:
+        """What measures for one attempt of a job; `listener` hears that it waits for a device."""
+        return FarmRunner(
+            self.settings, self.measurements, self.devices, self.blobs, target, job, listener
+        )
 
     def check(self) -> None:
         """Raises ServiceError or StorageError where Redis or the disk does not answer:

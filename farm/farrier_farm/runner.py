@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 
+from farrier import progress
 from farrier.errors import NoDeviceError
 from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
 from farrier_device.runners.files import BlobSource
@@ -32,12 +33,16 @@ class FarmRunner:
         blobs: ContentStore,
         target: str,
         job: Lease | None = None,
+        listener: progress.Listener = progress.ignore,
     ) -> None:
+        """`listener` is warned, by the thread that measures, when a batch begins to wait for a
+        device that is not there."""
         self._measurements = measurements
         self._devices = devices
         self._blobs = blobs
         self._target = target
         self._job = job
+        self._listener = listener
         self._timeout_s = settings.batch_timeout_s
         self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
         self._stored: set[str] = set()  # that are in the blob store
@@ -77,6 +82,7 @@ class FarmRunner:
 
     def _wait(self, batch: str, cancelled: threading.Event | None) -> MeasureResult:
         begin = device_seen = time.monotonic()
+        warned = False
         while True:
             result = self._measurements.wait(batch, _LOOK_S)
             if result is not None:
@@ -89,8 +95,12 @@ class FarmRunner:
                 return MeasureResult(fault=DeviceFault.LOST, message=message)
             try:
                 self._devices.require(self._target)
-                device_seen = now
-            except NoDeviceError:
+                device_seen, warned = now, False
+            except NoDeviceError as error:
+                if not warned:
+                    waits = f"the job waits {self._patience_s:.0f} s for one"
+                    self._listener(progress.Warned(f"{error.message}; {waits}"))
+                    warned = True
                 if now - device_seen > self._patience_s:
                     raise
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from farrier import progress
 from farrier.errors import CancelledError, ConflictError, NoDeviceError
 from farrier.options import CompileOptions
 from farrier_device.blobstore import BlobStore
@@ -62,9 +63,12 @@ def _timed(batch: Batch) -> MeasureResult:
     )
 
 
-def _impatient(farm: Farm, **changes: object) -> FarmRunner:
+def _impatient(
+    farm: Farm, listener: progress.Listener = progress.ignore, **changes: object
+) -> FarmRunner:
     settings = dataclasses.replace(farm.settings, **changes)
-    return FarmRunner(settings, farm.measurements, farm.devices, farm.blobs, "host")
+    parts = farm.measurements, farm.devices, farm.blobs
+    return FarmRunner(settings, *parts, "host", listener=listener)
 
 
 def test_a_batch_is_measured_on_a_device(
@@ -143,9 +147,13 @@ def test_a_faulty_device_does_not_hurt_the_result(
 
 
 def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -> None:
-    runner = _impatient(farm, device_expiry_s=0.5)
+    heard: list[progress.Event] = []
+    runner = _impatient(farm, heard.append, device_expiry_s=1.0)  # it looks once a second
     with pytest.raises(NoDeviceError, match="host"):
         runner.measure(request_of(DIGEST), blobs)
+    [warning] = heard
+    assert "no device for host is connected" in warning.message
+    assert warning.message.endswith("waits 2 s for one")
     assert farm.measurements.blobs() == set()  # the batch was dropped
 
 

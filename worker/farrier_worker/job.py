@@ -10,6 +10,7 @@ import itertools
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 
@@ -50,16 +51,18 @@ def run(farm: Farm, lease: Lease) -> None:
 
     job = farm.jobs.get(lease.item)
     number = itertools.count(1)
+    in_order = threading.Lock()  # threads that measure speak, too
 
     def say(event: progress.Event) -> None:
-        farm.jobs.say(lease, next(number), event)
+        with in_order:
+            farm.jobs.say(lease, next(number), event)
 
     try:
         artifact = compile_model(
             farm.blobs.get(job.model),
             job.options,
             name=job.name or "model",
-            runner=farm.runner(job.options.target, lease),
+            runner=farm.runner(job.options.target, lease, say),
             records=farm.records,
             listener=say,
         )

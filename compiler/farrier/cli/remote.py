@@ -48,7 +48,14 @@ def submit(
     ] = "f32",
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
-    wait_for_device: Annotated[bool, typer.Option("--wait-for-device")] = False,
+    wait_for_device: Annotated[
+        bool,
+        typer.Option(
+            "--wait-for-device",
+            help="Queue it though no device of the target's kind is connected; the job fails where "
+            "none comes for twice FARRIER_DEVICE_EXPIRY_S.",
+        ),
+    ] = False,
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:

@@ -101,7 +101,8 @@ class JobRequest(BaseModel):
     options: Options = Options()
     wait_for_device: bool = Field(
         default=False,
-        description="queue the job even when no device of the target's kind is connected",
+        description="queue the job even when no device of the target's kind is connected; it fails "
+        "where none comes for twice FARRIER_DEVICE_EXPIRY_S",
     )
 
 
