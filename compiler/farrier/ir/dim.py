@@ -379,7 +379,7 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if isinstance(right, int) and right < 0:
         quotient, rest = _divmod(-left, -right)
         return quotient, -rest
-    if _least(right) < 1:
+    if bounds(right)[0] < 1:
         raise Undecided(f"whether {right} is positive depends on {_described(right)}")
     whole, rest = _exact(left, right)
     plain = _without_remainders(rest)
@@ -395,9 +395,6 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     low, high = bounds(rest)
     if isinstance(right, int) and low // right == high // right:
         return whole + low // right, rest - low // right * right
-    if plain != rest and len(_terms(left_over)) <= len(_terms(rest)):
-        quotient, rest = _divmod(left_over, right)  # (x % d + c) // d == (x + c) // d - x // d
-        return whole + more + quotient, rest
     quotient, rest = _reduced(rest, right)
     return whole + quotient, rest
 
@@ -543,32 +540,7 @@ def _exceeds(left: Extent, right: Extent) -> bool | None:
 
 
 def _least(extent: Extent) -> int:
-    """A lower bound, which heeds how quotients, remainders and bounded symbols hang together with
-    the rest."""
-    low = _least_of_sum(extent)
-    if low > 0 or not isinstance(extent, Dim):
-        return low
-    plain = _in_quotients(extent)
-    return low if plain == extent else max(low, _least_of_sum(plain))
-
-
-def _in_quotients(extent: Extent) -> Extent:
-    """The extent with `x - x // d * d` for each `x % d`, also within others: remainders of what is
-    rounded up to a multiple of d cancel out."""
-    return _rebuild(extent, _atom_in_quotients)
-
-
-def _atom_in_quotients(atom: Atom) -> Extent:
-    if isinstance(atom, Symbol):
-        return _atom(atom)
-    left, right = _in_quotients(atom.left), _in_quotients(atom.right)
-    if atom.op is DimOp.MOD:
-        return left - _apply(DimOp.FLOORDIV, left, right) * right
-    return _apply(atom.op, left, right)
-
-
-def _least_of_sum(extent: Extent) -> int:
-    """A lower bound of a sum, in which quotients and bounded symbols give way one by one."""
+    """A lower bound, which heeds how quotients and bounded symbols hang together with the rest."""
     low = bounds(extent)[0]
     whole = 1  # what the extent is multiplied with by now
     for _ in range(_MOST_RELAXATIONS):
