@@ -20,6 +20,22 @@ def residual(channels, size, **options):
     )
 
 
+def halo_conv(ic, size, oc):
+    """A 3x3 convolution whose input has its padding in memory."""
+    padded = tensor("x", 1, ic, size, size, layout=nchwc(1))
+    return Region(padded).then(
+        "Conv",
+        tensor("w", oc, ic, 3, 3),
+        shape=(1, oc, size, size),
+        layout=nchwc(),
+        kernel_shape=(3, 3),
+        strides=(1, 1),
+        dilations=(1, 1),
+        pads=(1,) * 4,
+        group=1,
+    )
+
+
 def transposed(ic, size, oc, stride, **options):
     """A transposed convolution whose taps do not overlap."""
     x = tensor("x", 1, ic, size, size, layout=nchwc())
@@ -218,6 +234,35 @@ def test_candidates_compute_the_reference(case, rule):
     for row in candidates[picked]:
         check(region, space, space.decisions(row))
     check(region, space, space.default())
+
+
+LONG_SUMS = {
+    "matmul": matmul(5, 1024, 11).then("Add", tensor("b", 11)).then("Relu"),
+    "matmul of a batch": matmul(3, 512, 8, batch=(2,), constant=False),
+    "conv 1x1 to partial blocks": conv(512, 3, 10, 1).then("Relu"),
+    "conv 3x3, its image with a halo": halo_conv(64, 4, 12),
+    "grouped": conv(1024, 3, 8, 1, group=2),
+}
+
+
+@pytest.mark.parametrize("name", LONG_SUMS)
+def test_slices_of_a_long_sum_add_up(name):
+    region = LONG_SUMS[name]
+    space = register_tile.space(region.program, TARGET, 2)
+    assert space is not None
+    candidates = space.candidates()
+    slices = space.columns(candidates)["slices"]
+    assert len(set(slices)) > 1
+    rng = np.random.default_rng(0)
+    for count in sorted(set(slices) - {1}):
+        for row in rng.choice(candidates[slices == count], 2):
+            check(region, space, space.decisions(row))
+
+
+def test_short_sums_and_those_of_unknown_size_are_not_sliced():
+    for region in (CONTRACTIONS["matmul"], CONTRACTIONS["depthwise"]):
+        space = register_tile.space(region.program, TARGET, 2)
+        assert set(space.columns(space.candidates())["slices"]) == {1}
 
 
 @pytest.mark.parametrize("case", [*CONTRACTIONS.values()][::3])

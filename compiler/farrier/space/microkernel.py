@@ -34,9 +34,12 @@ _SHARED_AHEAD = 0.25  # of the way of what another core reads as well, where it 
 _LOADS = 0.1  # of the time of loads, what shows where they are not the bottleneck
 _BEYOND = 0.06  # of the traffic beyond the first-level cache, likewise
 _LINE = 64  # bytes of a cache line
+_OF_L1, _OF_L2 = 0.6, 0.7  # of a cache, what is there still when it is used again
 _CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
 _WAYS = 11  # rows of a tile in the same lines of the first-level cache, beside a panel's
 _COMPETING = 0.03  # of the time, where there are more
+_JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
+_RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
 _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
@@ -85,6 +88,7 @@ class Tiles:
     order: Floats  # an Order
     prefetch: Floats  # 1: the next panel is fetched while this one is in use
     ahead: Floats  # 1: the points' next block is fetched while this one is in use
+    slices: Floats  # of the reduction, each for all tiles of a panel before the next
 
     def at(self, places: npt.NDArray[np.intp]) -> Tiles:
         """Those of some candidates."""
@@ -103,7 +107,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, panels)
     cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
-    units = problem.batch * panels * (1.0 if problem.packs else row_tiles)
+    units = problem.batch * panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
     balance = np.ceil(units / machine.threads) / (units / machine.threads)
     longest = np.ceil(row_tiles / machine.threads) * tiles.rows * machine.threads
     longest = np.maximum(longest / problem.points[0], 1.0)
@@ -113,7 +117,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     compute = np.full(len(panel), ideal / peak)
     busy = cycles / machine.hertz * balance / machine.threads
     memory = np.full(len(panel), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
-    room = 2 * panel * problem.steps * 4 <= 0.8 * machine.l2_bytes
+    room = 2 * panel * problem.steps / tiles.slices * 4 <= 0.8 * machine.l2_bytes
     ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
     exposed = np.where(tiles.prefetch > 0, ahead, machine.exposed)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
@@ -194,11 +198,11 @@ def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
 
 def _one_tile(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
-) -> tuple[Floats, float, Floats, Floats]:
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
     cache."""
     points = r * c
-    steps = float(problem.steps)
+    steps = problem.steps / tiles.slices
     multiply = steps * v * points / machine.fma_ports
     chain = steps * machine.fma_latency
     field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
@@ -217,16 +221,17 @@ def _one_tile(
         issue = steps * (v + points + v * points) / machine.issue
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
     panel_bytes = steps * v * machine.lanes * 4
-    beyond = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
+    beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
     fourth = np.square(np.square(multiply)) + chain**4
     core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(loads, beyond))
     core = np.maximum(core, issue)
     if problem.scattered:
-        # The hardware does not guess where the next block lies.
-        seldom = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
-        core += point_bytes / _LINE * seldom
+        # The hardware does not guess where the next block lies; the taps of a window read it again.
+        near = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
+        missed = near * (problem.taps == (1, 1)) + machine.miss * is_far
+        core += point_bytes / _LINE * missed
     # What is not the bottleneck still takes issue slots and waits at times.
     core += _LOADS * loads + _BEYOND * beyond
     if problem.row_bytes:
@@ -234,34 +239,38 @@ def _one_tile(
         core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
     loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
     finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
-    return core + loop + finish, chain, loads, beyond
+    again = tiles.slices - 1  # times that the sums are read and written in between
+    joins = again * (v * points * _JOIN_CYCLES + _RESTART_CYCLES)
+    cycles = tiles.slices * (core + loop) + joins + finish
+    return cycles, tiles.slices * chain, tiles.slices * loads, tiles.slices * beyond
 
 
 def _traffic(
     problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
-) -> Floats:
-    """Cycles that the operands of one tile take on their way into the first-level cache."""
+) -> tuple[Floats, Bools]:
+    """Cycles that the operands of one tile, of one slice of the reduction, take on their way into
+    the first-level cache; and whether the points come from beyond the second."""
     if problem.depthwise:  # each panel has points of its own
-        far = problem.point_bytes / machine.threads > 0.7 * machine.l2_bytes
+        is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == Order.ROWS))
-        return streamed / (machine.l3_bandwidth if far else machine.l2_bandwidth)
+        rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
+        return streamed / rate, np.full(len(streamed), is_far)
     readers = np.where(tiles.order == Order.PANELS, 1, machine.threads)
     if problem.batch >= machine.threads:
         readers = 1 + 0 * readers
-    share = problem.point_bytes / problem.batch / readers + tiles.prefetch * panel_bytes
+    share = problem.point_bytes / problem.batch / readers / tiles.slices
+    share += tiles.prefetch * panel_bytes
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
 
-    def rate(footprint: Floats | float) -> Floats:
+    def per_byte(footprint: Floats | float) -> Floats:
         """Cycles a byte of data that is used again after `footprint` bytes of other data."""
-        l1, l2 = 0.6 * machine.l1_bytes, 0.7 * machine.l2_bytes
-        far: Floats = np.where(
-            np.asarray(footprint) > l2, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth
-        )
-        return np.where(np.asarray(footprint) <= l1, 0.0, far)
+        near = np.where(np.asarray(footprint) <= _OF_L1 * machine.l1_bytes, 0.0, 1.0)
+        far = np.asarray(footprint) > _OF_L2 * machine.l2_bytes
+        return near * np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
 
     outer = tiles.order == Order.ROWS
     lane_again = np.where(outer, whole, panel_bytes + point_bytes)
     point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
-    traffic: Floats = panel_bytes * rate(lane_again) + point_bytes * rate(point_again)
-    return traffic
+    traffic: Floats = panel_bytes * per_byte(lane_again) + point_bytes * per_byte(point_again)
+    return traffic, point_again > _OF_L2 * machine.l2_bytes

@@ -45,8 +45,9 @@ def tiles_of(
 ) -> microkernel.Tiles:
     """A population of tiles as the model takes them."""
     vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
+    fetched = np.full(len(values), float(prefetch))
     return microkernel.Tiles(
-        vectors, rows, columns, unroll, order, np.full(len(values), float(prefetch)), 0 * order
+        vectors, rows, columns, unroll, order, fetched, ahead=0 * order, slices=0 * order + 1
     )
 
 

@@ -3,6 +3,10 @@
 The accumulators are values; each step of the reduction loads the vectors of the lane operand once
 and broadcasts one element of the point operand after the other; with dot products, one group of
 neighbours of each.
+
+A long reduction may be taken in slices, all tiles of a panel for one slice of the weights before
+the next: then a slice is read again and again from the first or second level, where the whole panel
+would come from the third, and the sums of the panel's tiles wait in memory.
 """
 
 from __future__ import annotations
@@ -11,15 +15,17 @@ import dataclasses
 import math
 
 from farrier.ir.blocks import block_of
-from farrier.ir.expr import Var
+from farrier.ir.expr import Scope, Var
 from farrier.ir.substitute import variables
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
-from farrier.space.contraction import Contraction, extent_of, volume
+from farrier.space.contraction import Contraction, extent_of, innermost_axis, volume
 from farrier.space.dot_products import Grouping
 
 _WINDOW = 49  # a depthwise window of so many taps is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
+_PART = "part"  # of a sum: what one slice of the reduction adds to it
+_SLICE = "slice"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class TiledSum:
     block: int
     prefix: str
     grouping: Grouping | None  # how dot products take the sum; None: its products one by one
+    slices: int = 1  # parts of the reduction that are summed one after the other, for all tiles
 
     @classmethod
     def of(
@@ -64,6 +71,25 @@ class TiledSum:
         """Products that one step adds to a lane."""
         return 1 if self.grouping is None else self.grouping.dot.group
 
+    @property
+    def slice_loop(self) -> str:
+        """The loop over the slices of the reduction, where there are several."""
+        return f"{_PART}_{_SLICE}"
+
+    @property
+    def sliced(self) -> str:
+        """The reduced axis that is cut into slices: the one that the weights are read by first."""
+        return self.blocked or self.contraction.reduction[0]
+
+    def slice_choices(self, shortest: int) -> tuple[int, ...]:
+        """Numbers of slices: 1, and powers of two that cut the axis into equal parts of whole
+        blocks and groups, none of fewer than `shortest` steps."""
+        extent = extent_of(self.contraction.stage, self.sliced)
+        whole = self.block or self.group
+        steps = volume(self.contraction.stage, self.contraction.reduction) // self.group
+        powers = (1 << power for power in range(1, (steps // shortest).bit_length()))
+        return (1, *(count for count in powers if extent % (count * whole) == 0))
+
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
         """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
         within chunks of `chunk` lanes, whole panels, where that is not 0."""
@@ -90,33 +116,80 @@ class TiledSum:
         layout = Layout((*dims, *inner))
         schedule.transform_layout(load.buffer.name, layout)
 
+    def compute_at(self, schedule: Schedule, tile: str, panel: str, sizes: tuple[int, int]) -> str:
+        """Moves the sum to where it is taken: each tile, in the loop `tile`, its own, in registers;
+        with slices, those of all tiles of `sizes` rows and columns at the start of `panel`, in
+        memory. Gives the loop around one tile's sum.
+
+        with slices:  for panel:
+                          sum[all tiles] = 0
+                          for slice: for row: for column:
+                              part[tile] = the slice's products
+                              sum[tile] += part[tile]
+                          for row: for column: the epilogue of sum[tile]
+        """
+        found, name = self.contraction, self.contraction.stage.buffer.name
+        if self.slices == 1:
+            schedule.compute_at(name, tile)
+            schedule.set_scope(name, Scope.REGISTER)
+            return tile
+        schedule.compute_at(name, panel)
+        lanes = innermost_axis(found.stage)
+        schedule.transform_layout(name, Layout.blocked(len(found.stage.axes), lanes, self.width))
+        factor = extent_of(found.stage, self.sliced) // self.slices
+        schedule.split(f"{name}_{self.sliced}", factor, _SLICE, f"in_{_SLICE}")
+        schedule.rfactor(_SLICE, _PART)
+        tiles, points = [self.slice_loop], []
+        for axis, size in zip(self.tiled, sizes, strict=True):
+            if axis:
+                loops = schedule.split(f"{_PART}_{name}_{axis}", size)
+                tiles.append(loops[0])
+                points.append(loops[1])
+        vector, lane = schedule.split(f"{_PART}_{name}_{found.lane}", self.width)
+        schedule.reorder(*tiles, *points, vector, lane)
+        schedule.vectorize(lane)
+        for loop in (*points, vector):
+            schedule.unroll(loop)
+        schedule.compute_at(_PART, tiles[-1])
+        schedule.set_scope(_PART, Scope.REGISTER)
+        start = [f"{name}_init_{axis.name}" for axis in found.stage.axes if axis.name != found.lane]
+        vector, lane = schedule.split(f"{name}_init_{found.lane}", self.width)
+        schedule.reorder(*start, vector, lane)
+        schedule.vectorize(lane)
+        return tiles[-1]
+
     def order(self, schedule: Schedule, unroll: int) -> str:
         """The order of one tile's sum: the reduction outside, accumulators and lanes inside. Gives
         the innermost loop that is left, "" where all are unrolled."""
         found, name = self.contraction, self.contraction.stage.buffer.name
         points = [axis for axis in self.tiled if axis]
         single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
+        is_sliced = self.slices > 1
+        starts = f"{_PART}_init_{name}" if is_sliced else f"{name}_init"
         init = self._split(
-            schedule, f"{name}_init_{found.lane}", self.width, "init_vector", "init_lane"
+            schedule, f"{starts}_{found.lane}", self.width, "init_vector", "init_lane"
         )
-        start = [f"{name}_init_{axis}" for axis in points]
-        first = [f"{name}_init_{axis}" for axis in single]
+        start = [f"{starts}_{axis}" for axis in points]
+        first = [f"{_PART}_init_{_SLICE}"] if is_sliced else [f"{starts}_{a}" for a in single]
         schedule.reorder(*first, *start, *init)
         vector, lane = self._split(
             schedule, f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane"
         )
         tile = [f"{name}_{axis}" for axis in points]
-        first = [f"{name}_{axis}" for axis in single]
-        steps = [f"{name}_{axis}" for axis in found.reduction]
+        first = [*(f"{name}_{axis}" for axis in single), *([_SLICE] if is_sliced else [])]
+        loops = {axis: f"{name}_{axis}" for axis in found.reduction}
+        if is_sliced:
+            loops[self.sliced] = f"in_{_SLICE}"
+        steps = list(loops.values())
         if self.blocked:
-            blocked = f"{name}_{self.blocked}"
-            steps.remove(blocked)
-            block, in_block = self._split(schedule, blocked, self.block, "block", "in_block")
-            steps = [block, *steps, in_block]
+            steps.remove(loops[self.blocked])
+            block, loops[self.blocked] = self._split(
+                schedule, loops[self.blocked], self.block, "block", "in_block"
+            )
+            steps = [block, *steps, loops[self.blocked]]
         products = []
         if self.grouping is not None:
-            axis = self.grouping.axis
-            at = steps.index(in_block if axis == self.blocked else f"{name}_{axis}")
+            at = steps.index(loops[self.grouping.axis])
             steps[at], product = self._split(schedule, steps[at], self.group, "groups", "product")
             products.append(product)
         unrolled = [*tile, vector]

@@ -640,4 +640,4 @@ def _tiles(decided: dict[str, Floats], tiled: TiledSum) -> microkernel.Tiles:
     vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
     order, prefetch = microkernel.Order.PANELS * one, 0 * one
     unroll = _unroll(tiled) * one
-    return microkernel.Tiles(vectors, rows, one, unroll, order, prefetch, ahead=0 * one)
+    return microkernel.Tiles(vectors, rows, one, unroll, order, prefetch, ahead=0 * one, slices=one)

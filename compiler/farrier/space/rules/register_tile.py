@@ -8,6 +8,8 @@ registers through the whole reduction, and what follows the contraction is appli
         for column:                      a tile
             for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
             epilogue, store
+
+A long reduction may be taken in slices, each for all tiles of a panel (`space/tiled_sum.py`).
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
+_SLICE_STEPS = 256  # of a slice of the reduction, at least
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 
 
@@ -184,7 +187,16 @@ class _Kernel:
             Knob("order", tuple(map(int, orders))),
             Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
             Knob("ahead", (0, 1) if self._is_scattered else (0,)),
+            Knob("slices", self._slices),
         )
+
+    @functools.cached_property
+    def _slices(self) -> tuple[int, ...]:
+        """Into how many slices the reduction may be cut: of a plain sum of known size."""
+        found = self.contraction
+        is_plain = not (self.turns or self.hoisted or self.packs or found.depthwise)
+        is_static = all(isinstance(axis.extent, int) for axis in found.stage.axes)
+        return self._sum.slice_choices(_SLICE_STEPS) if is_plain and is_static else (1,)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
@@ -204,6 +216,8 @@ class _Kernel:
         tiles = rows * np.ceil(self.extent(self.tiled[1]) / columns["columns"])
         follows = (lanes < self.extents[self.contraction.lane]) & (columns["order"] != Order.ROWS)
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
+        # A slice is read again by every tile of a panel.
+        fits &= (columns["slices"] == 1) | ((columns["order"] != Order.ROWS) & (tiles > 1))
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
@@ -229,7 +243,7 @@ class _Kernel:
             padded=self._padded_line() if self.hoisted else 0,
             epilogue=operations(found.epilogue),
             row_bytes=0 if self.tiled[1] else self._row_bytes(),
-            scattered=self._is_scattered,
+            scattered=bool(self._sum.blocked) and not found.depthwise,
         )
 
     def _row_bytes(self) -> int:
@@ -265,10 +279,10 @@ class _Kernel:
         kept = inline_once(schedule, self.contraction.epilogue)
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
-        name = self.contraction.stage.buffer.name
-        schedule.compute_at(name, outer[-1])
-        schedule.set_scope(name, Scope.REGISTER)
-        step = self._sum.order(schedule, decisions["unroll"])
+        sliced = dataclasses.replace(self._sum, slices=decisions["slices"])
+        sizes = decisions["rows"], decisions["columns"]
+        tile = sliced.compute_at(schedule, outer[-1], "panel", sizes)
+        step = sliced.order(schedule, decisions["unroll"])
         # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
         last = "row" if "row" in outer else "panel"
         if self.hoisted:
@@ -285,11 +299,14 @@ class _Kernel:
             else:
                 pack_groups(schedule, stage, self.machine.lanes, self.grouping)
                 lay_out_packed(schedule, stage, 0, self.grouping)
-        if not (self.hoisted or self.packs):
+        if sliced.slices > 1:
+            last = "panel"
+        elif not (self.hoisted or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
-            at = step if step and self._is_paced(decisions) else outer[-1]
-            schedule.prefetch(self.contraction.lane_load.buffer.name, "panel", at)
+            ahead = sliced.slice_loop if sliced.slices > 1 else "panel"
+            at = step if step and self._is_paced(decisions) else tile
+            schedule.prefetch(self.contraction.lane_load.buffer.name, ahead, at)
         if decisions["ahead"]:
             blocks = self._sum.block_loop
             schedule.prefetch(self.contraction.point_load.buffer.name, blocks, blocks, level=1)

@@ -371,9 +371,8 @@ def _tiles(columns: Columns) -> microkernel.Tiles:
     given = {name: column.astype(np.float64) for name, column in columns.items()}
     chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
     single = np.ones(len(given["vectors"]))
-    return microkernel.Tiles(
-        **chosen, columns=single, order=np.full(len(given["vectors"]), float(Order.PANELS))
-    )
+    order = np.full(len(single), float(Order.PANELS))
+    return microkernel.Tiles(**chosen, columns=single, order=order, slices=single)
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
