@@ -238,10 +238,10 @@ def test_candidates_compute_the_reference(case, rule):
 
 LONG_SUMS = {
     "matmul": matmul(5, 1024, 11).then("Add", tensor("b", 11)).then("Relu"),
-    "matmul of a batch": matmul(3, 512, 8, batch=(2,), constant=False),
-    "conv 1x1 to partial blocks": conv(512, 3, 10, 1).then("Relu"),
-    "conv 3x3, its image with a halo": halo_conv(64, 4, 12),
-    "grouped": conv(1024, 3, 8, 1, group=2),
+    "matmul of a batch": matmul(3, 1024, 8, batch=(2,), constant=False),
+    "conv 1x1 to partial blocks": conv(1024, 3, 10, 1).then("Relu"),
+    "conv 3x3, its image with a halo": halo_conv(128, 3, 12),
+    "grouped": conv(2048, 2, 8, 1, group=2),
 }
 
 

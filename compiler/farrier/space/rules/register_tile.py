@@ -67,7 +67,7 @@ NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
-_SLICE_STEPS = 256  # of a slice of the reduction, at least
+_LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
 _SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 
 
@@ -196,7 +196,9 @@ class _Kernel:
         found = self.contraction
         is_plain = not (self.turns or self.hoisted or self.packs or found.depthwise)
         is_static = all(isinstance(axis.extent, int) for axis in found.stage.axes)
-        return self._sum.slice_choices(_SLICE_STEPS) if is_plain and is_static else (1,)
+        is_long = self._problem.steps >= _LONG_SUM
+        whole = not (is_plain and is_static and is_long)
+        return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
