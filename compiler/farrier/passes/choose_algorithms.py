@@ -21,7 +21,8 @@ from farrier.space.machine import Machine
 from farrier.space.rules import matrix_tile
 from farrier.target import Target
 
-_MARGIN = 0.8  # of the direct sum's time: what another algorithm must stay below
+_EXPOSED = 0.5  # of the shorter of arithmetic and weight traffic, what the longer does not hide
+_MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
 _ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
@@ -116,8 +117,8 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Computes a convolution by Winograd's filtering where that is clearly faster.
 
-    A way takes as long as its arithmetic, or as its weights take from memory if that is longer:
-    for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
+    A way takes as long as its arithmetic or as its weights take from memory, and half of the
+    shorter: for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
     tiles of 2 four ninths and 16/9; where windows move by two, 9/16 and nine times, 25/36 and
     25/9. So large images of few channels get tiles of 4, smaller ones tiles of 3 or 2, and the
     smallest the direct sum; open sizes count as typical. An algorithm whose error the user does
@@ -218,7 +219,8 @@ def _seconds(
         transforms += _ROUNDING_CYCLES * is_rounded * count * taps * inputs / machine.lanes
     products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads
-    return max(arithmetic, kind.nbytes * taps * inputs * outputs / machine.memory_bandwidth)
+    traffic = kind.nbytes * taps * inputs * outputs / machine.memory_bandwidth
+    return max(arithmetic, traffic) + _EXPOSED * min(arithmetic, traffic)
 
 
 def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
