@@ -21,7 +21,7 @@ from farrier.space.machine import Machine
 from farrier.space.rules import matrix_tile
 from farrier.target import Target
 
-_EXPOSED = 0.5  # of the shorter of arithmetic and weight traffic, what the longer does not hide
+_LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
 # For one vector of a tile, by the tile: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
@@ -117,8 +117,8 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Computes a convolution by Winograd's filtering where that is clearly faster.
 
-    A way takes as long as its arithmetic or as its weights take from memory, and half of the
-    shorter: for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
+    A way takes as long as its arithmetic, or as its weights take from memory if that is longer,
+    and what of the shorter the other does not hide: for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
     tiles of 2 four ninths and 16/9; where windows move by two, 9/16 and nine times, 25/36 and
     25/9. So large images of few channels get tiles of 4, smaller ones tiles of 3 or 2, and the
     smallest the direct sum; open sizes count as typical. An algorithm whose error the user does
@@ -220,7 +220,8 @@ def _seconds(
     products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads
     traffic = kind.nbytes * taps * inputs * outputs / machine.memory_bandwidth
-    return max(arithmetic, traffic) + _EXPOSED * min(arithmetic, traffic)
+    shown = _LATE * machine.exposed * min(arithmetic, traffic)
+    return max(arithmetic, traffic) + shown
 
 
 def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
