@@ -180,10 +180,10 @@ class Client(Closing):
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
 
         The same `idempotency_key` always means the same job: sent again it returns that job, and
-        ConflictError when anything else of the request differs. `name` defaults to the file's.
-        Raises NoDeviceError when tuning needs a device of a kind that is not connected, unless
-        `wait_for_device`. Then, as for any job that is not tuned, the job is queued; it fails where
-        no device has been connected for twice the farm's FARRIER_DEVICE_EXPIRY_S.
+        ConflictError when model, options or name differ. `name` defaults to the file's. Raises
+        NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
+        `wait_for_device`: then the job is queued, and fails where none has been connected for twice
+        the farm's FARRIER_DEVICE_EXPIRY_S.
         """
         options = CompileOptions(
             target=target,

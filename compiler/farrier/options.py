@@ -63,6 +63,11 @@ class CompileOptions:
         """Whether anything is to be measured while searching."""
         return bool(self.trials) or bool(self.budget_s)
 
+    @property
+    def needs_device(self) -> bool:
+        """Whether any code is run, so that a device of the target's kind must be there."""
+        return self.tunes or self.verify
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; `from_dict` reads it back."""
         return {

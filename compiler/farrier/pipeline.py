@@ -59,7 +59,7 @@ def compile_model(
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
     check_precision(precision, target)
-    if runner is None and (options.verify or options.tunes):
+    if runner is None and options.needs_device:
         _check_measurable_here(target)
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records

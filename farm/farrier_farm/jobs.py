@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from farrier import progress
@@ -70,10 +71,17 @@ class Jobs:
     ) -> Job:
         """Queues a job; durable when this returns. With a key seen before, returns the job of that
         key, or raises ConflictError where model, options or name differ from that job's."""
-        fields = {"model": model, "options": _to_json(options.to_dict()), "name": name}
-        digest = hashlib.sha256(_to_json(fields).encode()).hexdigest()
+        fields = _request(model, options, name)
+        digest = _digest(fields)
         job_id = self.leases.put(new_id(), _QUEUE, fields, once=idempotency_key, digest=digest)
         return self.get(job_id)
+
+    def submitted(
+        self, model: str, options: CompileOptions, *, name: str = "", idempotency_key: str = ""
+    ) -> Job | None:
+        """The job that `submit` would find rather than queue. Raises ConflictError as that."""
+        job_id = self.leases.find(idempotency_key, _digest(_request(model, options, name)))
+        return None if job_id is None else self.get(job_id)
 
     def get(self, job_id: str) -> Job:
         """Raises NotFoundError."""
@@ -129,6 +137,15 @@ class Jobs:
     def reap(self) -> int:
         """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
         return self.leases.reap([_QUEUE])
+
+
+def _request(model: str, options: CompileOptions, name: str) -> dict[str, str]:
+    """The fields of a job that its submitter decides."""
+    return {"model": model, "options": _to_json(options.to_dict()), "name": name}
+
+
+def _digest(request: Mapping[str, str]) -> str:
+    return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
 def _news(event: progress.Event) -> dict[str, Any]:

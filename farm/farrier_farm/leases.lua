@@ -123,16 +123,26 @@ local function reap(queue)
   return #expired
 end
 
+local function by_key(once) return once ~= '' and redis.call('HGET', prefix .. ':once', once) end
+
+local function known(id, digest)
+  return {get(id, 'digest') == digest and 'known' or 'conflict', id}
+end
+
 local operations = {}
+
+-- idempotency key, digest: known | conflict, id | unknown
+function operations.find()
+  local id = by_key(ARGV[2])
+  return id and known(id, ARGV[3]) or {'unknown'}
+end
 
 -- id, queue, group, idempotency key, digest, then fields: created | known | conflict, id
 function operations.put()
   local id, queue, group, once, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-  local known = once ~= '' and redis.call('HGET', prefix .. ':once', once)
-  if not known and redis.call('EXISTS', item_key(id)) == 1 then known = id end
-  if known then
-    return {get(known, 'digest') == digest and 'known' or 'conflict', known}
-  end
+  local before = by_key(once)
+  if not before and redis.call('EXISTS', item_key(id)) == 1 then before = id end
+  if before then return known(before, digest) end
   redis.call('HSET', item_key(id), 'state', 'queued', 'queue', queue, 'group', group,
     'digest', digest, 'fence', 0, 'attempts', 0, 'crashes', 0, 'created', now_ms())
   set_fields(id, 7)

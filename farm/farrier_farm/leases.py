@@ -77,13 +77,22 @@ class Leases:
     ) -> str:
         """Queues an item and returns its id: `item`, or the one put before under the idempotency
         key `once`. Raises ConflictError where that one's `digest` differs."""
-        word, known = self._call("put", item, queue, group, once, digest, *_flat(fields))
+        return self._same(once, self._call("put", item, queue, group, once, digest, *_flat(fields)))
+
+    def find(self, once: str, digest: str) -> str | None:
+        """The id of the item that was put under the idempotency key `once`; None where there is
+        none, or `once` is empty. Raises ConflictError as `put` does."""
+        answer = self._call("find", once, digest)
+        return None if answer == ["unknown"] else self._same(once, answer)
+
+    def _same(self, once: str, answer: list[Any]) -> str:
+        word, item = answer
         if word == "conflict":
             raise ConflictError(
-                f"the idempotency key {once!r} belongs to {self._kind} {known}, which differs",
+                f"the idempotency key {once!r} belongs to {self._kind} {item}, which differs",
                 hint="use a new key for a new request",
             )
-        return str(known)
+        return str(item)
 
     def take(self, owner: str, queues: Sequence[str], timeout_s: float) -> Lease | None:
         """Leases the oldest item of the first queue that has one; None after `timeout_s`."""

@@ -29,7 +29,10 @@ def test_a_submitted_job_is_found_again(farm: Farm) -> None:
 
 
 def test_the_same_key_and_request_is_the_same_job(farm: Farm) -> None:
+    assert farm.jobs.submitted(MODEL, OPTIONS, name="a", idempotency_key="k") is None
     first = farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k")
+    assert farm.jobs.submitted(MODEL, OPTIONS, name="a", idempotency_key="k") == first
+    assert farm.jobs.submitted(MODEL, OPTIONS, name="a") is None
     assert farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k") == first
     assert farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="other").id != first.id
     assert len(farm.jobs.list()[0]) == 2
@@ -41,8 +44,9 @@ def test_the_same_key_and_request_is_the_same_job(farm: Farm) -> None:
 )
 def test_the_same_key_for_another_request_is_refused(farm: Farm, model, options, name) -> None:
     first = farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k")
-    with pytest.raises(ConflictError, match=first.id):
-        farm.jobs.submit(model, options, name=name, idempotency_key="k")
+    for ask in (farm.jobs.submit, farm.jobs.submitted):
+        with pytest.raises(ConflictError, match=first.id):
+            ask(model, options, name=name, idempotency_key="k")
 
 
 def test_a_key_stays_with_a_job_that_ended(farm: Farm) -> None:

@@ -23,8 +23,10 @@ def model(service) -> str:
 
 
 def submit(http, model: str, key: str = "", **body):
+    """Devices there are none, unless the body says otherwise."""
     headers = {"Idempotency-Key": key} if key else {}
-    return http.post("/v1/jobs", json={"model": model, **body}, headers=headers)
+    body = {"model": model, "wait_for_device": True, **body}
+    return http.post("/v1/jobs", json=body, headers=headers)
 
 
 def stream(http, job_id: str, last: str = "") -> list[dict[str, str]]:
@@ -118,6 +120,17 @@ def test_idempotency_key(service, model):
     assert clash.status_code == 409
     assert clash.json()["code"] == "conflict"
     assert len(http.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_a_repeated_request_gets_its_job_whatever_is_gone_since(service, model):
+    http = service.http()
+    first = submit(http, model, "k").json()
+    service.farm.blobs.delete(model)
+    again = submit(http, model, "k", wait_for_device=False)  # and there is no device
+    assert (again.status_code, again.json()) == (201, first)
+    assert submit(http, model, "k", name="m").status_code == 409
+    assert submit(http, model, "l", wait_for_device=False).json()["code"] == "no-device"
+    assert submit(http, model, "l").json()["code"] == "not-found"
 
 
 def test_events_resume_and_end(service, model):
@@ -268,12 +281,13 @@ def test_a_host_job_tunes_on_the_local_agent(service, model):
     from farrier_device import describe
 
     http = service.http()
-    refused = submit(http, model, options={"trials": 8})
+    request = {"options": {"trials": 8}, "wait_for_device": False}
+    refused = submit(http, model, **request)
     assert refused.status_code == 503
     assert refused.json()["code"] == "no-device"
     here = describe.describe()
     service.farm.devices.connect("local", {"arch": here.arch, "features": list(here.features)})
-    assert submit(http, model, options={"trials": 8}).status_code == 201
+    assert submit(http, model, **request).status_code == 201
     (device,) = http.get("/v1/devices").json()["devices"]
     assert (device["id"], device["state"]) == ("local", "idle")
 

@@ -67,7 +67,7 @@ def test_known_model_is_not_swept_once_it_was_told_complete(service, model):
     http = service.http()
     for use in (
         lambda: begin(http, model),
-        lambda: http.post("/v1/jobs", json={"model": sha256}),
+        lambda: http.post("/v1/jobs", json={"model": sha256, "wait_for_device": True}),
     ):
         os.utime(blobs.path(sha256), (0, 0))
         use()

@@ -101,8 +101,8 @@ class JobRequest(BaseModel):
     options: Options = Options()
     wait_for_device: bool = Field(
         default=False,
-        description="queue the job even when no device of the target's kind is connected; it fails "
-        "where none comes for twice FARRIER_DEVICE_EXPIRY_S",
+        description="queue a job that tunes or verifies though no device of the target's kind is "
+        "connected; it fails where none comes for twice FARRIER_DEVICE_EXPIRY_S",
     )
 
 
@@ -172,12 +172,16 @@ def submit_job(
         ),
     ] = "",
 ) -> JobView:
-    """Queues a compilation; durable once answered."""
+    """Queues a compilation; durable once answered. A request that is repeated with its key gets its
+    job, whatever has become of the model or of the devices since."""
     options = body.options.compile_options()
-    _check_target(farm, options, wait_for_device=body.wait_for_device)
-    if not farm.blobs.renew(body.model):
-        raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
-    job = farm.jobs.submit(body.model, options, name=body.name, idempotency_key=idempotency_key)
+    key = {"name": body.name, "idempotency_key": idempotency_key}
+    job = farm.jobs.submitted(body.model, options, **key)
+    if job is None:
+        _check_target(farm, options, wait_for_device=body.wait_for_device)
+        if not farm.blobs.renew(body.model):
+            raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
+        job = farm.jobs.submit(body.model, options, **key)
     return JobView.of(job)
 
 
@@ -206,8 +210,9 @@ def cancel_job(job_id: JobId, farm: FarmDep) -> JobView:
 
 
 def _check_target(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> None:
-    """Raises UsageError for an unknown target, NoDeviceError where tuning lacks a device."""
+    """Raises UsageError for an unknown target, NoDeviceError where a device is needed now and none
+    of the target's kind is connected."""
     if options.target != "host":
         parse_target(options.target)
-    if options.tunes and not wait_for_device:
+    if options.needs_device and not wait_for_device:
         farm.devices.require(options.target)
