@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farrier import progress
+from farrier.artifact.container import check_writable, is_special
 from farrier.client_models import (
     Device,
     Job,
@@ -270,12 +271,13 @@ class Client(Closing):
 
         The bytes collect beside `path` in a hidden file that the next call continues; only when
         their sha256 is right do they take the name. Raises ConflictError while the job has no
-        artifact, StorageError when the disk is full or `path` is no regular file, ArtifactError
+        artifact, StorageError when the disk is full or `path` is no place for a file, ArtifactError
         when the bytes are damaged.
         """
         path = pathlib.Path(path)
         place = pathlib.Path(os.path.realpath(path))  # a link stays
-        if place.exists() and not place.is_file():
+        check_writable(path)
+        if is_special(place):
             raise StorageError(
                 f"cannot write {path}: it is no regular file", hint="choose another name"
             )
@@ -287,6 +289,7 @@ class Client(Closing):
             )
         part = place.parent / f".{place.name}.{job.artifact[:16]}.part"
         try:
+            part.parent.mkdir(parents=True, exist_ok=True)
             self._download(f"{_job_path(job_id)}/artifact", part)
             with part.open("rb+") as file:
                 damaged = _measure(file)[1] != job.artifact

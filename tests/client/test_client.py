@@ -347,8 +347,10 @@ def test_fetch_continues_a_part_of_an_earlier_call(service, tmp_path):
         with pytest.raises(ArtifactError, match="damaged"):
             client.fetch(job.id, tmp_path / "model.farrier")
         assert not part.exists()
-        with pytest.raises(StorageError, match="cannot write"):
-            client.fetch(job.id, tmp_path / "no such folder" / "model.farrier")
+        new = tmp_path / "new" / "folder" / "model.farrier"
+        assert client.fetch(job.id, new).read_bytes() == artifact
+        with pytest.raises(StorageError, match=r"cannot write .*model.farrier is no directory"):
+            client.fetch(job.id, tmp_path / "model.farrier" / "below")
 
 
 def test_fetch_follows_a_link_and_replaces_files_alone(service, tmp_path):
@@ -362,6 +364,8 @@ def test_fetch_follows_a_link_and_replaces_files_alone(service, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(StorageError, match="pipe: it is no regular file"):
             client.fetch(job.id, tmp_path / "pipe")
+        with pytest.raises(StorageError, match=f"{tmp_path.name}: it is a directory"):
+            client.fetch(job.id, tmp_path)
         assert (tmp_path / "pipe").is_fifo()
 
 

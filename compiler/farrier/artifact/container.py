@@ -111,7 +111,7 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
     place = Path(os.path.realpath(path))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        if _is_special(place):
+        if is_special(place):
             with place.open("wb") as file:
                 write_to(file)
         else:
@@ -132,15 +132,15 @@ def check_writable(path: Path) -> None:
         reason = "it is a directory"
     elif not folder.is_dir():
         reason = f"{folder} is no directory"
-    elif not os.access(folder, os.W_OK | os.X_OK) and not _is_special(place):
+    elif not os.access(folder, os.W_OK | os.X_OK) and not is_special(place):
         reason = f"{folder} is not writable"
     if reason is not None:
         raise StorageError(f"cannot write {path}: {reason}", hint=_ANOTHER_PLACE)
 
 
-def _is_special(path: Path) -> bool:
-    """Whether it is there and no regular file: a device or a pipe."""
-    return path.exists() and not path.is_file()
+def is_special(path: Path) -> bool:
+    """Whether it is there and neither a regular file nor a directory: a device or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _write_and_rename(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
