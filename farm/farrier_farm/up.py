@@ -151,7 +151,7 @@ class _Crew:
         settings = self._settings
         token = token_file(settings, TokenRole.DEVICE)
         command: list[str | Path] = [
-            *(sys.executable, "-m", "farrier_device.agent"),
+            *(sys.executable, "-m", "farrier_device"),
             *("--broker", local_address(settings.broker_host, settings.broker_port)),
             *("--token-file", token, "--name", DEVICE, "--state", settings.home / "device"),
         ]

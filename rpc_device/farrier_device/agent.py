@@ -178,7 +178,3 @@ def _version() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     return "unknown"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

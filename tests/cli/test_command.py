@@ -1,7 +1,8 @@
-"""The command before any verb: its version, its help, and Ctrl-C while it is being imported."""
+"""The commands before any verb: version, help, and Ctrl-C while they are being imported."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -12,20 +13,29 @@ import typer
 
 from farrier.cli.app import build
 
-# Ctrl-C as the module named first is looked for; then what the console script runs.
+# A signal as a module is looked for, or in a finalizer then, where Python drops what is raised.
+# Then what the console script runs.
 _INTERRUPTED = """
-import os, signal, sys
+import importlib, os, signal, sys
 
-wanted, sys.argv[1:] = sys.argv[1], ["jobs"]
+command, wanted, number, place = sys.argv[1:]
+sys.argv[1:] = ["jobs"]
 
-class Interrupt:
+def signalled():
+    os.kill(os.getpid(), int(number))
+
+class Finalized:
+    def __del__(self):
+        signalled()
+
+class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == wanted:
-            os.kill(os.getpid(), signal.SIGINT)
+            signalled() if place == "import" else Finalized()
 
-from farrier.cli.main import main
-sys.meta_path.insert(0, Interrupt)
+main = importlib.import_module(command).main
+sys.meta_path.insert(0, Finder)
 main()
 """
 
@@ -34,16 +44,43 @@ def _run(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("module", ["farrier.errors", "typer", "farrier.options"])
-def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(module):
-    done = _run(_INTERRUPTED, module)
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("farrier.cli.main", "farrier.errors"),
+        ("farrier.cli.main", "typer"),
+        ("farrier.cli.main", "farrier.options"),
+        ("farrier_device.main", "farrier_device.agent"),
+        ("farrier_device.main", "grpc"),
+    ],
+)
+def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(command, module):
+    done = _run(_INTERRUPTED, command, module, str(signal.SIGINT.value), "import")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_nothing_of_the_command_is_imported_before_its_guard():
-    listed = "import sys; before = set(sys.modules); from farrier.cli.main import main; "
-    done = _run(listed + "print(*sorted(set(sys.modules) - before))")
-    assert done.stdout.split() == ["__future__", "farrier", "farrier.cli", "farrier.cli.main"]
+@pytest.mark.parametrize(
+    ("command", "module", "number"),
+    [
+        ("farrier.cli.main", "farrier.errors", signal.SIGINT),
+        ("farrier.cli.main", "typer", signal.SIGTERM),
+        ("farrier_device.main", "grpc", signal.SIGINT),
+    ],
+)
+def test_a_signal_whose_exception_python_drops_ends_the_command_all_the_same(
+    command, module, number
+):
+    done = _run(_INTERRUPTED, command, module, str(number.value), "finalizer")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+
+
+@pytest.mark.parametrize("command", ["farrier.cli.main", "farrier_device.main"])
+def test_nothing_of_a_command_is_imported_before_its_guard(command):
+    listed = f"import sys; before = set(sys.modules); from {command} import main; "
+    done = _run(listed + "print(*(set(sys.modules) - before))")
+    packages = {"farrier", "farrier.cli"} if command == "farrier.cli.main" else set()
+    guard = {"__future__", "farrier_device", "farrier_device.interrupts"}
+    assert set(done.stdout.split()) == {*guard, *packages, command}
 
 
 def test_version_is_the_package_s(farrier):

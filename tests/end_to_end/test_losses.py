@@ -14,7 +14,7 @@ from farrier.progress import TrialsMeasured
 pytestmark = pytest.mark.chaos
 
 SHAPE = (1, 3, 13, 17)
-AGENT, WORKER, JOB = "farrier_device.agent", "farrier.cli worker", "farrier_worker.job"
+AGENT, WORKER, JOB = "-m farrier_device ", "farrier.cli worker", "farrier_worker.job"
 
 
 def _kill(up, words):

@@ -26,7 +26,7 @@ def launch(tmp_path):
     processes = []
 
     def start(address: str, *options: str, token=token_file) -> subprocess.Popen:
-        command = [sys.executable, "-W", "error", "-m", "farrier_device.agent"]
+        command = [sys.executable, "-W", "error", "-m", "farrier_device"]
         command += ["--broker", address, "--token-file", str(token), "--name", "board"]
         command += ["--state", str(tmp_path / "state"), *options]
         environment = {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -81,7 +81,7 @@ def batch(library) -> tuple[MeasureRequest, dict[str, bytes]]:
 def agent(broker, state, name: str = "local"):
     """A device agent as a process of its own."""
     token = broker.farm.settings.home / "device.token"
-    command = [sys.executable, "-m", "farrier_device.agent", "--no-pin", "--broker"]
+    command = [sys.executable, "-m", "farrier_device", "--no-pin", "--broker"]
     command += [broker.address, "--token-file", token, "--name", name, "--state", state]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:

@@ -1,20 +1,16 @@
-"""Where the `farrier` command begins.
-
-All but `sys` is imported under the guard: Ctrl-C is answered from the first line of `main` on.
-"""
+"""Where the `farrier` command begins."""
 
 from __future__ import annotations
 
-import sys
-
-INTERRUPTED = 130  # as shells say it: 128 + the signal
+from farrier_device.interrupts import guarded
 
 
 def main() -> None:
     """Runs the command and exits: 0, an error's own code, 130 after Ctrl-C."""
-    try:
-        from farrier.cli.exits import run
+    guarded(_run)
 
-        run()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+
+def _run() -> None:
+    from farrier.cli.exits import run
+
+    run()
