@@ -117,13 +117,14 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Computes a convolution by Winograd's filtering where that is clearly faster.
 
-    A way takes as long as its arithmetic, or as its weights take from memory if that is longer,
-    and what of the shorter the other does not hide: for 3x3 windows, tiles of 4 outputs take a quarter of the products and four times the weights,
-    tiles of 2 four ninths and 16/9; where windows move by two, 9/16 and nine times, 25/36 and
-    25/9. So large images of few channels get tiles of 4, smaller ones tiles of 3 or 2, and the
-    smallest the direct sum; open sizes count as typical. An algorithm whose error the user does
-    not allow is left out; one that was measured to be best on this machine is taken. Of operands in
-    bf16 tiles of 2 keep the precision, larger ones have f32 weights: see `farrier.ops.winograd`.
+    A way takes as long as its arithmetic, or as its weights take from memory if that is longer, and
+    what of the shorter the longer does not hide: for 3x3 windows, tiles of 4 outputs take a quarter
+    of the products and four times the weights, tiles of 2 four ninths and 16/9; where windows move
+    by two, 9/16 and nine times, 25/36 and 25/9. So large images of few channels get tiles of 4,
+    smaller ones tiles of 3 or 2, and the smallest the direct sum; open sizes count as typical. An
+    algorithm whose error the user does not allow is left out; one that was measured to be best on
+    this machine is taken. Of operands in bf16 tiles of 2 keep the precision, larger ones have f32
+    weights: see `farrier.ops.winograd`.
 
     before:
         @graph

@@ -239,9 +239,10 @@ def _one_tile(
         core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
     loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
     finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
-    again = tiles.slices - 1  # times that the sums are read and written in between
-    joins = again * (v * points * _JOIN_CYCLES + _RESTART_CYCLES)
-    cycles = tiles.slices * (core + loop) + joins + finish
+    vector = 4.0 * machine.lanes
+    moved = 2 * vector * _per_byte(np.prod(problem.points) * tiles.vectors * vector, machine)
+    join = v * points * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
+    cycles = tiles.slices * (core + loop) + (tiles.slices - 1) * join + finish
     return cycles, tiles.slices * chain, tiles.slices * loads, tiles.slices * beyond
 
 
@@ -263,14 +264,16 @@ def _traffic(
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
 
-    def per_byte(footprint: Floats | float) -> Floats:
-        """Cycles a byte of data that is used again after `footprint` bytes of other data."""
-        near = np.where(np.asarray(footprint) <= _OF_L1 * machine.l1_bytes, 0.0, 1.0)
-        far = np.asarray(footprint) > _OF_L2 * machine.l2_bytes
-        return near * np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
-
     outer = tiles.order == Order.ROWS
     lane_again = np.where(outer, whole, panel_bytes + point_bytes)
     point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
-    traffic: Floats = panel_bytes * per_byte(lane_again) + point_bytes * per_byte(point_again)
+    traffic: Floats = panel_bytes * _per_byte(lane_again, machine)
+    traffic += point_bytes * _per_byte(point_again, machine)
     return traffic, point_again > _OF_L2 * machine.l2_bytes
+
+
+def _per_byte(footprint: Floats, machine: Machine) -> Floats:
+    """Cycles a byte of data that is used again after `footprint` bytes of other data."""
+    far = footprint > _OF_L2 * machine.l2_bytes
+    beyond = np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
+    return np.where(footprint <= _OF_L1 * machine.l1_bytes, 0.0, beyond)
