@@ -134,3 +134,12 @@ def test_the_page_on_protocols_lists_every_call_of_the_broker():
     page = (ROOT / "docs/protocol.md").read_text()
     for call in re.findall(r"^  rpc (\w+)", proto, re.MULTILINE):
         assert f"| `{call}` |" in page, call
+
+
+def test_the_page_on_protocols_lists_every_kind_of_event():
+    from farrier import progress
+
+    text = (ROOT / "docs/protocol.md").read_text()
+    events = text[text.index("**Events.**") : text.index("## Broker")]
+    listed = re.search(r"progress\.py` \((.*?)\)", events, re.DOTALL)[1]
+    assert set(re.findall(r"`([a-z-]+)`", listed)) == set(progress._KINDS)
