@@ -95,7 +95,6 @@ class _Emitter:
         self.not_empty: set[str] = (
             set() if outer is None else set(outer.not_empty)
         )  # loops, if ever
-        self.private: set[str] = set()  # register buffers with a value of their own in each lane
         if outer is None:
             self._bind_arguments()
 
@@ -153,15 +152,9 @@ class _Emitter:
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer
         if buffer.scope is Scope.REGISTER:
-            shadowed = self.registers.tiles.get(buffer.name)
             self.registers.tiles[buffer.name] = {}
-            if self.bindings.lane is not None:
-                self.private.add(buffer.name)
             self.emit(stmt.body)
             del self.registers.tiles[buffer.name]
-            self.private.discard(buffer.name)
-            if shadowed is not None:
-                self.registers.tiles[buffer.name] = shadowed
             self._count_tiles()
             return
         self.memory.bind(buffer.name, self._room(stmt))
@@ -192,7 +185,7 @@ class _Emitter:
 
     def _store(self, stmt: Store) -> None:
         bindings = self.bindings
-        if bindings.lane is not None and stmt.buffer.name not in self.private:
+        if bindings.lane is not None:
             reduction = self.module.reduction(stmt)
             if reduction is not None and self._is_invariant(stmt):
                 op, addend = reduction
@@ -239,7 +232,7 @@ class _Emitter:
         guard = self.memory.guard
         if name not in registers.tiles:
             raise CompilerError(f"register buffer {name} is used outside its Alloc")
-        if bindings.lane is None or (stride == 0 and name not in self.private):
+        if bindings.lane is None or stride == 0:
             if value.lanes > 1:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {name}")
             old = None if guard is None else registers.find(name, first, 1, 1, 1)
@@ -248,13 +241,12 @@ class _Emitter:
             registers.write(name, first, Piece(value, 1))
             return
         value = self.b.widen(value, bindings.lanes)
-        width = 0 if name in self.private else bindings.active
         if guard is not None:
-            old = registers.find(name, first, width, stride, bindings.lanes)
+            old = registers.find(name, first, bindings.active, stride, bindings.lanes)
             if old is not None:
                 value = self.b.select(guard, value, old)
         before = len(registers.tiles[name])
-        registers.write(name, first, Piece(value, width, stride or 1))
+        registers.write(name, first, Piece(value, bindings.active, stride))
         if len(registers.tiles[name]) != before:
             self._count_tiles()
 

@@ -153,9 +153,6 @@ class Expressions:
             first, stride = self.register_range(node)
             if bindings.lane is not None and stride:
                 return registers.read(name, first, bindings.active, stride, bindings.lanes)
-            piece = registers.tiles[name].get(first)
-            if piece is not None and piece.width == 0:
-                return piece.value
             return registers.read(name, first, 1, 1, 1)
 
         return register

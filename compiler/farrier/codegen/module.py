@@ -116,6 +116,4 @@ def _is_apart(node: Stmt) -> bool:
     """What cannot stand within a vectorized loop that runs in lockstep."""
     if isinstance(node, For):
         return node.extent != 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
-    if isinstance(node, While):
-        return True
-    return isinstance(node, Alloc) and node.buffer.scope is not Scope.REGISTER
+    return isinstance(node, While | Alloc)

@@ -21,7 +21,7 @@ Tiles = dict[str, dict[int, "Piece"]]
 
 class Piece(NamedTuple):
     """Elements first, first + stride, … of a tile, `width` of them; the value has at least as many
-    lanes. Width 0: one element that has a value of its own in each lane of a vectorized loop."""
+    lanes."""
 
     value: Value
     width: int
@@ -97,7 +97,7 @@ class Registers:
         for name, tile in pieces.items():
             for first, (old, width, stride) in tile.items():
                 held = self.tiles[name].get(first)
-                if width == 0 or (held is not None and held.is_like(width, stride, old.lanes)):
+                if held is not None and held.is_like(width, stride, old.lanes):
                     continue
                 value = self.find(name, first, width, stride, old.lanes)
                 if value is not None:
