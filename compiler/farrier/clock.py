@@ -44,8 +44,12 @@ class Clock:
         try:
             yield
         finally:
-            kinds = self._spent.setdefault(self._phase, {})
-            kinds[name] = kinds.get(name, 0.0) + time.monotonic() - begin
+            self.took(name, time.monotonic() - begin)
+
+    def took(self, name: str, seconds: float) -> None:
+        """So long was spent on this kind of work, in the phase that runs."""
+        kinds = self._spent.setdefault(self._phase, {})
+        kinds[name] = kinds.get(name, 0.0) + seconds
 
     @property
     def phases(self) -> dict[str, float]:

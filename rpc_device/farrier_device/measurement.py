@@ -176,8 +176,8 @@ class MeasureResult:
     message: str = ""
     device: str = ""  # id of the device that measured
     sandbox: str = ""  # the isolation level that the child reached
-    transfer_s: float = 0.0
-    run_s: float = 0.0
+    transfer_s: float = 0.0  # of blobs, to the farm's store and to the device
+    run_s: float = 0.0  # on the device, all of the batch
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from farrier import clock as module
 from farrier.clock import Clock
+from farrier.measure import measure_by
+from farrier_device.measurement import MeasureResult
 
 
 @pytest.fixture
@@ -53,3 +55,20 @@ def test_a_budget_can_be_overdrawn(hand):
     clock = Clock(1.0)
     hand[0] += 3
     assert clock.left == -2
+
+
+@pytest.mark.parametrize(("run_s", "wait_s"), [(5.0, 3.0), (9.0, 0.0)])  # the device's clock errs
+def test_what_a_measurement_takes_is_told_apart(hand, run_s, wait_s):
+    class Runner:
+        def measure(self, request, blobs):
+            hand[0] += 10
+            return MeasureResult(run_s=run_s, transfer_s=2.0)
+
+        def close(self): ...
+
+    clock = Clock()
+    for _ in range(2):
+        with clock.phase("search"):
+            measure_by(clock, Runner(), None, None)
+    assert clock.phases == {"search": 20}
+    assert clock.works == {"measure": 2 * run_s, "transfer": 4.0, "wait": 2 * wait_s}

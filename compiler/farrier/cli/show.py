@@ -66,9 +66,10 @@ class ProgressView:
                 self._print(f"{what}: {variants} variants of the model compared, {changed} changed")
             case progress.TimeSpent(budget_s, phases, works):
                 budget = "" if budget_s is None else f" of {budget_s:.0f}"
+                kinds = _seconds({kind: spent for kind, spent in works.items() if spent >= 0.5})
                 self._print(
                     f"tuned in {sum(phases.values()):.0f} s{budget}: {_seconds(phases)}"
-                    + (f" ({_seconds(works)})" if works else "")
+                    + (f" ({kinds})" if kinds else "")
                 )
             case progress.Verified(max_error, latency_ms, untuned_ms, device):
                 untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"

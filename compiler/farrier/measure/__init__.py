@@ -3,7 +3,7 @@
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.local import LocalDevice, local_runner
 from farrier.measure.measurer import TaskMeasurer
-from farrier.measure.runner import Blobs, Runner
+from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.measure.sizes import sizes_argument
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Runner",
     "TaskMeasurer",
     "local_runner",
+    "measure_by",
     "sizes_argument",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from farrier.clock import Clock
 from farrier.kernels import Helpers
 from farrier.measure.batch import BatchBuilder
-from farrier.measure.runner import Blobs, Runner
+from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
@@ -49,8 +49,7 @@ class TaskMeasurer:
             built = builder.build(space, batch)
         if built.request is None:
             return built.results([])
-        with self._clock.work("measure"):
-            measured = self._runner.measure(built.request, self._blobs)
+        measured = measure_by(self._clock, self._runner, built.request, self._blobs)
         if measured.fault is not None:
             raise DeviceFaultError(measured.fault, measured.message)
         return built.results(measured.results)

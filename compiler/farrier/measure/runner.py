@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Protocol
 
+from farrier.clock import Clock
 from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
@@ -30,3 +32,17 @@ class Runner(Protocol):
     def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult: ...
 
     def close(self) -> None: ...
+
+
+def measure_by(
+    clock: Clock, runner: Runner, request: MeasureRequest, blobs: Blobs
+) -> MeasureResult:
+    """The runner's result, and its time by the clock: what the device ran is spent on `measure`,
+    what the blobs took on their way on `transfer`, the rest on `wait`, for a device above all."""
+    begin = time.monotonic()
+    result = runner.measure(request, blobs)
+    wait_s = time.monotonic() - begin - result.run_s - result.transfer_s
+    spent = {"measure": result.run_s, "transfer": result.transfer_s, "wait": max(0.0, wait_s)}
+    for kind, seconds in spent.items():
+        clock.took(kind, seconds)
+    return result

@@ -24,7 +24,7 @@ from farrier.codegen.support import SYMBOLS
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.kernels import Compiled, Helpers, Order
-from farrier.measure import Blobs, Runner, sizes_argument
+from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.progress import Listener, Warned
 from farrier.records.record import pairs
 from farrier.target import Target
@@ -220,8 +220,7 @@ class Comparison:
             self._library(plans, candidates), tuple(candidates[n] for n in sequence), policy
         )
         begin = time.monotonic()
-        with self._clock.work("measure"):
-            results = self._run(request)
+        results = self._run(request)
         runs = sum(len(one.samples_ns) + 1 + policy.warmup for one in results)
         self._run_s = (time.monotonic() - begin) / runs
         measured = []
@@ -244,7 +243,7 @@ class Comparison:
 
     def _run(self, request: MeasureRequest) -> Sequence[CandidateResult]:
         for _ in range(_FAULTS):
-            answer = self._runner.measure(request, self._blobs)
+            answer = measure_by(self._clock, self._runner, request, self._blobs)
             if answer.fault is None:
                 failed = [one for one in answer.results if one.status is not Status.OK]
                 if failed:
