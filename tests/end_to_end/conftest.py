@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from farrier.client import Client
 
 BEAT_S = 5.0  # leases and devices expire so soon here
+HANGS_S = 280.0  # a test that stands still for a while does not take so long
 
 
 class Up:
@@ -72,7 +73,7 @@ class Up:
         """Sends the signal; its exit code, and what it said since."""
         assert self.process is not None
         self.process.send_signal(number)
-        rest, _ = self.process.communicate(timeout=60)
+        rest, _ = self.process.communicate(timeout=HANGS_S)
         return self.process.returncode, rest
 
     def client(self) -> Client:
@@ -86,7 +87,7 @@ class Up:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANGS_S,
             check=False,
         )
         assert "Traceback" not in done.stderr + done.stdout, done.stderr
