@@ -285,6 +285,8 @@ def test_a_host_job_tunes_on_the_local_agent(service, model):
     refused = submit(http, model, **request)
     assert refused.status_code == 503
     assert refused.json()["code"] == "no-device"
+    assert "farrier device" in refused.json()["hint"]
+    assert "--wait-for-device" in refused.json()["hint"]
     here = describe.describe()
     service.farm.devices.connect("local", {"arch": here.arch, "features": list(here.features)})
     assert submit(http, model, **request).status_code == 201

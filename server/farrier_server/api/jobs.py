@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier.errors import NotFoundError
+from farrier.errors import NoDeviceError, NotFoundError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, CompileOptions
 from farrier.shapes import MAX_EXTENT
 from farrier.target import parse_target
@@ -215,4 +215,8 @@ def _check_target(farm: Farm, options: CompileOptions, *, wait_for_device: bool)
     if options.target != "host":
         parse_target(options.target)
     if options.needs_device and not wait_for_device:
-        farm.devices.require(options.target)
+        try:
+            farm.devices.require(options.target)
+        except NoDeviceError as error:
+            hint = f"{error.hint}; wait_for_device (--wait-for-device) queues the job meanwhile"
+            raise NoDeviceError(error.message, hint=hint) from error
