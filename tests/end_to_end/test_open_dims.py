@@ -101,6 +101,30 @@ def attention_model():
     return write(nodes, {"x": ["batch", "tokens", 32]}, constants)
 
 
+def padded_model():
+    """An image filled up to a multiple of 8, as segmenters ask for, and filtered."""
+    rng = np.random.default_rng(2)
+    constants = {
+        "w0": rng.standard_normal((16, 3, 3, 3), np.float32) / 5,
+        "w1": rng.standard_normal((8, 16, 3, 3), np.float32) / 12,
+        "two": np.array([2]), "four": np.array([4]), "b": np.array([0]), "eight": np.array([8]),
+        "front": np.zeros(6, np.int64),
+    }  # fmt: skip
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Slice", ["shape", "two", "four", "b"], ["size"]),
+        node("Mod", ["size", "eight"], ["over"]),
+        node("Sub", ["eight", "over"], ["rest"]),
+        node("Mod", ["rest", "eight"], ["missing"]),
+        node("Concat", ["front", "missing"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["padded"]),
+        node("Conv", ["padded", "w0"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("Conv", ["r", "w1"], ["y"], strides=[2, 2]),
+    ]
+    return write(nodes, {"x": [1, 3, "h", "w"]}, constants)
+
+
 def grid_model():
     """Places of cells, as detectors make them: a size becomes a float, and a range up to it."""
     constants = {"zero": np.float32(0), "one": np.float32(1), "half": np.float32(0.5),
@@ -128,6 +152,7 @@ def exact(model, x):
     [
         (image_model, (1, 3, "h:5..90", "w:5..90"), [(1, 3, 90, 90), (1, 3, 5, 8), (1, 3, 33, 71)]),
         (image_model, (1, 3, "h:8..96:8", 40), [(1, 3, 96, 40), (1, 3, 8, 40), (1, 3, 56, 40)]),
+        (padded_model, (1, 3, "h:1..40", "w:1..40"), [(1, 3, 40, 17), (1, 3, 1, 8), (1, 3, 33, 1)]),
         (grid_model, ("h:1..9", "w:1..70"), [(9, 70), (1, 1), (3, 37)]),
         (attention_model, ("batch:1..4", "?:1..70", 32), [(4, 70, 32), (1, 1, 32), (2, 37, 32)]),
     ],

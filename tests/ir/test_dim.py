@@ -120,6 +120,10 @@ def test_substitution_is_evaluation(tree: Any, values: dict[str, int]) -> None:
         ((H * W + 2) // W, "h"),
         (product((N, 3, H)), "3*h*n"),
         (maximum(H, 600), "600"),
+        (H + (32 - H % 32) % 32, "32*((h + 31) // 32)"),
+        ((32 - H % 32) % 32 // 32, "0"),
+        ((H % 64 + 5) % 32, "(h + 5) % 32"),
+        ((H % W * N + H % W) % W, "((h % w)*n + h) % w"),
         (minimum(H, 100), "min(100, h)"),
         (N - N, "0"),
     ],
@@ -143,6 +147,13 @@ def test_equal_forms_are_equal() -> None:
     assert H != W
 
 
+def test_sizes_rounded_up_again_and_again_stay_one_form() -> None:
+    size = H
+    for _ in range(40):
+        size = size + (32 - size % 32) % 32 + 3
+    assert str(size) == "32*((h + 31) // 32) + 1251"
+
+
 def test_order_heeds_what_hangs_together() -> None:
     assert (H - 1) // 2 + 1 <= H
     assert K <= N * 100
@@ -151,6 +162,8 @@ def test_order_heeds_what_hangs_together() -> None:
     assert minimum((320 * H + 440) // 441, H // 441 * 320 + 320) == (320 * H + 440) // 441
     assert (W - 2) * (W + 1 - 3) > 0
     assert N * ((W + 2) // 5) >= N
+    assert H + (32 - H % 32) % 32 > 31
+    assert H - H % 32 + W > 2
     with pytest.raises(Undecided, match=r"h > w depends on h in 1\.\.512, w in 3\.\.512"):
         assert H > W
 

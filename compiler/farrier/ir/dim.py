@@ -379,7 +379,7 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if isinstance(right, int) and right < 0:
         quotient, rest = _divmod(-left, -right)
         return quotient, -rest
-    if bounds(right)[0] < 1:
+    if _least(right) < 1:
         raise Undecided(f"whether {right} is positive depends on {_described(right)}")
     whole, rest = _exact(left, right)
     plain = _without_remainders(rest)
@@ -395,8 +395,9 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     low, high = bounds(rest)
     if isinstance(right, int) and low // right == high // right:
         return whole + low // right, rest - low // right * right
-    quotient, rest = _reduced(rest, right)
-    return whole + quotient, rest
+    quotient, remainder = _reduced(rest, right)
+    simpler = _congruent(rest, right)
+    return whole + quotient, remainder if simpler == rest else simpler % right
 
 
 def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
@@ -430,6 +431,17 @@ def _by_quotient(atom: Atom) -> Extent:
         case Combined(DimOp.MOD, left, right):
             return left - _atom(Combined(DimOp.FLOORDIV, left, right)) * right
     return _atom(atom)
+
+
+def _congruent(extent: Extent, divisor: Extent) -> Extent:
+    """An extent of the same remainder: x for each term `x % d` where the divisor divides d. Terms
+    that are products stay, which would be multiplied out."""
+    total = extent
+    for monomial, factor in _terms(extent).items():
+        match monomial:
+            case (Combined(DimOp.MOD, left, right) as atom,) if _exact(right, divisor)[1] == 0:
+                total = total + factor * (left - _atom(atom))
+    return total
 
 
 def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
@@ -540,7 +552,8 @@ def _exceeds(left: Extent, right: Extent) -> bool | None:
 
 
 def _least(extent: Extent) -> int:
-    """A lower bound, which heeds how quotients and bounded symbols hang together with the rest."""
+    """A lower bound, which heeds how quotients, remainders and bounded symbols hang together with
+    the rest. Takes sums and no divisions, so that divisions can ask for it."""
     low = bounds(extent)[0]
     whole = 1  # what the extent is multiplied with by now
     for _ in range(_MOST_RELAXATIONS):
@@ -558,14 +571,17 @@ _MOST_RELAXATIONS = 4
 
 
 def _linearized(extent: Dim) -> tuple[int, Extent]:
-    """(s, e) with `s * extent >= e` and one atom less that depends on others; s is 0 where there is
-    none. Atoms made of others go first: what they are made of may cancel out."""
+    """(s, e) with `s * extent >= e` and one atom less that depends on others, or a quotient in the
+    place of a remainder; s is 0 where there is none. Atoms made of others go first: what they are
+    made of may cancel out."""
     for monomial, factor in sorted(extent.terms, key=lambda term: -_depth(term[0])):
         match monomial:
             case (Combined(DimOp.FLOORDIV, left, int(step)),):
                 # x // d is at most x / d, and at least (x - d + 1) / d.
                 end = left if factor < 0 else left - (step - 1)
                 return step, _sum((extent - factor * _atom(monomial[0])) * step, end, factor)
+            case (Combined(DimOp.MOD) as atom,) if factor < 0:
+                return 1, _sum(extent - factor * _atom(atom), _by_quotient(atom), factor)
             case (Symbol(high=Dim() as high),) if factor < 0:
                 return 1, _sum(extent - factor * _atom(monomial[0]), high, factor)
             case (Combined(DimOp.MIN, left, right),) if factor < 0:

@@ -88,7 +88,8 @@ def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for zeros around spatial axes."""
+    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for zeros around spatial axes, as many at every
+    size."""
     x = node.inputs[0] if node.inputs else None
     inner = rewriter.producer(x)
     if node.op != "Conv" or x is None or inner is None or inner.op != "Pad":
@@ -103,6 +104,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
     rank = x.type.rank
     before, after = widths[:rank].tolist(), widths[rank:].tolist()
     zeros = not has_fill or is_value(fill, 0)
+    if not all(isinstance(width, int) for width in (*before, *after)):
+        return None
     if not zeros or min(before + after) < 0 or any(before[:2] + after[:2]):
         return None
     spatial = rank - 2
