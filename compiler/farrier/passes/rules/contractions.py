@@ -94,6 +94,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
     inner = rewriter.producer(x)
     if node.op != "Conv" or x is None or inner is None or inner.op != "Pad":
         return None
+    if "auto_pad" in dict(node.attrs):
+        return None
     widths, fill = rewriter.data(inner.inputs[1]), None
     has_fill = len(inner.inputs) > 2 and inner.inputs[2] is not None
     if has_fill:

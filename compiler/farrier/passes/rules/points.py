@@ -103,11 +103,12 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     if weights is None:
         return None
     before, after = node.attr("pads", (0, 0))
+    mode = dict(node.attrs).get("auto_pad", "NOTSET")  # left where the length decides the pads
     attrs = attributes(
         dilations=(1, *node.attr("dilations", (1,))),
         group=int(node.attr("group", 1)),
         kernel_shape=(1, weights.shape[2]),
-        pads=(0, before, 0, after),
+        **({"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}),
         strides=(1, *node.attr("strides", (1,))),
     )
 
