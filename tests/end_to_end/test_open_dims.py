@@ -125,6 +125,17 @@ def padded_model():
     return write(nodes, {"x": [1, 3, "h", "w"]}, constants)
 
 
+def same_model():
+    """A Pad before a convolution whose own pads its open sizes decide."""
+    weights = np.random.default_rng(3).standard_normal((16, 3, 3, 3), np.float32) / 5
+    constants = {"w": weights, "pads": np.array([0, 0, 1, 2, 0, 0, 3, 0])}
+    nodes = [
+        node("Pad", ["x", "pads"], ["padded"]),
+        node("Conv", ["padded", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2]),
+    ]
+    return write(nodes, {"x": [1, 3, "h", "w"]}, constants)
+
+
 def grid_model():
     """Places of cells, as detectors make them: a size becomes a float, and a range up to it."""
     constants = {"zero": np.float32(0), "one": np.float32(1), "half": np.float32(0.5),
@@ -153,6 +164,7 @@ def exact(model, x):
         (image_model, (1, 3, "h:5..90", "w:5..90"), [(1, 3, 90, 90), (1, 3, 5, 8), (1, 3, 33, 71)]),
         (image_model, (1, 3, "h:8..96:8", 40), [(1, 3, 96, 40), (1, 3, 8, 40), (1, 3, 56, 40)]),
         (padded_model, (1, 3, "h:1..40", "w:1..40"), [(1, 3, 40, 17), (1, 3, 1, 8), (1, 3, 33, 1)]),
+        (same_model, (1, 3, "h:1..40", "w:1..40"), [(1, 3, 40, 17), (1, 3, 1, 8), (1, 3, 33, 1)]),
         (grid_model, ("h:1..9", "w:1..70"), [(9, 70), (1, 1), (3, 37)]),
         (attention_model, ("batch:1..4", "?:1..70", 32), [(4, 70, 32), (1, 1, 32), (2, 37, 32)]),
     ],
