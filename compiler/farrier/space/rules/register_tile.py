@@ -157,9 +157,7 @@ class _Kernel:
     def _is_scattered(self) -> bool:
         """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
         taps of a window read a block again and again."""
-        found = self.contraction
-        no_window = all((window_along(found, axis) or (1, 1))[0] == 1 for axis in self.tiled)
-        return bool(self._sum.blocked) and no_window and not self.contraction.depthwise
+        return self._problem.scattered and self._problem.taps == (1, 1)
 
     def extent(self, axis: str) -> int:
         return self.extents[axis] if axis else 1
