@@ -1,10 +1,11 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
 -- KEYS are `farrier:device` and `farrier:settled`; ARGV[1] names the operation, ARGV[2] the device.
---   farrier:device:<id>  hash: description, session, seen, draining, lease, counters, rest_until
+--   farrier:device:<id>  hash: description, session, instance, seen, draining, lease, counters,
+--                        rest_until
 --   farrier:device       set of all ids
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
--- The answer is `ok`, or `stale` for a session that is not the device's newest.
+-- The answer is `ok`, of `connect` the session, or `stale` for one that is not the device's newest.
 
 local key = KEYS[1] .. ':' .. ARGV[2]
 local SETTLED_S = 86400
@@ -17,7 +18,7 @@ end
 local function stamp(ms) return string.format('%d', ms) end
 
 local function is_stale(session)
-  return redis.call('HGET', key, 'session') ~= session
+  return session == '' or redis.call('HGET', key, 'session') ~= session
 end
 
 -- A faulty device rests twice as long after each fault in a row, so that others get the batch.
@@ -30,12 +31,25 @@ end
 
 local operations = {}
 
--- session, description. A device that comes back in the middle of a batch has lost it: a fault.
+-- session, description, instance. One instance has one session, and goes on with it: what it asked
+-- for long ago and gets done only now does not fence it out. Another one that comes in the middle of a
+-- batch has lost it: a fault.
 function operations.connect()
-  redis.call('SADD', KEYS[1], ARGV[2])
-  if (redis.call('HGET', key, 'lease') or '') ~= '' then count_fault() end
-  redis.call('HSET', key, 'session', ARGV[3], 'description', ARGV[4], 'seen', stamp(now_ms()),
-    'draining', '0', 'lease', '')
+  local session, description, instance = ARGV[3], ARGV[4], ARGV[5]
+  if instance == '' or redis.call('HGET', key, 'instance') ~= instance then
+    redis.call('SADD', KEYS[1], ARGV[2])
+    if (redis.call('HGET', key, 'lease') or '') ~= '' then count_fault() end
+    redis.call('HSET', key, 'session', session, 'instance', instance, 'lease', '')
+  elseif redis.call('HGET', key, 'session') == '' then
+    redis.call('HSET', key, 'session', session)
+  end
+  redis.call('HSET', key, 'description', description, 'seen', stamp(now_ms()), 'draining', '0')
+  return redis.call('HGET', key, 'session')
+end
+
+-- The device is to open another session.
+function operations.close()
+  if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '') end
 end
 
 -- session, '0' or '1' for draining, '' to leave that as it is

@@ -60,11 +60,19 @@ class Devices:
         text = resources.files(__package__).joinpath("devices.lua").read_text()
         self._script = client.script(text)
 
-    def connect(self, device_id: str, description: Mapping[str, Any]) -> str:
-        """Opens a session and returns its id; the device's earlier session is fenced out."""
-        session = secrets.token_hex(8)
-        self._call("connect", device_id, session, json.dumps(dict(description)))
-        return session
+    def connect(self, device_id: str, description: Mapping[str, Any], instance: str = "") -> str:
+        """The session of this instance of the device's agent, opened if it has none (an instance
+        without a name has none); that of any other instance is fenced out."""
+        text = json.dumps(dict(description))
+        return self._call("connect", device_id, secrets.token_hex(8), text, instance)
+
+    def close_sessions(self, walls: str) -> list[str]:
+        """Has the devices register again whose sandbox lacks one of `walls` (`seccomp+landlock`);
+        returns their ids."""
+        weak = [d.id for d in self.list() if d.session and missing_walls(walls, d.description)]
+        for device_id in weak:
+            self._call("close", device_id)
+        return weak
 
     def heartbeat(self, device_id: str, session: str, *, draining: bool | None = None) -> Device:
         """A sign of life; None leaves `draining` as it is. Raises StaleSessionError."""
@@ -125,12 +133,14 @@ class Devices:
         self._call("release", device_id)
         return self.get(device_id)
 
-    def _call(self, operation: str, device_id: str, *args: str) -> None:
+    def _call(self, operation: str, device_id: str, *args: str) -> str:
         keys = ["farrier:device", "farrier:settled"]
-        if self._script(keys, [operation, device_id, *args]) == "stale":
+        answer = str(self._script(keys, [operation, device_id, *args]))
+        if answer == "stale":
             raise StaleSessionError(
                 f"device {device_id} has a newer session, or none", hint="connect again"
             )
+        return answer
 
     def _device(self, device_id: str, fields: Mapping[str, str]) -> Device:
         seconds, microseconds = self._client.command("TIME")
@@ -172,3 +182,9 @@ def runs(need: str, description: Mapping[str, Any]) -> bool:
     """Whether a device of this description meets a requirement."""
     arch, *features = need.split("+")
     return description.get("arch") == arch and set(features) <= set(description.get("features", ()))
+
+
+def missing_walls(required: str, description: Mapping[str, Any]) -> list[str]:
+    """What a device's sandbox lacks of what is required, both as in `seccomp+landlock`."""
+    reached = str(description.get("sandbox", "")).split("+")
+    return sorted(set(filter(None, required.split("+"))) - set(reached))

@@ -38,6 +38,12 @@ def test_a_new_session_fences_out_the_old(farm: Farm, connect_device) -> None:
     assert farm.devices.get("d").faults == 0
 
 
+def test_an_instance_without_a_name_has_no_session_to_keep(farm: Farm) -> None:
+    sessions = [farm.devices.connect("d", {}, instance) for instance in ("a", "a", "b", "", "")]
+    assert sessions[0] == sessions[1]
+    assert len(set(sessions)) == 4
+
+
 def test_a_session_must_have_been_opened(farm: Farm, connect_device) -> None:
     connect_device("d")
     for device in ("d", "unknown"):

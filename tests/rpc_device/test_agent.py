@@ -22,6 +22,7 @@ from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
 from farrier_device.outbox import Letter, Outbox
 from farrier_device.protocol import device_pb2
+from farrier_device.session import Backoff
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 
@@ -124,6 +125,31 @@ class TestBatch:
         assert len(named) >= 3
         assert all(beat.state == device_pb2.DEVICE_STATE_READY for beat in named)
 
+    def test_heartbeats_name_the_lease_until_it_is_reported(self, broker, start, task):
+        running = start()
+        broker.faults["Report"] += [unavailable] * 1000
+        broker.submit("kept", task("right"))
+        until(running.outbox.waiting)
+        beats = len(broker.heartbeats)
+        until(lambda: len(broker.heartbeats) > beats + 2)
+        assert all("kept" in beat.leases for beat in broker.heartbeats[beats + 1 :])
+        broker.faults["Report"].clear()
+        broker.result("kept", timeout_s=60.0)
+        until(lambda: broker.heartbeats[-1].leases == [])
+
+    def test_heartbeats_go_on_while_it_drains(self, broker, start, task):
+        running = start()
+        broker.submit("long", task("slow", policy=dataclasses.replace(QUICK, min_repeats=2)))
+        until(lambda: any("long" in beat.leases for beat in broker.heartbeats))
+        running.agent.drain()
+        broker.result("long")
+        draining = [
+            beat
+            for beat in broker.heartbeats
+            if beat.state == device_pb2.DEVICE_STATE_DRAINING and "long" in beat.leases
+        ]
+        assert len(draining) >= 2
+
     def test_revoked_batch_ends_and_is_not_reported(self, broker, start, task):
         start()
         broker.submit("hung", task("hang", policy=dataclasses.replace(QUICK, timeout_s=60)))
@@ -165,7 +191,8 @@ class TestConnection:
         broker.forget()
         broker.start()
         assert statuses(broker.result("one")) == [Status.OK]
-        assert len(broker.registered) == 2
+        first, again = broker.registered
+        assert first.instance == again.instance != ""
         broker.submit("two", task("right"))
         assert statuses(broker.result("two")) == [Status.OK]
 
@@ -359,6 +386,15 @@ class TestOutbox:
         (tmp_path / "x.json").write_text("{")
         assert Outbox(tmp_path).waiting() == ()
         assert list(tmp_path.iterdir()) == []
+
+
+def test_waits_grow_to_the_longest_and_start_anew():
+    backoff = Backoff(0.2, 10.0)
+    waits = [backoff.next_s() for _ in range(9)]
+    for wait, floor in zip(waits, (0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10), strict=True):
+        assert floor <= wait <= floor * 4 / 3
+    backoff.reset()
+    assert backoff.next_s() < 0.3
 
 
 def test_small_broker_needs_the_token():

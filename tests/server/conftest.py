@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import pathlib
+import secrets
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -56,8 +57,9 @@ class Calls:
 
         return call
 
-    def register(self, device_id: str, **description: Any) -> Any:
-        """A new session of an x86-64 device that can do everything this machine can."""
+    def register(self, device_id: str, instance: str = "", **description: Any) -> Any:
+        """The session of an x86-64 device that can do everything this machine can: a new one,
+        unless its instance is named."""
         from farrier_device import describe
 
         here = describe.describe()
@@ -65,7 +67,7 @@ class Calls:
         reply = self.Register(
             device_pb2.RegisterRequest(
                 device_id=device_id,
-                instance="i",
+                instance=instance or secrets.token_hex(8),
                 description=device_pb2.Description(**fields),
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import threading
 import time
@@ -79,6 +80,8 @@ def test_a_batch_goes_out_signed_and_its_result_comes_back(broker):
     assert signing.verify(broker.token, batch.manifest, batch.signature)
     assert not signing.verify("another token", batch.manifest, batch.signature)
     assert request_from_json(batch.manifest.decode()) == REQUEST
+    canonical = json.dumps(json.loads(batch.manifest), sort_keys=True, separators=(",", ":"))
+    assert batch.manifest == canonical.encode()
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
     result = broker.farm.measurements.wait(batch_id, 1)
     assert result.results == RESULT.results
@@ -145,6 +148,22 @@ def test_a_newer_session_fences_out_the_older(broker):
     assert beat(stub, new) == []
 
 
+def test_a_process_that_registers_again_keeps_its_session(broker):
+    """What it asked for long ago, and gets done only now, does not fence it out."""
+    stub = broker.stub()
+    session = stub.register("board", "this process")
+    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch = lease(stub, session)
+    assert stub.register("board", "this process", cpu="znver5") == session
+    device = broker.farm.devices.get("board")
+    assert (device.lease, device.faults, device.description["cpu"]) == (batch_id, 0, "znver5")
+    assert beat(stub, session, batch.lease) == []
+    assert stub.register("board", "another process") != session
+    assert broker.farm.devices.get("board").faults == 1
+    with refusal(grpc.StatusCode.ABORTED):
+        beat(stub, session)
+
+
 def test_unknown_sessions_are_to_register(broker):
     stub = broker.stub()
     for device_id in ("board", ""):
@@ -159,6 +178,34 @@ def test_a_device_with_too_weak_a_sandbox_gets_no_session(farm_settings, start_b
         with refusal(grpc.StatusCode.INVALID_ARGUMENT):
             stub.register("board", sandbox=level)
     assert stub.register("board", sandbox="seccomp+landlock+rlimits").id
+
+
+def test_a_broker_that_requires_more_ends_the_sessions_of_weak_devices(farm_settings, start_broker):
+    stub = start_broker(farm_settings).stub()
+    weak = stub.register("weak", "w", sandbox="rlimits")
+    strong = stub.register("strong", "s", sandbox="seccomp+landlock+rlimits")
+    required = dataclasses.replace(farm_settings, sandbox="seccomp+landlock")
+    stub = start_broker(required).stub()
+    assert beat(stub, strong) == []
+    for call in (lambda: beat(stub, weak), lambda: lease(stub, weak, 0)):
+        with refusal(grpc.StatusCode.NOT_FOUND):
+            call()
+    with refusal(grpc.StatusCode.NOT_FOUND):
+        beat(stub, device_pb2.Session(device_id="weak", id=""))
+    with refusal(grpc.StatusCode.INVALID_ARGUMENT):
+        stub.register("weak", "w", sandbox="rlimits")
+    mended = stub.register("weak", "w", sandbox="seccomp+landlock")
+    assert mended != weak
+    assert beat(stub, mended) == []
+
+
+@pytest.mark.parametrize(("lease_s", "expiry_s", "ms"), [(30, 20, 4000), (5, 20, 1000)])
+def test_heartbeats_come_five_times_before_anything_expires(
+    farm_settings, start_broker, lease_s, expiry_s, ms
+):
+    settings = dataclasses.replace(farm_settings, lease_s=lease_s, device_expiry_s=expiry_s)
+    request = device_pb2.RegisterRequest(device_id="board", instance="i")
+    assert start_broker(settings).stub().Register(request).heartbeat_interval_ms == ms
 
 
 def test_names_that_are_none(broker):
@@ -244,13 +291,19 @@ def test_a_batch_leased_for_a_caller_that_left_goes_back(broker):
     assert lease(stub, there).lease == batch_id
 
 
-def test_draining_devices_say_so(broker):
+@pytest.mark.parametrize(
+    "state", [device_pb2.DEVICE_STATE_DRAINING, device_pb2.DEVICE_STATE_UNHEALTHY]
+)
+def test_devices_that_take_no_batch_say_so(broker, state):
     stub = broker.stub()
     session = stub.register("board")
-    beat(stub, session, state=device_pb2.DEVICE_STATE_DRAINING)
+    broker.farm.measurements.submit(REQUEST, "host")
+    beat(stub, session, state=state)
     assert broker.farm.devices.get("board").state == "draining"
+    assert lease(stub, session, 0) is None
     beat(stub, session)
     assert broker.farm.devices.get("board").state == "idle"
+    assert lease(stub, session, 0) is not None
 
 
 def test_blobs_come_in_chunks_from_any_offset(broker):

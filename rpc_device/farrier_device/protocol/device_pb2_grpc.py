@@ -65,7 +65,8 @@ class BrokerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
-        """Opens a session and fences out an earlier one of the same device id.
+        """Opens a session and fences out that of any other instance with the same device id. An instance
+        has one session: it gets the same one when it registers again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,7 +80,8 @@ class BrokerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Lease(self, request, context):
-        """Long poll for the next batch: the reply has none if there was none for `wait_ms`.
+        """Long poll for the next batch: the reply has none if there was none for `wait_ms`, or for as long
+        as the broker lets calls wait.
         The lease holds as long as heartbeats name it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -22,6 +22,7 @@ import grpc.aio
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError, UsageError
 from farrier_device.measurement import MeasureResult, result_from_json, to_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing
+from farrier_farm import devices
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.farm import Farm
 from farrier_farm.measurements import Batch, Report
@@ -56,8 +57,10 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             if not _DEVICE_ID.fullmatch(request.device_id):
                 raise UsageError(f"{request.device_id!r} is no name for a device")
             description = _description(request.description)
-            _check_sandbox(request.device_id, description["sandbox"], self._farm.settings.sandbox)
-            session = await self._run(self._farm.devices.connect, request.device_id, description)
+            _check_sandbox(request.device_id, description, self._farm.settings.sandbox)
+            session = await self._run(
+                self._farm.devices.connect, request.device_id, description, request.instance
+            )
             _log.info("device %s connected from %s", request.device_id, context.peer())
             return device_pb2.RegisterReply(
                 session=session, heartbeat_interval_ms=self._heartbeat_interval_ms()
@@ -210,9 +213,9 @@ def _status(error: FarrierError) -> grpc.StatusCode:
             return grpc.StatusCode.FAILED_PRECONDITION
 
 
-def _check_sandbox(device_id: str, level: str, required: str) -> None:
+def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str) -> None:
     """Raises UsageError where the farm requires walls that the device's sandbox lacks."""
-    missing = sorted(set(filter(None, required.split("+"))) - set(level.split("+")))
+    missing = devices.missing_walls(required, description)
     if missing:
         raise UsageError(
             f"this farm requires a sandbox with {required}; that of {device_id} lacks "

@@ -38,7 +38,10 @@ class Broker:
         self._token = token
 
     async def start(self) -> str:
-        """Listens; returns `host:port`. Raises UsageError where the address is taken."""
+        """Listens; returns `host:port`. Raises UsageError where the address is taken.
+
+        Sessions outlive brokers: those of devices whose sandbox is too weak for this one's policy
+        end, and such a device is refused when it registers."""
         self._service = BrokerService(self._farm, self._token)
         self._server = grpc.aio.server(
             interceptors=[TokenInterceptor(self._token)], options=channel.SERVER_OPTIONS
@@ -58,6 +61,9 @@ class Broker:
                 f"cannot listen on {address}: {error}",
                 hint="another broker may run there; --port picks another port",
             ) from error
+        walls = self._farm.settings.sandbox
+        for device in await asyncio.to_thread(self._farm.devices.close_sessions, walls):
+            _log.warning("device %s is to register again: this farm requires %s", device, walls)
         await self._server.start()
         return f"{self._host}:{port}"
 
