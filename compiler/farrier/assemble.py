@@ -54,6 +54,7 @@ class LinkedModel:
 
     library: bytes
     params: npt.NDArray[np.uint8]
+    params_digest: str  # sha256 in hex
     bytes_of: Mapping[Hashable, int]
     workspace_bytes: int  # at the typical sizes
     workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
@@ -194,11 +195,12 @@ def assemble(
     with ThreadPoolExecutor(1) as beside:
         packed = beside.submit(planned.arena.pack)
         library = _library(planned, objects, target, hot)
-        params = packed.result()
+        params, params_digest = packed.result()
     shown = next(iter(hot.values()), planned)
     return LinkedModel(
         library=library,
         params=params,
+        params_digest=params_digest,
         bytes_of=planned.arena.bytes_of,
         workspace_bytes=max(
             typical(one.memory.workspace_bytes) for one in (planned, *hot.values())

@@ -106,7 +106,6 @@ def _manifest(
     target = settings.target
     choices = {key: choice for each in variants for key, choice in each.choices.items()}
     inputs, outputs = specs(imported)
-    params = linked.params.data
     named = {dim.symbol: dim for dim in imported.dims}
     return Manifest(
         name=name,
@@ -119,7 +118,7 @@ def _manifest(
         precision=settings.precision.value,
         threads=settings.threads,
         max_threads=linked.max_threads,
-        params_bytes=params.nbytes,
+        params_bytes=linked.params.nbytes,
         workspace_bytes=linked.workspace_bytes,
         dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
@@ -129,7 +128,7 @@ def _manifest(
         sizes=linked.sizes,
         hashes={
             members.LIBRARY: container.digest(linked.library),
-            members.PARAMS: container.digest(params),
+            members.PARAMS: linked.params_digest,
         },
         tools=_tools(),
         kernels=tuple(choice.report() for choice in choices.values()),

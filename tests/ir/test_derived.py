@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from farrier.artifact import container
 from farrier.artifact.params import ParamArena
 from farrier.errors import CompilerError
 from farrier.ir.graph import Constant, Derived, Graph, Value
@@ -58,7 +59,8 @@ def test_the_arena_packs_it_without_keeping_it(weights, transposed, calls):
     offset, plain = arena.add(transposed, layout), arena.add(weights, None)
     assert arena.add(transposed, layout) == offset
     assert not calls
-    packed = arena.pack()
+    packed, digest = arena.pack()
+    assert digest == container.digest(packed.data)
     assert len(calls) == 1
     assert "data" not in vars(transposed.content)
     first = packed[offset : offset + 611 * 40 * 4].view(np.float32)

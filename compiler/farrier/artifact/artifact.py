@@ -94,8 +94,8 @@ class Artifact:
             return buffer
         if self.path is None:
             raise ArtifactError("the artifact has lost its parameters")
-        container.read_into(self.path, PARAMS, buffer.view)
-        if container.digest(buffer.view) != self.manifest.hashes.get(PARAMS):
+        digest = container.read_into(self.path, PARAMS, buffer.view)
+        if digest != self.manifest.hashes.get(PARAMS):
             raise ArtifactError(f"{PARAMS} in {self.path} does not match its hash in the manifest")
         return buffer
 

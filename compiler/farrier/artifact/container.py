@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +23,7 @@ from farrier.errors import ArtifactError, StorageError
 ALIGNMENT = 64
 STORED_BYTES = 1 << 20
 _LOCAL_HEADER_BYTES = 30
+_PIECE = 4 << 20  # bytes that are read before they are hashed
 _EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
 # What zipfile raises, one way or another, for bytes that are no zip archive.
 _UNREADABLE = (
@@ -79,25 +81,39 @@ def size(path: Path, name: str) -> int:
         raise ArtifactError(f"{path} is damaged: {error}") from error
 
 
-def read_into(path: Path, name: str, memory: memoryview) -> None:
-    """Fills `memory` with a member, which has as many bytes; raises ArtifactError.
+def read_into(path: Path, name: str, memory: memoryview) -> str:
+    """Fills `memory` with a member, which has as many bytes, and gives their digest, which is taken
+    on another core while the file is read; raises ArtifactError.
 
-    What is stored is read without a look at its checksum: sha256 is to be compared anyway.
+    What is stored is read without a look at its checksum: the digest is to be compared anyway.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             entry = archive.getinfo(name)
             if entry.compress_type != zipfile.ZIP_STORED:
                 memory[:] = archive.read(entry)
-                return
+                return digest(memory)
             file.seek(entry.header_offset)
             header = file.read(_LOCAL_HEADER_BYTES)
             name_bytes, extra_bytes = struct.unpack("<26xHH", header)
             file.seek(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
-            if entry.file_size != memory.nbytes or file.readinto(memory) != memory.nbytes:
+            if entry.file_size != memory.nbytes:
                 raise ArtifactError(f"{path} is truncated inside {name}")
+            return _read_and_digest(file, memory)
     except (KeyError, *_UNREADABLE) as error:
         raise ArtifactError(f"{path} is damaged: {error}") from error
+
+
+def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
+    """Fills `memory` from where the file stands; raises EOFError where there is less."""
+    hashed = hashlib.sha256()
+    with ThreadPoolExecutor(1) as beside:
+        for start in range(0, memory.nbytes, _PIECE):
+            piece = memory[start : start + _PIECE]
+            if file.readinto(piece) != piece.nbytes:  # type: ignore[attr-defined]
+                raise EOFError("it is truncated")
+            beside.submit(hashed.update, piece)
+    return hashed.hexdigest()
 
 
 def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:

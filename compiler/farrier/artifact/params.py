@@ -6,9 +6,10 @@ kernel's.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Hashable
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,6 @@ from farrier.artifact.container import ALIGNMENT
 from farrier.cores import on_cores
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
-
-_Part: TypeAlias = tuple[int, Constant, Layout | None]  # where a constant lies, and how
 
 
 class ParamArena:
@@ -35,31 +34,41 @@ class ParamArena:
         key = (constant.identity, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
-            self._parts.append((self.nbytes, constant, layout))
             nbytes = math.prod(_physical_shape(constant, layout)) * constant.value.type.dtype.nbytes
             placed = -(-nbytes // ALIGNMENT) * ALIGNMENT
             before = self.bytes_of.get(constant.identity, 0)
             self.bytes_of[constant.identity] = before + placed
+            self._parts.append(_Part(self.nbytes, self.nbytes + placed, constant, layout))
             self.nbytes += placed
         return self._offsets[key]
 
-    def pack(self) -> npt.NDArray[np.uint8]:
-        """The arena's bytes: uint8 [nbytes]."""
+    def pack(self) -> tuple[npt.NDArray[np.uint8], str]:
+        """The arena's bytes, uint8 [nbytes], and their sha256 in hex."""
         arena = np.zeros(self.nbytes, np.uint8)
+        digest = hashlib.sha256()
 
         def place(part: _Part) -> None:
-            offset, constant, layout = part
-            array = constant.made()
-            shape = _physical_shape(constant, layout)
+            array = part.constant.made()
+            shape = _physical_shape(part.constant, part.layout)
             nbytes = math.prod(shape) * array.itemsize
-            target = arena[offset : offset + nbytes].view(array.dtype).reshape(shape)
-            if layout is None:
+            target = arena[part.start : part.start + nbytes].view(array.dtype).reshape(shape)
+            if part.layout is None:
                 np.copyto(target, array)
             else:
-                layout.pack(array, target)
+                part.layout.pack(array, target)
 
-        on_cores(place, self._parts)
-        return arena
+        on_cores(place, self._parts, lambda part: digest.update(arena[part.start : part.stop].data))
+        return arena, digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """A constant in the arena, which is full of parts without a gap."""
+
+    start: int
+    stop: int  # a multiple of 64
+    constant: Constant
+    layout: Layout | None
 
 
 def _physical_shape(constant: Constant, layout: Layout | None) -> tuple[int, ...]:
