@@ -7,8 +7,10 @@ import time
 import numpy as np
 import onnx
 import pytest
-from judged import assert_right, small_model
+from judged import assert_right, judges, small_model
 from onnx import helper
+
+import farrier
 
 RNG = np.random.default_rng(4)
 
@@ -234,3 +236,49 @@ def test_integers_to_powers_that_a_tensor_holds():
     }
     shapes = {name: array.shape for name, array in feeds.items()}
     assert_right(small_model([node], shapes, dtype=onnx.TensorProto.INT64), feeds)
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v2"])
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_a_sum_of_exponentials_of_what_is_not_finite(target, special):
+    node = helper.make_node("ReduceLogSumExp", ["x", "axes"], ["y"])
+    x = 30 * normal(5, 37)
+    x[1, 3] = special
+    x[2, :2] = special, np.inf
+    x[3] = -np.inf
+    model = small_model([node], {"x": x.shape}, constants={"axes": np.array([1])})
+    assert_right(model, {"x": x}, target=target, special=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"), [("Neg", ("n",)), ("Softmax", (5, "n")), ("Softmax", ("n", 5))]
+)
+def test_what_is_empty_at_its_typical_size(op, shape):
+    nodes = [
+        helper.make_node("Slice", ["x", "start", "end", "axis"], ["z"]),
+        helper.make_node(op, ["z"], ["y"]),
+    ]
+    constants = {"start": [-2], "end": [16], "axis": [shape.index("n")]}
+    fixed = tuple(17 if size == "n" else size for size in shape)
+    constants = {name: np.array(array) for name, array in constants.items()}
+    model = small_model(nodes, {"x": shape}, constants=constants)
+    open_shape = tuple("n:16..40" if size == "n" else size for size in shape)
+    artifact = farrier.compile(model, shapes={"x": open_shape}, threads=2, verify=False)
+    x = normal(*fixed)
+    expected = judges(small_model(nodes, {"x": fixed}, constants=constants), {"x": x})
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], expected[0]["y"], rtol=1e-5)
+    wide = normal(*(40 if size == "n" else size for size in shape))
+    assert artifact.run({"x": wide})["y"].size == 0
+
+
+@pytest.mark.parametrize("size", [33, 43])
+def test_a_short_sum_of_squares_of_open_length(size):
+    node = helper.make_node("ReduceL2", ["x", "axes"], ["y"], keepdims=0)
+    constants = {"axes": np.array([1])}
+    model = small_model([node], {"x": (1, "n", 4, 3)}, constants=constants)
+    artifact = farrier.compile(
+        model, target="x86-64-v2", shapes={"x": (1, "n:33..43", 4, 3)}, threads=1, verify=False
+    )
+    x = normal(1, size, 4, 3)
+    expected = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=1))
+    np.testing.assert_allclose(artifact.run({"x": x})["y"], expected, rtol=1e-5)

@@ -164,17 +164,18 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
         lambda *at: reduce(ReduceOp.MAX, ranges, lambda *r: at_input(at, r)),
     )
 
-    def shift(at: tuple[Expr, ...]) -> Scalar:
-        value = high(*at)
-        return where(equal(value - value, 0), value, 0)  # infinite or NaN: no shift
-
     sums = builder.local(
         "sum",
         out.shape,
         out.dtype,
-        lambda *at: total(ranges, lambda *r: decay(at_input(at, r) - shift(at))),
+        lambda *at: total(ranges, lambda *r: decay(at_input(at, r) - high(*at))),
     )
-    return (builder.output(node, lambda *at: log(sums(*at)) + shift(at)),)
+
+    def result(*at: Expr) -> Scalar:
+        most = high(*at)
+        return where(equal(most - most, 0), log(sums(*at)) + most, most)  # infinite or NaN: itself
+
+    return (builder.output(node, result),)
 
 
 def _global(name: str, rule: _Rule) -> Operator:

@@ -108,11 +108,12 @@ def innermost_axis(stage: Stage) -> int:
 
 
 def extent_of(stage: Stage, name: str) -> int:
-    """The logical extent of a stage's axis, spatial or reduced, where it is typical."""
+    """The logical extent of a stage's axis, spatial or reduced, where it is typical; 1 of one that
+    typically is empty."""
     reduced = stage.body.axes if isinstance(stage.body, Reduce) else ()
     for axis in (*stage.axes, *reduced):
         if axis.name == name:
-            return typical(axis.extent)
+            return max(typical(axis.extent), 1)
     raise KeyError(name)
 
 

@@ -13,8 +13,9 @@ _CHUNKS = 8  # iterations a thread should have to choose from, for balance
 
 
 def loop_extents(function: Function) -> dict[str, int]:
-    """The typical extent of every loop, by its variable."""
-    return {loop.var: typical(loop.extent) for loop in walk(function.body) if isinstance(loop, For)}
+    """The typical extent of every loop, by its variable; 1 of one that typically does not run."""
+    loops = (loop for loop in walk(function.body) if isinstance(loop, For))
+    return {loop.var: max(typical(loop.extent), 1) for loop in loops}
 
 
 def join(schedule: Schedule, loops: Sequence[str]) -> str:

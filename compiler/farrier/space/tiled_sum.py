@@ -21,8 +21,9 @@ from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction, extent_of, innermost_axis, volume
 from farrier.space.dot_products import Grouping
+from farrier.space.partials import reduced_axes
 
-_WINDOW = 49  # a depthwise window of so many taps is unrolled whole
+_WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
 _PART = "part"  # of a sum: what one slice of the reduction adds to it
 _SLICE = "slice"
@@ -194,7 +195,7 @@ class TiledSum:
             products.append(product)
         unrolled = [*tile, vector]
         if found.depthwise:
-            unrolled += [s for s in steps if volume(found.stage, found.reduction) <= _WINDOW]
+            unrolled += steps if self._is_window else []
         elif unroll > 1:
             step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
             steps = [*steps[:-1], step, in_step]
@@ -207,6 +208,13 @@ class TiledSum:
         for loop in (*start, init[0], *unrolled):
             schedule.unroll(loop)
         return next((step for step in reversed(steps) if step not in unrolled), "")
+
+    @property
+    def _is_window(self) -> bool:
+        """Whether the reduction is over few taps, and their number is known."""
+        stage, names = self.contraction.stage, self.contraction.reduction
+        is_known = all(isinstance(a.extent, int) for a in reduced_axes(stage) if a.name in names)
+        return is_known and volume(stage, names) <= _WINDOW
 
     def _split(
         self, schedule: Schedule, loop: str, factor: int, outer: str, inner: str
