@@ -15,6 +15,7 @@ from farrier.ir.types import DType
 from farrier.space.epilogue import operations
 from farrier.space.machine import Machine
 from farrier.space.rules import for_program
+from farrier.space.space import TERMS
 from farrier.target import Target
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
@@ -181,6 +182,15 @@ def test_tails_cost_time():
     space = conv_space(64, 28, 64)
     per_point = [tile_cost(space, vectors=2, rows=1, columns=c) * 1e6 for c in (7, 5)]
     assert per_point[0] < per_point[1]
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYERS)
+def test_waste_is_what_whole_tiles_compute_over_what_was_asked_for(make, shape):
+    space = make(*shape)
+    rows = space.candidates()
+    waste = np.exp2(space.features(rows)[:, 1 + TERMS.index("waste")])
+    assert waste.min() >= 1
+    assert waste[(rows == space.row(space.default())).all(axis=1)] < 1.2
 
 
 def test_cold_weights_bound_a_matrix_times_a_vector():

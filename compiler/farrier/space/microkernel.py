@@ -97,54 +97,81 @@ class Tiles:
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     """Seconds of one call and what they are made of, for a population of tiles."""
-    panel = tiles.vectors * machine.lanes
-    panels = np.ceil(problem.lanes / panel)
-    row_tiles = np.ceil(problem.points[0] / tiles.rows)
     cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
-    if problem.packs:
-        elements = problem.batch * problem.lanes * problem.steps * problem.group
-        cycles += elements * _COPY_CYCLES
-    lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
-    copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, panels)
-    cycles += problem.batch * copies * lines * problem.padded * _PAD_CYCLES
-    units = problem.batch * panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
-    balance = np.ceil(units / machine.threads) / (units / machine.threads)
-    longest = np.ceil(row_tiles / machine.threads) * tiles.rows * machine.threads
-    longest = np.maximum(longest / problem.points[0], 1.0)
-    balance = np.where(tiles.order == Order.PARTS, longest, balance)
-    ideal = 2.0 * problem.batch * problem.lanes * np.prod(problem.points) * problem.steps
-    peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
-    compute = np.full(len(panel), ideal / peak)
+    cycles += _copy_cycles(problem, tiles, machine)
+    units, balance = _shares(problem, tiles, machine)
     busy = cycles / machine.hertz * balance / machine.threads
-    memory = np.full(len(panel), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
-    room = 2 * panel * problem.steps / tiles.slices * 4 <= 0.8 * machine.l2_bytes
-    ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
-    exposed = np.where(tiles.prefetch > 0, ahead, machine.exposed)
+    memory = np.full(len(busy), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
+    exposed = _exposed(problem, tiles, machine)
     seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
+    ahead = tiles.prefetch > 0
     if not problem.depthwise and problem.batch < machine.threads:
         lanes, points = problem.lane_bytes, problem.point_bytes
-        panels = tiles.order == Order.PANELS
-        seconds += shared(points, lanes, tiles.prefetch > 0, panels, machine)
+        seconds += shared(points, lanes, ahead, tiles.order == Order.PANELS, machine)
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
-    seconds += machine.fork_join + hints * tiles.prefetch * busy
+    seconds += machine.fork_join + hints * ahead * busy
+    results = problem.lanes * np.prod(problem.points)
     registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
-    covered = panels * panel * row_tiles * tiles.rows
-    covered *= np.ceil(problem.points[1] / tiles.columns) * tiles.columns
+    peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
     terms = {
-        "compute": compute,
+        "compute": np.full(len(busy), 2.0 * problem.batch * results * problem.steps / peak),
         "latency": latency / machine.hertz,
         "load": load / machine.hertz,
         "l2": l2 / machine.hertz,
         "memory": memory,
-        "overhead": machine.fork_join + 0 * panel,
+        "overhead": np.full(len(busy), machine.fork_join),
         "tiles": units,
         "balance": balance,
         "registers": registers / machine.registers,
-        "waste": covered / (problem.lanes * np.prod(problem.points)),
+        "waste": _covered(problem, tiles, machine) / results,
         "code": tiles.unroll * registers,
     }
     return Estimate(seconds, terms)
+
+
+def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Cycles to copy panels and padded lines, on one core."""
+    row_tiles = np.ceil(problem.points[0] / tiles.rows)
+    lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
+    copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, _panels(problem, tiles, machine))
+    cycles: Floats = problem.batch * copies * lines * problem.padded * _PAD_CYCLES
+    if problem.packs:
+        elements = problem.batch * problem.lanes * problem.steps * problem.group
+        cycles += elements * _COPY_CYCLES
+    return cycles
+
+
+def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
+    """Pieces of work that threads take, and the work of the busiest over the mean."""
+    threads, row_tiles = machine.threads, np.ceil(problem.points[0] / tiles.rows)
+    panels = problem.batch * _panels(problem, tiles, machine)
+    units = panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
+    longest = np.ceil(row_tiles / threads) * tiles.rows * threads / problem.points[0]
+    parts, pieces = np.maximum(longest, 1.0), np.ceil(units / threads) / (units / threads)
+    return units, np.where(tiles.order == Order.PARTS, parts, pieces)
+
+
+def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Of the shorter of arithmetic and weight traffic, what shows."""
+    panel_bytes = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
+    room = 2 * panel_bytes <= 0.8 * machine.l2_bytes
+    ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
+    return np.where(tiles.prefetch > 0, ahead, machine.exposed)
+
+
+def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    panels: Floats = np.ceil(problem.lanes / (tiles.vectors * machine.lanes))
+    return panels
+
+
+def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Results of one product that whole tiles compute."""
+    lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
+    rows = np.ceil(problem.points[0] / tiles.rows) * tiles.rows
+    columns = np.ceil(problem.points[1] / tiles.columns) * tiles.columns
+    covered: Floats = lanes * rows * columns
+    return covered
 
 
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
