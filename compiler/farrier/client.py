@@ -48,6 +48,7 @@ from farrier.errors import (
 from farrier.model_file import check_size
 from farrier.options import MAX_LAYER_ERROR, CompileOptions
 from farrier.shapes import GivenShape, Hot
+from farrier_device import plain
 from farrier_device.closing import Closing
 
 if TYPE_CHECKING:
@@ -514,8 +515,8 @@ def _job(raw: Mapping[str, Any]) -> Job:
 def _update(data: Mapping[str, Any]) -> Update | None:
     """None for a kind of event that only a newer SDK knows."""
     try:
-        if data["kind"] == "state":
-            return StateChanged(data["state"], data.get("error"))
+        if data.get("kind") == "state":
+            return plain.read(StateChanged, data)
         return progress.from_dict(dict(data))
-    except (KeyError, TypeError):
+    except ValueError:
         return None

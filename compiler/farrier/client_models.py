@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from farrier import progress
 from farrier.errors import CancelledError, CompilerError, FarrierError, ServiceError
+from farrier_device import plain
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "dead"})
 
@@ -85,13 +86,12 @@ def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
 def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
     """A `Job` or `Device` from its JSON object. Fields that a newer server adds are left out.
 
-    Raises ServiceError when a field is missing.
+    Raises ServiceError when a field is missing or malformed.
     """
-    names = [field.name for field in dataclasses.fields(kind)]
     try:
-        return kind(**{name: raw[name] for name in names})
-    except KeyError as missing:
-        raise ServiceError(f"the server's {kind.__name__} has no field {missing}") from None
+        return plain.read(kind, raw)
+    except ValueError as error:
+        raise ServiceError(f"the server's answer cannot be read: {error}") from None
 
 
 def _errors_by_code() -> dict[str, type[FarrierError]]:

@@ -89,7 +89,8 @@ class CompileOptions:
         unknown = sorted(set(raw) - known)
         if unknown:
             raise UsageError(
-                f"unknown option {', '.join(unknown)}", hint=f"options: {', '.join(sorted(known))}"
+                f"unknown option {', '.join(unknown)}",
+                hint=f"options: {', '.join(sorted(known))}; others may need a newer Farrier",
             )
         fields = dict(raw)
         try:

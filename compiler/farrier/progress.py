@@ -7,8 +7,11 @@ events, so an event holds only JSON types.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
+
+from farrier_device import plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,9 +118,13 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 def from_dict(raw: dict[str, Any]) -> Event:
-    """The inverse of `to_dict`; raises KeyError or TypeError on anything else."""
-    fields = dict(raw)
-    event: Event = _KINDS[fields.pop("kind")](**fields)
+    """The inverse of `to_dict`, also of what a farm says, whose JSON has null for infinity. Raises
+    ValueError on anything else, as a kind of event that only a newer Farrier knows."""
+    kind = _KINDS.get(raw.get("kind", ""))
+    if kind is None:
+        raise ValueError(f"{raw.get('kind')!r} is no kind of event")
+    infinite = {"best_ms": math.inf} if raw.get("best_ms", 0) is None else {}
+    event: Event = plain.read(kind, {**raw, **infinite})
     return event
 
 

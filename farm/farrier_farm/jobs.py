@@ -35,13 +35,14 @@ class Progress:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """A snapshot. Times are Unix seconds; `model` and `artifact` are sha256 hex digests of blobs;
-    `error` is a problem: `{"code", "message", "hint"}`."""
+    `options` are the fields of `CompileOptions`, perhaps of a newer version; `error` is a problem:
+    `{"code", "message", "hint"}`."""
 
     id: str
     state: State
     name: str
     model: str
-    options: CompileOptions
+    options: dict[str, Any]
     created: float
     started: float | None
     finished: float | None
@@ -52,6 +53,11 @@ class Job:
     artifact: str | None
     report: dict[str, Any] | None
     error: dict[str, str] | None
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Raises UsageError for options that this version does not know."""
+        return CompileOptions.from_dict(self.options)
 
 
 class Jobs:
@@ -179,7 +185,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         state=State(fields["state"]),
         name=fields["name"],
         model=fields["model"],
-        options=CompileOptions.from_dict(json.loads(fields["options"])),
+        options=json.loads(fields["options"]),
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
         finished=_seconds(fields.get("finished")),

@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Iterable
 
-from farrier.errors import CancelledError, NotFoundError
+from farrier.errors import CancelledError, NotFoundError, UsageError
 from farrier_device.measurement import (
     DeviceFault,
     MeasureRequest,
@@ -42,10 +42,15 @@ class Report(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id)."""
+    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id). The manifest
+    is the request's text as the job wrote it, with what only a newer version knows of."""
 
     lease: Lease
-    request: MeasureRequest
+    manifest: str
+
+    @property
+    def request(self) -> MeasureRequest:
+        return request_from_json(self.manifest)
 
 
 class Measurements:
@@ -116,7 +121,7 @@ class Measurements:
         if not self._wanted(fields):
             self.leases.cancel(lease.item)
             return None
-        batch = Batch(lease, request_from_json(fields["request"]))
+        batch = Batch(lease, fields["request"])
         try:
             self._devices.hold(lease.owner, session, lease.item)
         except StaleSessionError:
@@ -150,10 +155,14 @@ class Measurements:
         self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult
     ) -> Report:
         """Idempotent, and it goes on where an earlier call broke off. A fault of the device sends
-        the batch to another attempt. Raises StaleSessionError."""
+        the batch to another attempt. Raises StaleSessionError, and UsageError for what is no result
+        of the batch."""
         lease = _lease(device_id, batch_id, fence)
         self._devices.heartbeat(device_id, session)
         try:
+            request = request_from_json(self.leases.fields(batch_id)["request"])
+            if not result.answers(request):
+                raise UsageError(f"the result is not one of batch {batch_id}")
             if result.fault is not None:
                 reason = f"{result.fault}: {result.message} ({device_id})"
                 self.leases.give_back(lease, crashed=True, reason=reason)

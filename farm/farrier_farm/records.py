@@ -9,6 +9,7 @@ farrier:records:archives            list of sha256: blobs of JSON lines, in orde
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 
@@ -54,11 +55,10 @@ class Records:
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """All records of a task on a target, in the order of addition."""
-        lines = self._lines(f"of:{task}:{fingerprint}", 0)
-        return [TuningRecord.from_line(line) for line in lines]
+        return list(_read(self._lines(f"of:{task}:{fingerprint}", 0)))
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        return map(TuningRecord.from_line, self.export())
+        return _read(self.export())
 
     def count(self) -> int:
         return int(self._client.command("LLEN", _PREFIX + "order"))
@@ -114,3 +114,11 @@ class Records:
                 return
             yield from self._client.command("HMGET", _PREFIX + "lines", *digests)
             start += len(digests)
+
+
+def _read(lines: Iterable[str]) -> Iterator[TuningRecord]:
+    """The records of lines that were checked when they were added: what cannot be read is a newer
+    worker's, and says nothing to this one."""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            yield TuningRecord.from_line(line)

@@ -23,6 +23,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from farrier_device import plain
+
 
 class Role(enum.StrEnum):
     """What an argument of an entry point is for."""
@@ -179,48 +181,44 @@ class MeasureResult:
     transfer_s: float = 0.0  # of blobs, to the farm's store and to the device
     run_s: float = 0.0  # on the device, all of the batch
 
+    def answers(self, request: MeasureRequest) -> bool:
+        """Whether it has a result of each candidate, and of each part of one that ran; a fault
+        answers every request."""
+        if self.fault is not None:
+            return True
+        return len(self.results) == len(request.candidates) and all(
+            len(result.parts_ns) == len(candidate.parts)
+            for candidate, result in zip(request.candidates, self.results, strict=True)
+            if result.samples_ns
+        )
+
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
     """The canonical JSON text of a request or result: what a manifest's signature covers."""
     return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":"))
 
 
-def request_from_json(text: str) -> MeasureRequest:
-    """The inverse of `to_json`; raises ValueError or KeyError on any other text."""
-    raw = json.loads(text)
-    reference = raw["reference"]
-    return MeasureRequest(
-        library=raw["library"],
-        candidates=tuple(_candidate(c) for c in raw["candidates"]),
-        policy=TimingPolicy(**raw["policy"]),
-        reference=None if reference is None else _candidate(reference),
-    )
+def request_from_json(text: str, *, whole: bool = False) -> MeasureRequest:
+    """The inverse of `to_json`. Raises ValueError on any other text, and for who asks for the
+    `whole` of it, as one does who runs it, where it asks for more than this version knows of."""
+    return plain.read(MeasureRequest, json.loads(text), whole=whole)
 
 
 def result_from_json(text: str) -> MeasureResult:
-    """The inverse of `to_json`; raises ValueError or KeyError on any other text."""
-    raw = json.loads(text)
-    results = tuple(candidate_result(r) for r in raw.pop("results"))
-    fault = raw.pop("fault")
-    return MeasureResult(results, None if fault is None else DeviceFault(fault), **raw)
+    """The inverse of `to_json`; raises ValueError on any other text."""
+    result = plain.read(MeasureResult, json.loads(text))
+    for candidate in result.results:
+        _check_parts(candidate)
+    return result
 
 
 def candidate_result(raw: dict[str, Any]) -> CandidateResult:
-    """A result from its decoded JSON object; raises ValueError or KeyError on any other."""
-    samples = tuple(raw["samples_ns"])
-    parts = tuple(tuple(part) for part in raw["parts_ns"])
-    if not all(len(part) == len(samples) for part in parts):
+    """A result from its decoded JSON object; raises ValueError on any other."""
+    result = plain.read(CandidateResult, raw)
+    _check_parts(result)
+    return result
+
+
+def _check_parts(result: CandidateResult) -> None:
+    if not all(len(part) == len(result.samples_ns) for part in result.parts_ns):
         raise ValueError("a part that was not timed as often as the whole")
-    if not all(isinstance(sample, int) for part in (samples, *parts) for sample in part):
-        raise ValueError("a sample that is no number of nanoseconds")
-    status = Status(raw["status"])
-    return CandidateResult(status, samples, raw["max_error"], raw["message"], parts)
-
-
-def _candidate(raw: dict[str, Any]) -> Candidate:
-    args = tuple(Argument(**{**a, "role": Role(a["role"])}) for a in raw["args"])
-    parts = tuple(
-        Part(part["symbol"], tuple((int(at), int(offset)) for at, offset in part["args"]))
-        for part in raw["parts"]
-    )
-    return Candidate(raw["symbol"], args, raw["prepare"], parts)

@@ -9,6 +9,8 @@ import logging
 import os
 from pathlib import Path
 
+from farrier_device import plain
+
 log = logging.getLogger(__name__)
 
 
@@ -62,8 +64,8 @@ class Outbox:
 
 def _read(path: Path) -> Letter | None:
     try:
-        return Letter(**json.loads(path.read_text()))
-    except (ValueError, TypeError):
+        return plain.read(Letter, json.loads(path.read_text()))
+    except ValueError:
         log.warning("%s is no result: removed", path)
         path.unlink()
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -430,6 +431,22 @@ def test_watch_outlives_a_server_restart(farm_settings, start_service, monkeypat
         start_service(farm_settings, port=port)
         assert progress.Warned("while nobody served") == next(updates)
         updates.close()
+
+
+def test_watch_reads_events_of_a_newer_farm(service):
+    """What it does not know of an event is left out, and so are kinds of events."""
+    with service.client() as client:
+        job = client.submit(b"model", verify=False)
+        lease = service.farm.jobs.lease("worker", 1)
+        trials = progress.TrialsMeasured(8, None, float("inf"), None, "conv")
+        newer = {**progress.to_dict(trials), "best_ms": None, "joules": 3}
+        for number, event in enumerate((newer, {"kind": "danced"}), start=1):
+            service.farm.jobs.leases.write(lease, number, json.dumps(event), {})
+        service.farm.jobs.fail(lease, UsageError("no"))
+        queued, running, measured, failed = client.watch(job.id)
+        assert measured == trials
+        assert (queued.state, running.state, failed.state) == ("queued", "running", "failed")
+        assert failed.error["code"] == "usage"
 
 
 def test_watch_outlives_redis(installation, start_service):

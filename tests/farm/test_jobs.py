@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from farrier import progress
-from farrier.errors import ConflictError, NotFoundError, UnsupportedOperatorError
+from farrier.errors import ConflictError, NotFoundError, UnsupportedOperatorError, UsageError
 from farrier.options import CompileOptions
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
@@ -19,7 +21,7 @@ OPTIONS = CompileOptions(target="x86-64-v3", shapes={"x": (1, 3, 127, 197)}, tri
 def test_a_submitted_job_is_found_again(farm: Farm) -> None:
     job = farm.jobs.submit(MODEL, OPTIONS, name="resnet ü")
     assert farm.jobs.get(job.id) == job
-    assert (job.state, job.model, job.options, job.name) == (
+    assert (job.state, job.model, job.compile_options, job.name) == (
         State.QUEUED,
         MODEL,
         OPTIONS,
@@ -130,6 +132,16 @@ def test_a_cancelled_attempt_stores_nothing_more(farm: Farm) -> None:
     with pytest.raises(StaleLeaseError):
         farm.jobs.succeed(lease, OTHER, {})
     assert farm.events.read(job.id) == before
+
+
+def test_a_job_with_an_option_of_a_newer_server_is_listed(farm: Farm) -> None:
+    job = farm.jobs.submit(MODEL, OPTIONS)
+    newer = json.dumps({**OPTIONS.to_dict(), "warp": 9})
+    farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
+    [found] = farm.jobs.list()[0]
+    assert found.options["warp"] == 9
+    with pytest.raises(UsageError, match="warp"):
+        _ = found.compile_options
 
 
 def test_unknown_jobs(farm: Farm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 
 import pytest
@@ -55,6 +56,16 @@ def test_records_of_other_schedule_languages_are_kept_apart(farm: Farm) -> None:
     farm.records.add(newer)
     assert farm.records.find("t1", "f1") == [newer]
     assert best(farm.records, "t1", "f1", 2) is None
+
+
+@pytest.mark.parametrize("change", [{"surprise": 1}, {"status": "dreaming"}])
+def test_records_that_only_a_newer_worker_reads_are_passed_over(farm: Farm, change) -> None:
+    line = json.dumps({**json.loads(_record(2).to_line()), **change})
+    farm.records._add_line("t1", "f1", line)
+    farm.records.add(_record(3))
+    assert farm.records.find("t1", "f1") == [_record(3)]
+    assert list(farm.records) == [_record(3)]
+    assert line in list(farm.records.export())
 
 
 def test_export_and_import_carry_everything_over(farm: Farm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 
 import grpc
@@ -19,9 +20,15 @@ from farrier_device.connection import (
     open_channel,
 )
 from farrier_device.loop import Agent, describe_device
-from farrier_device.measurement import DeviceFault, MeasureRequest, Status, TimingPolicy
+from farrier_device.measurement import (
+    DeviceFault,
+    MeasureRequest,
+    Status,
+    TimingPolicy,
+    to_json,
+)
 from farrier_device.outbox import Letter, Outbox
-from farrier_device.protocol import device_pb2
+from farrier_device.protocol import device_pb2, signing
 from farrier_device.session import Backoff
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
@@ -291,10 +298,12 @@ class TestTrust:
         broker.submit("one", dataclasses.replace(task("right"), library="../../etc/passwd"))
         assert "no sha256" in broker.result("one").message
 
-    def test_manifest_of_another_version(self, broker, start):
-        from farrier_device.protocol import signing
-
-        manifest = b'{"library":"x","candidates":[],"policy":{"nope":1},"reference":null}'
+    @pytest.mark.parametrize("asked", [1, 0])
+    def test_manifest_of_a_newer_version(self, broker, start, task, asked):
+        """It is measured unless it asks for something that the agent does not know."""
+        raw = json.loads(to_json(task("right")))
+        raw["policy"]["nope"] = asked
+        manifest = json.dumps(raw).encode()
         start()
         broker._batches.put(
             device_pb2.Batch(
@@ -304,7 +313,14 @@ class TestTrust:
                 signature=signing.sign(broker.token, manifest),
             )
         )
-        assert "understands" in broker.result("odd").message
+        result = broker.result("odd")
+        if asked:
+            assert result.fault is DeviceFault.BROKEN
+            assert "understands: MeasureRequest.policy: TimingPolicy has an unknown nope" in (
+                result.message
+            )
+        else:
+            assert statuses(result) == [Status.OK]
 
     def test_broken_stream_is_resumed(self, broker, start, task):
         request = task("right")

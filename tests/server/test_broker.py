@@ -220,13 +220,45 @@ def test_malformed_results_are_refused(broker):
     session = stub.register("board")
     broker.farm.measurements.submit(REQUEST, "host")
     batch = lease(stub, session)
-    for text in (b"", b"{}", b"[]", b"\xff", b"[" * 100_000):
+    for text in (b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"results":[{"status":"?"}]}'):
         request = device_pb2.ReportRequest(
             session=session, lease=batch.lease, fence=batch.fence, result=text
         )
         with refusal(grpc.StatusCode.INVALID_ARGUMENT):
             stub.Report(request)
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
+
+
+def test_a_result_is_of_its_batch(broker):
+    stub = broker.stub()
+    session = stub.register("board")
+    broker.farm.measurements.submit(REQUEST, "host")
+    batch = lease(stub, session)
+    (ran,) = RESULT.results
+    for results in ((), (ran, ran), (dataclasses.replace(ran, parts_ns=((1, 2, 3),)),)):
+        with refusal(grpc.StatusCode.INVALID_ARGUMENT):
+            report(stub, session, batch, MeasureResult(results))
+    assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
+
+
+def test_a_job_and_an_agent_may_be_newer_than_the_broker(broker):
+    """What the job asks for reaches the agent as it was written; of a result the rest is read."""
+    stub = broker.stub()
+    session = stub.register("board")
+    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    newer = json.dumps({**json.loads(to_json(REQUEST)), "newer": [1]})
+    broker.farm.client.command("HSET", f"farrier:batch:item:{batch_id}", "request", newer)
+    assert broker.farm.measurements.blobs() == {REQUEST.library}
+    batch = lease(stub, session)
+    assert batch.manifest == newer.encode()
+    assert signing.verify(broker.token, batch.manifest, batch.signature)
+    result = json.loads(to_json(RESULT))
+    result["newer"] = result["results"][0]["newer"] = {"x": 1}
+    request = device_pb2.ReportRequest(
+        session=session, lease=batch.lease, fence=batch.fence, result=json.dumps(result).encode()
+    )
+    assert stub.Report(request).acceptance == device_pb2.ACCEPTANCE_ACCEPTED
+    assert broker.farm.measurements.wait(batch_id, 1).results == RESULT.results
 
 
 @pytest.fixture

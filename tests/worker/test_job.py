@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from collections.abc import Callable, Iterator
 
@@ -131,6 +132,19 @@ def test_what_is_no_model_fails_with_the_reason(farm: Farm, run_job, model, code
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert job.error["code"] == code
     assert job.error["message"]
+
+
+def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
+    farm: Farm, supervise, eventually
+) -> None:
+    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(verify=False))
+    newer = json.dumps({**job.options, "warp": 9})
+    farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
+    supervise(list(JOB_COMMAND))
+    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert "unknown option warp" in job.error["message"]
+    assert "newer Farrier" in job.error["hint"]
 
 
 def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None:

@@ -58,11 +58,12 @@ def run(farm: Farm, lease: Lease) -> None:
             farm.jobs.say(lease, next(number), event)
 
     try:
+        options = job.compile_options
         artifact = compile_model(
             farm.blobs.get(job.model),
-            job.options,
+            options,
             name=job.name or "model",
-            runner=farm.runner(job.options.target, lease, say),
+            runner=farm.runner(options.target, lease, say),
             records=farm.records,
             listener=say,
         )

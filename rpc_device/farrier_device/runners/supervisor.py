@@ -140,7 +140,7 @@ class Supervisor:
             how = f"{child.said()}; " if code is not None and code > 0 else ""
             how += self._drop()
             return _Ending(how, outside=code in _OUTSIDE, loaded=loaded, started=started)
-        except (wire.WireError, ValueError, KeyError, TypeError) as error:
+        except (wire.WireError, ValueError) as error:
             self._drop()
             return _Ending(f"answered with nonsense: {error}", loaded=loaded, started=started)
         finally:

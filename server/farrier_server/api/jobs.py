@@ -135,7 +135,7 @@ class JobView(BaseModel):
             name=job.name,
             state=job.state,
             model=job.model,
-            options=finite(job.options.to_dict()),
+            options=finite(job.options),
             created=job.created,
             started=job.started,
             finished=job.finished,

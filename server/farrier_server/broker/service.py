@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError, UsageError
-from farrier_device.measurement import MeasureResult, result_from_json, to_json
+from farrier_device.measurement import MeasureResult, result_from_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing
 from farrier_farm import devices
 from farrier_farm.errors import StaleSessionError
@@ -150,7 +150,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             self._others.submit(self._farm.measurements.hand_back, batch)
 
     def _signed(self, batch: Batch) -> device_pb2.Batch:
-        manifest = to_json(batch.request).encode()
+        manifest = batch.manifest.encode()
         return device_pb2.Batch(
             lease=batch.lease.item,
             fence=batch.lease.fence,
@@ -233,5 +233,5 @@ def _description(description: device_pb2.Description) -> dict[str, Any]:
 def _result(text: bytes) -> MeasureResult:
     try:
         return result_from_json(text.decode())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the result is malformed: {error}") from None
