@@ -184,8 +184,8 @@ class Client(Closing):
         The same `idempotency_key` always means the same job: sent again it returns that job, and
         ConflictError when model, options or name differ. `name` defaults to the file's. Raises
         NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
-        `wait_for_device`: then the job is queued, and fails where none has been connected for twice
-        the farm's FARRIER_DEVICE_EXPIRY_S.
+        `wait_for_device`: then the job waits in the queue until one is, and again where it loses
+        its device later.
         """
         options = CompileOptions(
             target=target,

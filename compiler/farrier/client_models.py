@@ -62,10 +62,12 @@ class Device:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The job went to another state; `error` is the problem of a job that failed."""
+    """The job went to another state; `error` is the problem of a job that failed, `reason` why one
+    is back in the queue, or is not run yet."""
 
     state: str
     error: Mapping[str, Any] | None = None
+    reason: str | None = None
 
     @property
     def final(self) -> bool:

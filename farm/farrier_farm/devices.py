@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from farrier.errors import NoDeviceError, NotFoundError
+from farrier.errors import NotFoundError, UsageError
 from farrier.target import parse_target
 from farrier_farm.connection import Client
-from farrier_farm.errors import StaleSessionError
+from farrier_farm.errors import DeviceAwayError, StaleSessionError
 from farrier_farm.settings import Settings
 
 
@@ -107,25 +108,20 @@ class Devices:
         return [self._device(device_id, fields) for device_id, fields in found]
 
     def require(self, target: str) -> Sequence[Device]:
-        """Connected devices that can run code for `target`; raises NoDeviceError where there is
+        """Connected devices that can run code for `target`; raises DeviceAwayError where there is
         none."""
-        need = requirement(target)
+        return _usable(target, self.list())
+
+    def served(self, targets: Iterable[str]) -> Sequence[str]:
+        """Those of the targets for which there is a device, as `require` sees it."""
         devices = self.list()
-        able = [d for d in devices if d.connected and runs(need, d.description)]
-        usable = [d for d in able if d.state is not DeviceState.QUARANTINED]
-        if usable:
-            return usable
-        if able:
-            names = ", ".join(device.id for device in able)
-            raise NoDeviceError(
-                f"every device for {target} is in quarantine: {names}",
-                hint="see what is wrong with them, then `farrier devices release ID`",
-            )
-        others = ", ".join(d.id for d in devices if d.connected) or "none"
-        raise NoDeviceError(
-            f"no device for {target} is connected (connected: {others})",
-            hint="start `farrier device` on a machine of that kind",
-        )
+        served = []
+        for target in targets:
+            # a target that only a newer worker knows has no device either
+            with contextlib.suppress(DeviceAwayError, UsageError):
+                _usable(target, devices)
+                served.append(target)
+        return served
 
     def release(self, device_id: str) -> Device:
         """Ends a quarantine. Raises NotFoundError."""
@@ -167,6 +163,27 @@ class Devices:
             faults_in_a_row=faults_in_a_row,
             resting=int(fields.get("rest_until", "0")) / 1000 > now,
         )
+
+
+def _usable(target: str, devices: Sequence[Device]) -> Sequence[Device]:
+    """Those that are connected and can run code for `target`. Raises DeviceAwayError, UsageError
+    for an unknown target."""
+    need = requirement(target)
+    able = [d for d in devices if d.connected and runs(need, d.description)]
+    usable = [d for d in able if d.state is not DeviceState.QUARANTINED]
+    if usable:
+        return usable
+    if able:
+        names = ", ".join(device.id for device in able)
+        raise DeviceAwayError(
+            f"every device for {target} is in quarantine: {names}",
+            hint="see what is wrong with them, then `farrier devices release ID`",
+        )
+    others = ", ".join(d.id for d in devices if d.connected) or "none"
+    raise DeviceAwayError(
+        f"no device for {target} is connected (connected: {others})",
+        hint="start `farrier device` on a machine of that kind",
+    )
 
 
 def requirement(target: str) -> str:

@@ -1,10 +1,10 @@
-"""The two ways in which the farm tells a holder that it holds nothing any more."""
+"""What only the farm raises: a holder holds nothing any more, or a device is not there."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from farrier.errors import ConflictError
+from farrier.errors import ConflictError, NoDeviceError
 
 
 class StaleLeaseError(ConflictError):
@@ -17,3 +17,8 @@ class StaleSessionError(ConflictError):
     """The device has opened a newer session, or none yet: open a new session."""
 
     code: ClassVar[str] = "stale-session"
+
+
+class DeviceAwayError(NoDeviceError):
+    """No device of the target's kind is connected, or each is in quarantine: another time there may
+    be one."""

@@ -18,7 +18,7 @@ _ID = re.compile(r"\d{1,18}-\d{1,18}")
 class StoredEvent:
     """`id` grows ("<ms>-<n>") and serves as Last-Event-ID. `data["kind"]` is one of
     `farrier.progress`'s kinds, or "state" with `data["state"]`, `data["attempt"]` and, where there
-    is one, `data["error"]`."""
+    is one, `data["error"]`, or `data["reason"]` why the job is in the queue."""
 
     id: str
     data: dict[str, Any]

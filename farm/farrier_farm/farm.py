@@ -49,7 +49,8 @@ class Farm:
         client = connect(settings.redis_url or f"unix://{path}")
         for shortcoming in client.shortcomings():
             _log.warning("Redis at %s may lose jobs: %s", client.address, shortcoming)
-        jobs, devices = Jobs(client, settings), Devices(client, settings)
+        devices = Devices(client, settings)
+        jobs = Jobs(client, settings, devices)
         return cls(
             settings=settings,
             client=client,

@@ -13,11 +13,14 @@ from farrier import progress
 from farrier.errors import ConflictError, FarrierError
 from farrier.options import CompileOptions
 from farrier_farm.connection import Client
+from farrier_farm.devices import Devices
+from farrier_farm.errors import DeviceAwayError
 from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 
 _QUEUE = "compile"
+_WAITING = "device:"  # and a target: the queue of jobs that wait for a device of its kind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Job:
     created: float
     started: float | None
     finished: float | None
+    wait_for_device: bool  # it is leased only while there is a device for its target
     attempts: int
     crashes: int
     worker: str | None
@@ -63,7 +67,7 @@ class Job:
 class Jobs:
     """Every method raises ServiceError where Redis is out of reach."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: Client, settings: Settings, devices: Devices) -> None:
         policy = LeasePolicy(
             lease_s=settings.lease_s,
             crashes=settings.job_crashes,
@@ -71,15 +75,33 @@ class Jobs:
             events=settings.events_kept,
         )
         self.leases = Leases(client, "job", policy)
+        self._devices = devices
 
     def submit(
-        self, model: str, options: CompileOptions, *, name: str = "", idempotency_key: str = ""
+        self,
+        model: str,
+        options: CompileOptions,
+        *,
+        name: str = "",
+        idempotency_key: str = "",
+        wait_for_device: bool = False,
     ) -> Job:
         """Queues a job; durable when this returns. With a key seen before, returns the job of that
-        key, or raises ConflictError where model, options or name differ from that job's."""
+        key, or raises ConflictError where model, options or name differ from that job's.
+
+        A job that is to wait for a device, and needs one, stays in the queue while there is none.
+        """
         fields = _request(model, options, name)
-        digest = _digest(fields)
-        job_id = self.leases.put(new_id(), _QUEUE, fields, once=idempotency_key, digest=digest)
+        queue, reason = _QUEUE, ""
+        if wait_for_device and options.needs_device:
+            queue = f"{_WAITING}{options.target}"
+            try:
+                self._devices.require(options.target)
+            except DeviceAwayError as error:
+                reason = error.message
+        job_id = self.leases.put(
+            new_id(), queue, fields, once=idempotency_key, digest=_digest(fields), reason=reason
+        )
         return self.get(job_id)
 
     def submitted(
@@ -111,8 +133,15 @@ class Jobs:
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        """The oldest queued job, waiting up to `timeout_s` for one."""
-        return self.leases.take(worker, [_QUEUE], timeout_s)
+        """The oldest queued job, waiting up to `timeout_s` for one; of those that wait for a device
+        only where there is one as this begins."""
+        waiting = [queue for queue in self.leases.queues() if queue.startswith(_WAITING)]
+        targets = [q.removeprefix(_WAITING) for q in waiting if self.leases.length(q)]
+        ready = [f"{_WAITING}{t}" for t in self._devices.served(targets)] if targets else []
+        away = [f"{_WAITING}{target}" for target in targets if f"{_WAITING}{target}" not in ready]
+        if away:
+            self.leases.reap(away)  # a worker may be lost together with the device
+        return self.leases.take(worker, [_QUEUE, *ready], timeout_s)
 
     def renew(self, lease: Lease) -> None:
         """Raises StaleLeaseError."""
@@ -142,7 +171,7 @@ class Jobs:
 
     def reap(self) -> int:
         """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
-        return self.leases.reap([_QUEUE])
+        return self.leases.reap(self.leases.queues())
 
 
 def _request(model: str, options: CompileOptions, name: str) -> dict[str, str]:
@@ -189,6 +218,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
         finished=_seconds(fields.get("finished")),
+        wait_for_device=fields["queue"].startswith(_WAITING),
         attempts=int(fields["attempts"]),
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),

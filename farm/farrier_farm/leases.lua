@@ -72,7 +72,8 @@ local function retire(id)
   end
 end
 
-local function change(id, to)
+-- `reason` is why an item is in the queue, where there is more to say than that it was put there.
+local function change(id, to, reason)
   local from = get(id, 'state')
   if not CHANGES[from][to] then
     error('no change from ' .. from .. ' to ' .. to)
@@ -80,7 +81,7 @@ local function change(id, to)
   redis.call('HSET', item_key(id), 'state', to)
   redis.call('ZREM', state_key(from), id)
   redis.call('ZADD', state_key(to), 0, id)
-  local event = {kind = 'state', state = to, attempt = tonumber(get(id, 'attempts'))}
+  local event = {kind = 'state', state = to, attempt = tonumber(get(id, 'attempts')), reason = reason}
   local failure = get(id, 'error')
   if failure then event.error = cjson.decode(failure) end
   say(id, cjson.encode(event))
@@ -106,7 +107,7 @@ local function give_back(id, crashed, reason)
     end
   end
   redis.call('HDEL', item_key(id), 'owner')
-  change(id, 'queued')
+  change(id, 'queued', reason)
   enqueue(id)
   return 'queued'
 end
@@ -123,6 +124,25 @@ local function reap(queue)
   return #expired
 end
 
+local function field(pairs, name)
+  for i = 1, #pairs, 2 do
+    if pairs[i] == name then return pairs[i + 1] end
+  end
+end
+
+-- The entry of a stream that is delivered next, as milliseconds and number; nil where there is none.
+local function next_entry(stream)
+  local delivered = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
+  local entry = redis.call('XRANGE', stream, '(' .. delivered, '+', 'COUNT', 1)[1]
+  if not entry then return nil end
+  local ms, number = entry[1]:match('(%d+)-(%d+)')
+  return {ms = tonumber(ms), number = tonumber(number), stream = stream}
+end
+
+local function is_older(one, other)
+  return one.ms < other.ms or (one.ms == other.ms and one.number < other.number)
+end
+
 local function by_key(once) return once ~= '' and redis.call('HGET', prefix .. ':once', once) end
 
 local function known(id, digest)
@@ -137,19 +157,20 @@ function operations.find()
   return id and known(id, ARGV[3]) or {'unknown'}
 end
 
--- id, queue, group, idempotency key, digest, then fields: created | known | conflict, id
+-- id, queue, group, idempotency key, digest, reason, then fields: created | known | conflict, id
 function operations.put()
   local id, queue, group, once, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  local reason = ARGV[7] ~= '' and ARGV[7] or nil
   local before = by_key(once)
   if not before and redis.call('EXISTS', item_key(id)) == 1 then before = id end
   if before then return known(before, digest) end
   redis.call('HSET', item_key(id), 'state', 'queued', 'queue', queue, 'group', group,
     'digest', digest, 'fence', 0, 'attempts', 0, 'crashes', 0, 'created', now_ms())
-  set_fields(id, 7)
+  set_fields(id, 8)
   if once ~= '' then redis.call('HSET', prefix .. ':once', once, id) end
   redis.call('ZADD', state_key('queued'), 0, id)
   redis.call('ZADD', group_key(group), 0, id)
-  say(id, cjson.encode({kind = 'state', state = 'queued', attempt = 0}))
+  say(id, cjson.encode({kind = 'state', state = 'queued', attempt = 0, reason = reason}))
   enqueue(id)
   return {'created', id}
 end
@@ -162,27 +183,25 @@ function operations.take()
   if known and get(known, 'state') == 'running' and get(known, 'call') == call then
     return {'granted', known, tonumber(get(known, 'fence')), tonumber(get(known, 'attempts'))}
   end
-  local newest = {'empty'}
+  local newest, oldest = {'empty'}, nil
   for i = 4, #ARGV do
     reap(ARGV[i])
     local stream = queue_key(ARGV[i])
-    local read = redis.call('XREADGROUP', 'GROUP', GROUP, CONSUMER, 'COUNT', 1, 'STREAMS', stream, '>')
-    if read then
-      local id = read[1][2][1][2][2]
-      local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
-      local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
-      redis.call('SET', call, id, 'PX', POLICY.lease_ms)
-      redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0)
-      redis.call('HSETNX', item_key(id), 'started', now_ms())
-      change(id, 'running')
-      return {'granted', id, fence, attempt}
-    end
-    local info = redis.call('XINFO', 'STREAM', stream)
-    for j = 1, #info, 2 do
-      if info[j] == 'last-generated-id' then newest[#newest + 1] = info[j + 1] end
-    end
+    newest[#newest + 1] = field(redis.call('XINFO', 'STREAM', stream), 'last-generated-id')
+    local entry = next_entry(stream)
+    if entry and (not oldest or is_older(entry, oldest)) then oldest = entry end
   end
-  return newest
+  if not oldest then return newest end
+  local read = redis.call(
+    'XREADGROUP', 'GROUP', GROUP, CONSUMER, 'COUNT', 1, 'STREAMS', oldest.stream, '>')
+  local id = read[1][2][1][2][2]
+  local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
+  local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
+  redis.call('SET', call, id, 'PX', POLICY.lease_ms)
+  redis.call('HSET', item_key(id), 'owner', owner, 'call', call, 'said', 0)
+  redis.call('HSETNX', item_key(id), 'started', now_ms())
+  change(id, 'running')
+  return {'granted', id, fence, attempt}
 end
 
 -- id, fence: ok | stale

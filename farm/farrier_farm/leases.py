@@ -74,10 +74,13 @@ class Leases:
         group: str = "all",
         once: str = "",
         digest: str = "",
+        reason: str = "",
     ) -> str:
         """Queues an item and returns its id: `item`, or the one put before under the idempotency
-        key `once`. Raises ConflictError where that one's `digest` differs."""
-        return self._same(once, self._call("put", item, queue, group, once, digest, *_flat(fields)))
+        key `once`. Raises ConflictError where that one's `digest` differs. The event says the
+        `reason` why nobody will lease it yet, where there is one."""
+        words = [item, queue, group, once, digest, reason]
+        return self._same(once, self._call("put", *words, *_flat(fields)))
 
     def find(self, once: str, digest: str) -> str | None:
         """The id of the item that was put under the idempotency key `once`; None where there is
@@ -95,7 +98,7 @@ class Leases:
         return str(item)
 
     def take(self, owner: str, queues: Sequence[str], timeout_s: float) -> Lease | None:
-        """Leases the oldest item of the first queue that has one; None after `timeout_s`."""
+        """Leases the oldest item of these queues; None after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
             word, *answer = self._call("take", owner, secrets.token_hex(8), *queues)
@@ -158,6 +161,10 @@ class Leases:
     def queues(self) -> list[str]:
         """The names of all queues that were ever used, sorted."""
         return sorted(self._client.command("SMEMBERS", f"{self._prefix}:queues"))
+
+    def length(self, queue: str) -> int:
+        """How many items of a queue are queued or leased."""
+        return int(self._client.command("XLEN", f"{self._prefix}:queue:{queue}"))
 
     def fields(self, item: str) -> dict[str, str]:
         """All fields; raises NotFoundError."""

@@ -7,11 +7,11 @@ import threading
 import time
 
 from farrier import progress
-from farrier.errors import NoDeviceError
 from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
 from farrier_device.runners.files import BlobSource
 from farrier_farm.content import ContentStore
 from farrier_farm.devices import Devices
+from farrier_farm.errors import DeviceAwayError
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
 from farrier_farm.settings import Settings
@@ -56,7 +56,7 @@ class FarmRunner:
         """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
         again. A batch that no device can measure comes back with a fault.
 
-        Raises NoDeviceError where no device of the target's kind has been connected for a while,
+        Raises DeviceAwayError where no device of the target's kind has been connected for a while,
         CancelledError where the job has ended, StorageError.
         """
         begin = time.monotonic()
@@ -96,7 +96,7 @@ class FarmRunner:
             try:
                 self._devices.require(self._target)
                 device_seen, warned = now, False
-            except NoDeviceError as error:
+            except DeviceAwayError as error:
                 if not warned:
                     waits = f"the job waits {self._patience_s:.0f} s for one"
                     self._listener(progress.Warned(f"{error.message}; {waits}"))

@@ -18,6 +18,7 @@ import pytest
 
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
+from farrier_device.describe import describe
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
@@ -228,6 +229,23 @@ def test_kill_9_of_everything(plant: Plant) -> None:
     assert plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key="k").id == job_id
     plant.start_worker()
     assert plant.end(job_id).report == {"attempt": 2}
+
+
+def test_kill_9_of_everything_while_a_job_waits_for_a_device(plant: Plant) -> None:
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True).id
+    worker = plant.start_worker()
+    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    assert plant.end(following).attempts == 1  # no worker is held up
+    for pid in (worker.pid, plant.valkey.pid):
+        os.kill(pid, signal.SIGKILL)
+    plant.wait(plant.valkey.revive)
+    plant.start_worker()
+    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    assert plant.end(following).attempts == 1
+    job = plant.farm.jobs.get(job_id)
+    assert (job.state, job.attempts) == (State.QUEUED, 0)
+    plant.farm.devices.connect("board", dataclasses.asdict(describe()))
+    assert plant.end(job_id).report == {"attempt": 1}
 
 
 def test_the_server_dies_under_a_running_job(plant: Plant) -> None:

@@ -51,7 +51,8 @@ def test_a_malformed_id_is_refused(farm: Farm, text: str) -> None:
 
 
 def test_streams_are_bounded(farm: Farm) -> None:
-    jobs = Jobs(farm.client, dataclasses.replace(farm.settings, events_kept=100))
+    settings = dataclasses.replace(farm.settings, events_kept=100)
+    jobs = Jobs(farm.client, settings, farm.devices)
     job = jobs.submit(MODEL, CompileOptions())
     lease = jobs.lease("w", 0)
     for number in range(1, 1001):

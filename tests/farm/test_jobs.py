@@ -134,6 +134,73 @@ def test_a_cancelled_attempt_stores_nothing_more(farm: Farm) -> None:
     assert farm.events.read(job.id) == before
 
 
+@pytest.fixture
+def device_goes(farm: Farm):
+    """Has a device look as if it had been silent for long."""
+    return lambda device_id: farm.client.command("HSET", f"farrier:device:{device_id}", "seen", 0)
+
+
+def test_a_job_waits_in_the_queue_for_a_device(farm: Farm, connect_device, device_goes) -> None:
+    waiting = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    assert waiting.wait_for_device
+    [queued] = farm.events.read(waiting.id)
+    assert queued.data["reason"] == "no device for host is connected (connected: none)"
+    connect_device("pi", arch="aarch64")
+    other = farm.jobs.submit(MODEL, CompileOptions())
+    assert farm.jobs.lease("w", 0).item == other.id  # which holds up nobody else
+    assert farm.jobs.lease("w", 0) is None
+    connect_device("d")
+    lease = farm.jobs.lease("w", 0)
+    assert (lease.item, lease.attempt) == (waiting.id, 1)
+    device_goes("d")
+    farm.jobs.give_back(lease, crashed=False, reason="it is away")
+    again = farm.jobs.get(waiting.id)
+    assert (again.state, again.crashes, again.wait_for_device) == (State.QUEUED, 0, True)
+    assert farm.events.read(waiting.id)[-1].data["reason"] == "it is away"
+    assert farm.jobs.lease("w", 0) is None
+    connect_device("d")
+    assert farm.jobs.lease("w", 0).attempt == 2
+
+
+def test_a_device_in_quarantine_is_waited_for(farm: Farm, connect_device) -> None:
+    _, session = connect_device("d")
+    for fence in range(farm.settings.quarantine_faults):
+        farm.devices.settle("d", session, "b", fence, fault=True)
+    job = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    assert "quarantine" in farm.events.read(job.id)[0].data["reason"]
+    assert farm.jobs.lease("w", 0) is None
+    farm.devices.release("d")
+    assert farm.jobs.lease("w", 0).item == job.id
+
+
+def test_a_lost_worker_loses_a_job_whose_device_is_away(
+    farm: Farm, connect_device, device_goes, expire
+) -> None:
+    connect_device("d")
+    job = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    assert "reason" not in farm.events.read(job.id)[0].data
+    expire(farm.jobs.leases, farm.jobs.lease("w", 0))
+    device_goes("d")
+    assert farm.jobs.lease("w2", 0) is None
+    assert farm.jobs.get(job.id).state is State.QUEUED
+
+
+def test_a_job_that_runs_no_code_waits_for_no_device(farm: Farm) -> None:
+    job = farm.jobs.submit(MODEL, CompileOptions(verify=False), wait_for_device=True)
+    assert not job.wait_for_device
+    assert farm.jobs.lease("w", 0).item == job.id
+
+
+def test_a_target_of_a_newer_worker_is_left_to_it(farm: Farm, connect_device) -> None:
+    connect_device("d")
+    newer = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    fields = farm.jobs.leases.fields(newer.id)
+    asked = {name: fields[name] for name in ("model", "options", "name")}
+    farm.jobs.leases.put("0" * 20, "device:x86-64-v9", asked)
+    assert farm.jobs.lease("w", 0).item == newer.id
+    assert farm.jobs.lease("w", 0) is None
+
+
 def test_a_job_with_an_option_of_a_newer_server_is_listed(farm: Farm) -> None:
     job = farm.jobs.submit(MODEL, OPTIONS)
     newer = json.dumps({**OPTIONS.to_dict(), "warp": 9})

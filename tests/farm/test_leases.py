@@ -14,7 +14,7 @@ from farrier.options import CompileOptions
 from farrier_device.measurement import MeasureRequest
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
-from farrier_farm.leases import Lease, Leases
+from farrier_farm.leases import Lease, Leases, new_id
 from farrier_farm.states import CHANGES, State
 
 MODEL = "5e" * 32
@@ -67,6 +67,17 @@ class LeaseConformance:
     def test_the_oldest_comes_first(self, put, take) -> None:
         items = [put() for _ in range(5)]
         assert [take().item for _ in range(5)] == items
+
+    def test_the_oldest_of_several_queues_comes_first(self, leases) -> None:
+        names = ["b", "a", "c", "c", "a", "b"]
+        items = [leases.put(new_id(), queue, {}) for queue in names]
+        assert leases.cancel(items[1]) is State.CANCELLED
+        given_back = leases.take("h", ["a", "b", "c"], 0)
+        assert given_back.item == items[0]
+        leases.give_back(given_back, crashed=False, reason="to the end")
+        order = [*items[2:], items[0]]
+        assert [leases.take("h", ["a", "b", "c"], 0).item for _ in order] == order
+        assert leases.take("h", ["a", "b", "c"], 0) is None
 
     def test_a_waiting_holder_gets_what_comes(self, put, take) -> None:
         put()

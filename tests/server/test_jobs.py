@@ -22,6 +22,9 @@ def model(service) -> str:
     return service.farm.blobs.put(b"model")
 
 
+RUNS_NOTHING = {"verify": False}  # options of a job that needs no device
+
+
 def submit(http, model: str, key: str = "", **body):
     """Devices there are none, unless the body says otherwise."""
     headers = {"Idempotency-Key": key} if key else {}
@@ -48,7 +51,8 @@ def test_options_are_those_of_the_compiler():
 
 def test_a_job_says_all_that_is_known(service, model):
     http = service.http()
-    answer = submit(http, model, name="<script>", options={"seed": 3, "shapes": {"x": [1, 8]}})
+    options = {**RUNS_NOTHING, "seed": 3, "shapes": {"x": [1, 8]}}
+    answer = submit(http, model, name="<script>", options=options)
     assert answer.status_code == 201
     job = answer.json()
     assert job["state"] == "queued"
@@ -135,7 +139,7 @@ def test_a_repeated_request_gets_its_job_whatever_is_gone_since(service, model):
 
 def test_events_resume_and_end(service, model):
     http = service.http()
-    job_id = submit(http, model).json()["id"]
+    job_id = submit(http, model, options=RUNS_NOTHING).json()["id"]
     lease = service.farm.jobs.lease("worker", 1)
     for number in range(1, 6):
         service.farm.jobs.say(lease, number, StageStarted(f"stage {number}\n\nid: 0-0"))
@@ -159,7 +163,7 @@ def test_events_resume_and_end(service, model):
 
 def test_events_arrive_while_they_happen(service, model):
     http = service.http()
-    job_id = submit(http, model).json()["id"]
+    job_id = submit(http, model, options=RUNS_NOTHING).json()["id"]
     with http.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
         lines = answer.iter_lines()
         while "queued" not in next(lines):
@@ -292,6 +296,16 @@ def test_a_host_job_tunes_on_the_local_agent(service, model):
     assert submit(http, model, **request).status_code == 201
     (device,) = http.get("/v1/devices").json()["devices"]
     assert (device["id"], device["state"]) == ("local", "idle")
+
+
+def test_a_job_that_waits_for_a_device_says_so(service, model):
+    http = service.http()
+    job = submit(http, model).json()
+    assert (job["state"], job["wait_for_device"], job["attempts"]) == ("queued", True, 0)
+    assert submit(http, model, options=RUNS_NOTHING).json()["wait_for_device"] is False
+    with http.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
+        said = next(line for line in answer.iter_lines() if line.startswith("data:"))
+    assert "no device for host is connected" in json.loads(said.removeprefix("data: "))["reason"]
 
 
 def test_redis_away_is_503_until_it_is_back(installation, start_service):

@@ -147,6 +147,26 @@ def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
     assert "newer Farrier" in job.error["hint"]
 
 
+def test_a_job_that_loses_its_device_waits_in_the_queue(farm: Farm, supervise, eventually) -> None:
+    """It holds no worker, and its next attempt is no crash."""
+    description = dataclasses.asdict(describe())
+    farm.devices.connect("here", description)  # and is not heard of again
+    model = farm.blobs.put(_model())
+    job = farm.jobs.submit(model, CompileOptions(), wait_for_device=True)
+    supervise(list(JOB_COMMAND), device_expiry_s=0.5)
+    eventually(lambda: farm.jobs.get(job.id).attempts == 1)
+    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED, 60)
+    last = farm.events.read(job.id)[-1].data
+    assert (last["state"], last["attempt"]) == ("queued", 1)
+    assert "no device for host is connected" in last["reason"]
+    other = farm.jobs.submit(model, CompileOptions(verify=False))
+    eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED, 60)
+    found = farm.jobs.get(job.id)
+    assert (found.state, found.attempts, found.crashes) == (State.QUEUED, 1, 0)
+    farm.devices.connect("here", description)
+    eventually(lambda: farm.jobs.get(job.id).attempts == 2)
+
+
 def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None:
     job = run_job(_model(), CompileOptions(), device_expiry_s=0.5)
     assert job.state is State.FAILED

@@ -16,7 +16,7 @@ from types import FrameType
 
 from farrier import progress
 from farrier.errors import FarrierError, ServiceError, StorageError
-from farrier_farm.errors import StaleLeaseError
+from farrier_farm.errors import DeviceAwayError, StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
@@ -25,7 +25,8 @@ from farrier_worker.attempt import RETRY_LATER
 
 def main(argv: Sequence[str]) -> int:
     """`argv`: id of the job, fence, number of the attempt, holder. Returns 0 when the end is
-    recorded, or when this attempt has lost its lease and has no business recording anything."""
+    recorded, or that the job is to wait for a device, or when this attempt has lost its lease and
+    has no business recording anything."""
     item, fence, attempt, owner = argv
     settings = Settings.from_environment()
     signal.signal(signal.SIGTERM, _leave)
@@ -46,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
 
 def run(farm: Farm, lease: Lease) -> None:
     """Compiles, and records how it went. Raises StaleLeaseError and ServiceError; a FarrierError of
-    the compilation fails the job, anything else is a crash."""
+    the compilation fails the job, but for a device that the job waits for; anything else is a
+    crash."""
     from farrier.pipeline import compile_model  # under the limits
 
     job = farm.jobs.get(lease.item)
@@ -71,6 +73,11 @@ def run(farm: Farm, lease: Lease) -> None:
         farm.jobs.succeed(lease, farm.blobs.put(artifact.to_bytes()), artifact.report)
     except (StaleLeaseError, ServiceError):
         raise
+    except DeviceAwayError as error:
+        if job.wait_for_device:
+            farm.jobs.give_back(lease, crashed=False, reason=error.message)
+        else:
+            farm.jobs.fail(lease, error)
     except MemoryError:
         farm.jobs.fail(lease, _out_of_memory(farm.settings))
     except FarrierError as error:

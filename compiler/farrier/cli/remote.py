@@ -14,6 +14,7 @@ from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption
 from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
 from farrier.options import MAX_LAYER_ERROR, parse_budget
+from farrier.progress import Warned
 from farrier.shapes import parse_hot, parse_shapes
 
 _PANEL = "Service"
@@ -52,8 +53,8 @@ def submit(
         bool,
         typer.Option(
             "--wait-for-device",
-            help="Queue it though no device of the target's kind is connected; the job fails where "
-            "none comes for twice FARRIER_DEVICE_EXPIRY_S.",
+            help="Queue it though no device of the target's kind is connected: it waits in the "
+            "queue until one is, and again where it loses its device.",
         ),
     ] = False,
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
@@ -162,6 +163,8 @@ def _watch(client: Client, job_id: str) -> None:
         for update in client.watch(job_id):
             if not isinstance(update, StateChanged):
                 view(update)
+            elif update.reason:
+                view(Warned(f"{update.state}: {update.reason}"))
     job = client.job(job_id)
     typer.echo(_line(job))
     job.raise_for_state()

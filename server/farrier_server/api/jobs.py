@@ -101,8 +101,8 @@ class JobRequest(BaseModel):
     options: Options = Options()
     wait_for_device: bool = Field(
         default=False,
-        description="queue a job that tunes or verifies though no device of the target's kind is "
-        "connected; it fails where none comes for twice FARRIER_DEVICE_EXPIRY_S",
+        description="a job that tunes or verifies is queued though no device of the target's kind "
+        "is connected, and waits in the queue until one is, also where it loses its device later",
     )
 
 
@@ -117,6 +117,7 @@ class JobView(BaseModel):
     created: float
     started: float | None
     finished: float | None
+    wait_for_device: bool = Field(description="it runs only while there is a device for it")
     attempts: int = Field(description="how often a worker began it")
     stage: str | None = Field(description="step of the compiler that runs")
     tasks: int | None = Field(description="distinct kernels of the model")
@@ -139,6 +140,7 @@ class JobView(BaseModel):
             created=job.created,
             started=job.started,
             finished=job.finished,
+            wait_for_device=job.wait_for_device,
             attempts=job.attempts,
             stage=job.progress.stage,
             tasks=job.progress.tasks,
@@ -181,7 +183,7 @@ def submit_job(
         _check_target(farm, options, wait_for_device=body.wait_for_device)
         if not farm.blobs.renew(body.model):
             raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
-        job = farm.jobs.submit(body.model, options, **key)
+        job = farm.jobs.submit(body.model, options, wait_for_device=body.wait_for_device, **key)
     return JobView.of(job)
 
 
