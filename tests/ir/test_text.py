@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from ir_strategies import functions, graphs, programs
 
 from farrier.errors import UsageError
+from farrier.ir.expr import Expr
 from farrier.ir.graph import Constant, Graph, Value
 from farrier.ir.parser import ParseError, parse_ir
 from farrier.ir.printer import print_ir
@@ -41,6 +42,15 @@ def test_a_program_reads_back(program):
 @given(functions())
 def test_a_function_reads_back(function):
     assert parse_ir(print_ir(function)) == function
+
+
+@_SOME
+@given(programs())
+def test_equal_expressions_are_read_as_one_node(program):
+    known = {}
+    for node in walk(parse_ir(print_ir(program))):
+        if isinstance(node, Expr):
+            assert known.setdefault(node, node) is node
 
 
 def test_the_notation():

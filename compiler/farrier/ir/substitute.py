@@ -157,12 +157,15 @@ def _identical(left: object, right: object) -> bool:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """Every Load in `expr`, in order, those in indices of Loads included."""
+    """Every Load in `expr`, in order, those in indices of Loads included; what stands at several
+    places is one, and visited once."""
     stack: list[Expr] = [expr]
+    seen: set[int] = set()
     while stack:
         node = stack.pop()
-        if isinstance(node, _PLAIN):
+        if isinstance(node, _PLAIN) or id(node) in seen:
             continue
+        seen.add(id(node))
         if isinstance(node, Load):
             yield node
             stack += reversed(node.indices)

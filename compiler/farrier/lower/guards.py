@@ -114,10 +114,14 @@ def _within(loop: For, found: list[_Condition]) -> list[_Condition]:
 
 
 def _selects(expr: Expr) -> Iterator[Select]:
-    """Every Select in an expression but those in conditions, in order."""
+    """Every Select in an expression but those in conditions, in order, each once."""
     stack = [expr]
+    seen: set[int] = set()
     while stack:
         expr = stack.pop()
+        if id(expr) in seen:
+            continue
+        seen.add(id(expr))
         if isinstance(expr, Binary):
             stack += (expr.right, expr.left)
         elif isinstance(expr, Load):

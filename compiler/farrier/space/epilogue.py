@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farrier.ir.expr import Binary, Expr, Load, Scope, Select, Unary, UnaryOp
-from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage
 from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
@@ -44,7 +43,8 @@ def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axi
 
 def reads_of(buffer: str, stages: Iterable[Stage]) -> int:
     """At how many places the stages read a buffer."""
-    return sum(load.buffer.name == buffer for stage in stages for load in loads(stage.body))
+    nodes = (node for stage in stages for node in walk(stage.body))
+    return sum(isinstance(node, Load) and node.buffer.name == buffer for node in nodes)
 
 
 def operations(stages: Iterable[Stage]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 
 from farrier.ir.expr import (
     Axis,
@@ -52,13 +53,21 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 
 class ExprReader:
     """Reads expressions over the buffers in scope; a name alone is a loop variable, or one of the
-    symbols `dims`."""
+    symbols `dims`. Equal expressions become one node, which whatever follows visits once."""
 
     def __init__(self, dims: Dims) -> None:
         self.dims = dims
         self.buffers: dict[str, Buffer] = {}
+        self._made: dict[Hashable, Expr] = {}
 
     def expr(self, node: ast.AST) -> Expr:
+        return self._one(self._expr(node))
+
+    def _one(self, made: Expr) -> Expr:
+        """The node that stands for all expressions equal to `made`, whose operands are such."""
+        return self._made.setdefault(_content(made), made)
+
+    def _expr(self, node: ast.AST) -> Expr:
         match node:
             case ast.Name(id="inf" | "nan"):
                 return Const(float(node.id), DType.F32)
@@ -86,7 +95,7 @@ class ExprReader:
             case ast.BoolOp(op=op, values=[first, *rest]):
                 result = self.expr(first)
                 for operand in rest:
-                    result = Binary(_BINARY[type(op)], result, self.expr(operand))
+                    result = self._one(Binary(_BINARY[type(op)], result, self.expr(operand)))
                 return result
             case ast.IfExp(test=test, body=then, orelse=otherwise):
                 return Select(self.expr(test), self.expr(then), self.expr(otherwise))
@@ -123,6 +132,25 @@ class ExprReader:
         if any(isinstance(x, Size) for x in operands) and None not in map(extent_of, operands):
             return index(read_extent(node, self.dims))
         return Binary(op, *operands)
+
+
+def _content(expr: Expr) -> Hashable:
+    """What tells an expression from others, where equal operands are one node."""
+    match expr:
+        case Binary(op, left, right):
+            return Binary, op, id(left), id(right)
+        case Load(buffer, indices):
+            return Load, id(buffer), *map(id, indices)
+        case Unary(op, operand):
+            return Unary, op, id(operand)
+        case Cast(dtype, operand):
+            return Cast, dtype, id(operand)
+        case Select(condition, then, otherwise):
+            return Select, id(condition), id(then), id(otherwise)
+        case Reduce(op, axes, body):
+            return Reduce, op, axes, id(body)
+        case _:
+            return expr
 
 
 def _is_non_finite(node: ast.AST) -> bool:
