@@ -8,10 +8,7 @@ import pytest
 
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Buffer, Const, Var
-from farrier.ir.loop import Store
-from farrier.ir.types import DType
-from farrier.schedule.accesses import Access
+from farrier.ir.expr import Var
 from farrier.schedule.dependence import agreed
 
 SHAPES = [(3, 8, 34, 2), (5, 5, 4), (2, 15, 11, 16), (4, 5, 2), (24, 15, 2), (42, 3, 4), (7, 13)]
@@ -27,11 +24,9 @@ def digits(whole, shape):
 
 
 def agreement(indices, ranges):
-    shape = tuple(1 for _ in indices)
-    buffer = Buffer("b", DType.F32, shape)
-    store = Store(buffer, indices, Const(0.0, DType.F32))
-    access = Access(buffer, indices, True, store, None)
-    return agreed(Simplifier(ranges), access, access, frozenset())
+    simplifier = Simplifier(ranges)
+    element = tuple(map(simplifier.linear, indices))
+    return agreed(simplifier, element, element, frozenset())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -82,9 +82,9 @@ def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
     statements = outermost_block(body)
     first = next(i for i, s in enumerate(statements) if s is producers[0])
     own = {name for producer in producers for name in writes(producer)}
-    needed = {a.buffer.name for producer in producers for a in accesses(producer)} - own
+    needed = {name for producer in producers for s in walk_stmts(producer) for name in _names(s)}
     later = (s for s in statements[first:] if not any(s is p for p in producers))
-    return sorted(needed & {name for stmt in later for name in writes(stmt)})
+    return sorted((needed - own) & {name for stmt in later for name in writes(stmt)})
 
 
 def touches(stmt: Stmt, buffer: str) -> bool:
@@ -92,7 +92,7 @@ def touches(stmt: Stmt, buffer: str) -> bool:
     for s in walk_stmts(stmt):
         if isinstance(s, Prefetch) and s.buffer.name == buffer:
             return True
-        if any(access.buffer.name == buffer for access in _of(s)):
+        if buffer in _names(s):
             return True
     return False
 
@@ -111,6 +111,18 @@ def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
         ):
             return value.op, other
     return None
+
+
+def _names(stmt: Stmt) -> Iterator[str]:
+    """The name of the buffer of each access of a statement itself."""
+    if isinstance(stmt, Store):
+        yield stmt.buffer.name
+        for expr in (stmt.value, *stmt.indices):
+            yield from (load.buffer.name for load in loads(expr))
+    elif isinstance(stmt, If | While):
+        yield from (load.buffer.name for load in loads(stmt.condition))
+    elif isinstance(stmt, Intrinsic):
+        yield from (tile.buffer.name for tile in stmt.operands)
 
 
 def _of(stmt: Stmt) -> Iterator[Access]:

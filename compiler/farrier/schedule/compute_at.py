@@ -197,11 +197,9 @@ def _edit(nest: Nest, move: _Move) -> Function:
             for index, interval in zip(indices, box, strict=True)
         )
 
-    moved = [
-        _shrunk(producer, move, Substitution(buffers={old.name: new}, access=shift))
-        for producer in move.producers
-    ]
-    body = Substitution(buffers={old.name: new}, access=shift).stmt(move.loop.body)
+    change = Substitution(buffers={old.name: new}, access=shift)
+    moved = [_shrunk(producer, move, change) for producer in move.producers]
+    body = change.stmt(move.loop.body)
     inside = Alloc(new, block([*moved, body]))
     loop = For(move.loop.var, move.loop.extent, move.loop.kind, inside)
     rest = without(alloc.body, move.producers)
@@ -232,8 +230,8 @@ def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
         if interval.last is not None:
             within = e.less(at, e.add(interval.last, 1))
             conditions.append(move.simplifier.simplify(within))
-    moved = Substitution(variables).stmt(producer)
-    moved = shift.stmt(_with_extents(moved, shorter))
+    moved = dataclasses.replace(shift, variables=variables).stmt(producer)
+    moved = _with_extents(moved, shorter)
     for condition in conditions:
         moved = guarded(moved, condition)
     return moved

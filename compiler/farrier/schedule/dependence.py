@@ -13,6 +13,7 @@ What cannot be shown so counts as a conflict.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from farrier.ir.affine import Linear, Simplifier, combine, to_expr
 from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum
@@ -20,6 +21,8 @@ from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import variables
 from farrier.schedule.accesses import Access, accesses, private_buffers, writes
+
+Element: TypeAlias = tuple[Linear, ...]  # the indices of one access
 
 
 def conflicts(
@@ -38,12 +41,19 @@ def conflicts(
     found = []
     wanted = frozenset(var for var in chain if bounds(simplifier.ranges[var])[1] > 1)
     for group in by_buffer.values():
-        for position, left in enumerate(group):
-            for right in group[position:]:
+        elements = [tuple(map(simplifier.linear, access.indices)) for access in group]
+        kinds = [elements.index(element) for element in elements]  # the first that is the same
+        free_of: dict[tuple[int, int], frozenset[str]] = {}
+        for one, left in enumerate(group):
+            for other, right in enumerate(group[one:], start=one):
                 if left.writes or right.writes:
-                    free = wanted - agreed(simplifier, left, right, shared)
-                    if free:
-                        found.append((left, right, free))
+                    pair = kinds[one], kinds[other]
+                    if pair not in free_of:
+                        free_of[pair] = wanted - agreed(
+                            simplifier, elements[one], elements[other], shared
+                        )
+                    if free_of[pair]:
+                        found.append((left, right, free_of[pair]))
     return found
 
 
@@ -53,10 +63,11 @@ def loops_around(path: Sequence[Stmt]) -> frozenset[str]:
 
 
 def agreed(
-    simplifier: Simplifier, left: Access, right: Access, shared: frozenset[str]
+    simplifier: Simplifier, left: Element, right: Element, shared: frozenset[str]
 ) -> frozenset[str]:
-    """The variables that are the same whenever both accesses touch the same element."""
-    return _Agreement(simplifier, shared).of(left.indices, right.indices)
+    """The variables that are the same in two iterations whenever the element that one touches at
+    `left` is the one that the other touches at `right`."""
+    return _Agreement(simplifier, shared).of(left, right)
 
 
 class _Agreement:
@@ -70,9 +81,8 @@ class _Agreement:
         self._pairs: dict[tuple[Expr, Expr], None] = {}  # atoms of both sides that are equal
         self._resolved: set[tuple[Expr, Expr]] = set()
 
-    def of(self, left: tuple[Expr, ...], right: tuple[Expr, ...]) -> frozenset[str]:
-        linear = self._simplifier.linear
-        self._work = [(linear(i), linear(j)) for i, j in zip(left, right, strict=True)]
+    def of(self, left: Element, right: Element) -> frozenset[str]:
+        self._work = list(zip(left, right, strict=True))
         while self._work:
             while self._work:
                 self._peel(*self._work.pop())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Expr, Scope
@@ -25,12 +25,7 @@ from farrier.schedule.errors import ScheduleError
 Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
 
 
-_Above: TypeAlias = tuple[Stmt, "_Above | None"]  # a statement and those around it
-
-
-class _Place(NamedTuple):
-    loop: For
-    above: _Above  # the loop itself and what stands around it
+_Place: TypeAlias = tuple[Stmt, "_Place | None"]  # a statement, and where the one around it stands
 
 
 class Nest:
@@ -49,20 +44,20 @@ class Nest:
 
     def ranges(self) -> dict[str, Extent]:
         """The extent of every loop; names are unique within a function."""
-        return {name: place.loop.extent for name, place in self._loops().items()}
+        return {name: _loop_at(place).extent for name, place in self._loops().items()}
 
     def path_to_loop(self, name: str) -> Path:
         """The way to the loop `name`; ScheduleError where there is none."""
-        above: _Above | None = self._place(name).above
+        place: _Place | None = self._place(name)
         path = []
-        while above is not None:
-            stmt, above = above
+        while place is not None:
+            stmt, place = place
             path.append(stmt)
         return tuple(reversed(path))
 
     def loop(self, name: str) -> For:
         """The loop `name`; ScheduleError where there is none."""
-        return self._place(name).loop
+        return _loop_at(self._place(name))
 
     def _place(self, name: str) -> _Place:
         places = self._loops()
@@ -74,13 +69,15 @@ class Nest:
         """Where each loop stands, by its name, in order."""
         if self._places is None:
             self._places = {}
-            stack: list[_Above] = [(self.function.body, None)]
+            stack: list[_Place] = [(self.function.body, None)]
             while stack:
-                here = stack.pop()
-                stmt = here[0]
+                place = stack.pop()
+                stmt = place[0]
                 if isinstance(stmt, For):
-                    self._places[stmt.var] = _Place(stmt, here)
-                stack += [(child, here) for child in reversed(below(stmt))]
+                    self._places[stmt.var] = place
+                    stack.append((stmt.body, place))
+                elif not isinstance(stmt, Store):
+                    stack += [(child, place) for child in reversed(below(stmt))]
         return self._places
 
     def path_to_alloc(self, name: str) -> Path:
@@ -110,6 +107,12 @@ class Nest:
     def replace(self, path: Path, new: Stmt) -> Function:
         """The function with the statement at the end of `path` replaced."""
         return dataclasses.replace(self.function, body=replaced(path, new))
+
+
+def _loop_at(place: _Place) -> For:
+    loop = place[0]
+    assert isinstance(loop, For)
+    return loop
 
 
 def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
