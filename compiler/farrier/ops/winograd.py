@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farrier.cores import on_cores
 from farrier.ir import expr as e
 from farrier.ir.blocks import block_of
 from farrier.ir.dim import Extent, ceildiv, product
@@ -82,14 +81,14 @@ def transformed(w: Array, filtering: Filtering) -> Array:
     outputs, inputs, *_ = w.shape
     matrix, points = filtering.weight_matrix(), filtering.points
     both = np.kron(matrix, matrix)  # [(i, j), (row, column)]
-    windows = w.reshape(-1, TAPS * TAPS)
-    u = np.empty((points**2, len(windows)), w.dtype)
-
-    def transform(start: int) -> None:
-        some = slice(start, start + _WINDOWS)
-        u[:, some] = both @ windows[some].T.astype(np.float64)
-
-    on_cores(transform, range(0, len(windows), _WINDOWS))
+    windows = w.reshape(outputs, inputs, TAPS * TAPS)
+    u = np.empty((points**2, outputs, inputs), w.dtype)
+    channels = max(1, _WINDOWS // inputs)
+    for start in range(0, outputs, channels):
+        some = slice(start, start + channels)
+        # A product for each channel: BLAS shares larger ones among threads of its own, which wait
+        # for one another where other weights are made on all cores.
+        u[:, some] = (both @ windows[some].swapaxes(1, 2).astype(np.float64)).swapaxes(0, 1)
     return u.reshape(points, points, outputs, inputs)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.cores import on_cores
 from farrier.ir.graph import Constant, Derived, Graph, Node, Value
 from farrier.passes.rewriting import Rewriter, derived, join_origins
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array: TypeAlias = npt.NDArray[Any]
-
-_CHANNELS = 64  # of the weights that are scaled at once
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,15 +162,8 @@ def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Arra
         group = int(producer.attr("group", 1))
         grouped = weights.reshape(group, -1, *weights.shape[1:])
         factors = scale.reshape(group, 1, -1, *kernel)
-    factors = np.broadcast_to(factors, (len(grouped), *factors.shape[1:]))
     scaled = np.empty(grouped.shape, weights.dtype)
-
-    def scale_some(start: int) -> None:
-        some = slice(start, start + _CHANNELS)
-        out = scaled[some]
-        np.multiply(grouped[some], factors[some], out=out, dtype=np.float64, casting="same_kind")
-
-    on_cores(scale_some, range(0, len(grouped), _CHANNELS))
+    np.multiply(grouped, factors, out=scaled, dtype=np.float64, casting="same_kind")
     return scaled.reshape(weights.shape)
 
 
