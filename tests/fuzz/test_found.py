@@ -282,3 +282,32 @@ def test_a_short_sum_of_squares_of_open_length(size):
     x = normal(1, size, 4, 3)
     expected = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=1))
     np.testing.assert_allclose(artifact.run({"x": x})["y"], expected, rtol=1e-5)
+
+
+def test_registers_of_a_last_lane_that_may_not_be_there():
+    """Of 6 to 9 elements the ninth is a vector of its own, all of which is under a condition."""
+    node = helper.make_node("Acos", ["x"], ["y"])
+    model = small_model([node], {"x": (3, "n")})
+    artifact = farrier.compile(
+        model, target="x86-64-v3", shapes={"x": (3, "n:6..9")}, threads=1, verify=False
+    )
+    for size in range(6, 10):
+        x = np.clip(normal(3, size), -1, 1)
+        np.testing.assert_allclose(artifact.run({"x": x})["y"], np.arccos(x), rtol=1e-5, atol=1e-6)
+
+
+def test_threads_share_what_may_be_empty_along_two_axes():
+    nodes = [
+        helper.make_node("Slice", ["x", "start", "end", "axes"], ["z"]),
+        helper.make_node("Mul", ["z", "z"], ["y"]),
+    ]
+    constants = {"start": [-64, -64], "end": [64, 64], "axes": [0, 1]}
+    constants = {name: np.array(array) for name, array in constants.items()}
+    model = small_model(nodes, {"x": ("n", "m", 40)}, constants=constants)
+    artifact = farrier.compile(
+        model, shapes={"x": ("n:1..200", "m:1..200", 40)}, threads=3, verify=False
+    )
+    for sizes in ((50, 70), (130, 5), (5, 130)):
+        x = normal(*sizes, 40)
+        z = x[-64:64, -64:64]
+        np.testing.assert_array_equal(artifact.run({"x": x})["y"], z * z)

@@ -114,15 +114,36 @@ def test_positions_of_extremes(check_operator, rng, op, attrs, last):
 
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
-def test_running_sum(check_operator, rng, exclusive, reverse):
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((19, 37), 1),
+        ((5, 37), -1),
+        ((2, 9, 71), 1),
+        ((33, 70), 0),
+        ((7, 18, 3), 1),
+        ((7, 1, 3), 1),
+        ((1,), 0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_running_sum(check_operator, rng, shape, axis, exclusive, reverse, dtype):
     check_operator(
         "CumSum",
-        [f32(rng, 3, 7)],
-        static={1: np.array(1, np.int64)},
+        [(100 * rng.standard_normal(shape)).astype(dtype)],
+        static={1: np.array(axis, np.int64)},
         exclusive=exclusive,
         reverse=reverse,
         tolerance=1e-5,
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sum_of_what_is_not_finite(check_operator, rng, axis):
+    x = f32(rng, 21, 66)
+    x[3, 5], x[4, 40], x[4, 50], x[20, 65] = np.nan, np.inf, -np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        check_operator("CumSum", [x], static={1: np.array(axis, np.int64)}, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])

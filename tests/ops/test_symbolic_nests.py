@@ -31,6 +31,18 @@ def g(x: f32[n, m]):
     v, i = TopK(x, k, largest=0)
     return v, i
 """,
+    "running sums of rows": """@graph(n=dim(0, 50, 50), m=dim(0, 100, 100))
+def g(x: f32[n, m]):
+    a: i64[1] = constant([1])
+    y: f32[n, m] = CumSum(x, a, reverse=1)
+    return y
+""",
+    "running sums of columns": """@graph(n=dim(0, 50, 50), m=dim(1, 100, 100))
+def g(x: f32[n, m]):
+    a: i64[1] = constant([0])
+    y: f32[n, m] = CumSum(x, a, exclusive=1)
+    return y
+""",
     "lines": """@graph(n=dim(1, 50, 50), e=dim(1, 50, 50), f=dim(1, 70, 70))
 def g(x: f32[n, f], i: i64[e, f], u: f32[e, f]):
     y: f32[n, f] = ScatterElements(x, i, u, axis=0, reduction='add')

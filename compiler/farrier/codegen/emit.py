@@ -488,22 +488,27 @@ class _Emitter:
             b.put(f"br label %{after}")
         b.start_block(after)
         self.memory.forget()
-        (block_a, tiles_a), (block_b, tiles_b) = ends
-        for name, tile in tiles_a.items():
+        self._meet(*ends)
+
+    def _meet(self, one: tuple[str, Tiles], other: tuple[str, Tiles]) -> None:
+        """What registers hold after two blocks that end here; what one of them alone wrote is
+        undefined after the other, as lanes are that a guard left out."""
+        (block_a, tiles_a), (block_b, tiles_b) = one, other
+        for name in tiles_a:
             merged = {}
-            for number, piece in tile.items():
-                other = tiles_b.get(name, {}).get(number)
-                if other is None or other[1:] != piece[1:]:
-                    continue  # written in one branch only: its content is undefined after
-                value, rival = piece.value, other.value
-                if value.text != rival.text:
-                    text = b.emit(
-                        f"phi {value.type} "
-                        f"[ {value.text}, %{block_a} ], [ {rival.text}, %{block_b} ]"
-                    )
-                    piece = piece._replace(value=value.named(text))
-                merged[number] = piece
-            registers.tiles[name] = merged
+            for number in sorted(tiles_a[name].keys() | tiles_b[name].keys()):
+                pieces = [tiles[name].get(number) for tiles in (tiles_a, tiles_b)]
+                known = [piece for piece in pieces if piece is not None]
+                if any(piece[1:] != known[0][1:] for piece in known):
+                    continue
+                value = known[0].value
+                texts = ["poison" if piece is None else piece.value.text for piece in pieces]
+                if texts[0] != texts[1]:
+                    a, b = texts
+                    text = self.b.emit(f"phi {value.type} [ {a}, %{block_a} ], [ {b}, %{block_b} ]")
+                    value = value.named(text)
+                merged[number] = known[0]._replace(value=value)
+            self.registers.tiles[name] = merged
 
     # -- intrinsics
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
-from farrier.ir import expr as e
-from farrier.ir.expr import Buffer, Expr, Reduce, ReduceOp
+from farrier.ir.dim import ceildiv, product
+from farrier.ir.expr import ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
-from farrier.ops.builder import Builder, reduce
+from farrier.ops.nest import Index, Nest, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
     Attrs,
-    Buffers,
     Constants,
     Kind,
     Operator,
@@ -23,11 +24,12 @@ from farrier.ops.operator import (
     required,
     static_ints,
 )
-from farrier.ops.scalar import (
-    Scalar,
-    scalar,
-    where,
-)
+from farrier.ops.scalar import Scalar, binary, scalar
+
+_STRIP = 256  # bytes of a step that a thread takes at once: vectors that stay in registers
+_FEW = 8  # columns that do not fill vectors
+_CHAINS = 8  # lines that a core works on at a time
+_RUN = 16  # steps in each
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -51,23 +53,101 @@ def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
         result = np.moveaxis(numpy.accumulate(moved, dtype=x.dtype), 0, axis)
         return (np.flip(result, axis) if attrs.get("reverse", 0) else result,)
 
-    def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-        x = builder.operand(node, inputs, 0)
-        axis = normal_axis((builder.static(node, 1) or (0,))[0], x.rank)
-        exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    def nest(nest: Nest, node: Node) -> None:
+        shape = node.outputs[0].type.shape
+        axis = normal_axis((nest.static(1) or (0,))[0], len(shape))
+        columns = product(shape[axis + 1 :])
+        whole = (product(shape[:axis]), shape[axis], columns)
+        scan = _Scan(
+            nest,
+            nest.input(0, whole),
+            nest.output(0, whole),
+            combine,
+            bool(node.attr("reverse", 0)),
+            bool(node.attr("exclusive", 0)),
+        )
+        if 0 in whole:
+            return
+        if isinstance(columns, int) and columns < _FEW:
+            _by_chains(scan)
+        else:
+            _by_strips(scan)
 
-        def body(*at: Expr) -> Reduce:
-            def element(r: Expr) -> Scalar:
-                low, high = (at[axis], r) if reverse else (r, at[axis])
-                op = e.BinaryOp.LT if exclusive else e.BinaryOp.LE
-                counted = scalar(e.Binary(op, low, high))
-                return where(counted, x(*at[:axis], r, *at[axis + 1 :]), numpy.identity)
+    return Operator(name, Kind.NEST, _infer, reference, None, nest=nest, static=frozenset({1}))
 
-            return reduce(combine, {"r": x.shape[axis]}, element)
 
-        return (builder.output(node, body),)
+@dataclasses.dataclass(frozen=True)
+class _Scan:
+    """Combines the steps of `x`, (lines, steps, columns), into `y`, each line and column for
+    itself."""
 
-    return Operator(name, Kind.REDUCTION, _infer, reference, compute, static=frozenset({1}))
+    nest: Nest
+    x: Tensor
+    y: Tensor
+    combine: ReduceOp
+    is_reverse: bool
+    is_exclusive: bool
+
+    @property
+    def identity(self) -> Scalar:
+        return scalar(self.combine.identity(self.x.dtype))
+
+    def step(self, made: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
+        """Writes one element; `made[at]` is what those before it make."""
+        if self.is_reverse:
+            step = -step + (self.x.shape[1] - 1)
+        here = (line, step, column)
+        if self.is_exclusive:
+            self.y[here] = made[at]
+        made[at] = binary(self.combine.binary, made[at], self.x[here])
+        if not self.is_exclusive:
+            self.y[here] = made[at]
+
+
+def _by_strips(scan: _Scan) -> None:
+    """Vectors run along the columns, threads divide lines and strips of columns."""
+    nest, (lines, steps, columns) = scan.nest, scan.x.shape
+    width = _STRIP // scan.x.dtype.nbytes
+    if isinstance(columns, int):
+        width = min(columns, width)
+    with nest.parallel(lines, ceildiv(columns, width)) as (line, strip):
+        made = nest.local("made", (width,), scan.x.dtype)
+        with nest.vector(width) as lane:
+            made[lane] = scan.identity
+        with nest.for_(steps) as step, nest.vector(width) as lane:
+            column = strip * width + lane
+            with nest.if_(column < columns):
+                scan.step(made, lane, line, step, column)
+
+
+def _by_chains(scan: _Scan) -> None:
+    """A core works on several lines at a time, as each element waits for the one before it, and in
+    each on a cache line at a time, as lines may lie at one place of the cache."""
+    nest, (lines, steps, columns) = scan.nest, scan.x.shape
+    chains = lines * columns
+    share = chains // nest.threads if isinstance(chains, int) else _CHAINS
+    width = max(1, min(share, _CHAINS))
+
+    def run(first: Scalar, count: int) -> None:
+        made = nest.registers("made", (count,), scan.x.dtype)
+        with nest.unrolled(count) as one:
+            made[one] = scan.identity
+        whole = steps // _RUN
+        for runs, length, start in ((whole, _RUN, 0), (steps - whole * _RUN, 1, whole * _RUN)):
+            with (
+                nest.for_(runs) as part,
+                nest.unrolled(count) as one,
+                nest.unrolled(length) as step,
+            ):
+                line, column = nest.unravel(first + one, (lines, columns))
+                scan.step(made, one, line, part * length + step + start, column)
+
+    with nest.parallel(ceildiv(chains, width)) as (block,):
+        first = block * width
+        with nest.if_(first + width <= chains):
+            run(first, width)
+        with nest.else_(), nest.for_(chains % width) as rest:
+            run(first + rest, 1)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.ir.dim import typical
+from farrier.ir.dim import bounds, typical
 from farrier.ir.loop import For, Function
 from farrier.ir.walk import walk
 from farrier.schedule import Schedule
@@ -27,11 +27,18 @@ def join(schedule: Schedule, loops: Sequence[str]) -> str:
 
 
 def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
-    """Runs in parallel the fewest of `loops`, outermost first, that balance well."""
+    """Runs in parallel the fewest of `loops`, outermost first, that balance well. What may be empty
+    is not joined to loops around it: their positions would be quotients by its extent."""
     extents = loop_extents(schedule.function)
+    may_be_empty = {
+        loop.var
+        for loop in walk(schedule.function.body)
+        if isinstance(loop, For) and bounds(loop.extent)[0] < 1
+    }
     count = 1
     for used, loop in enumerate(loops, start=1):
         count *= extents[loop]
-        if count >= _CHUNKS * threads or used == len(loops):
+        inner = loops[used : used + 1]
+        if count >= _CHUNKS * threads or not inner or inner[0] in may_be_empty:
             schedule.parallel(join(schedule, loops[:used]))
             return
