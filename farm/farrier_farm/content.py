@@ -9,8 +9,9 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
 from farrier_farm import disk
@@ -61,6 +62,16 @@ class ContentStore:
             check_digest(hasher.hexdigest(), expected)
             os.fsync(descriptor)
             return self._publish(draft, hasher.hexdigest())
+
+    def put_written(self, write_to: Callable[[IO[bytes]], None]) -> str:
+        """As `put`, for what is written to a file, which never is in memory as a whole."""
+        self.check_room(0)
+        with self._draft() as (draft, descriptor), disk.storage_errors("cannot store the blob"):
+            with open(descriptor, "wb", closefd=False) as file:
+                write_to(file)
+            self.check_size(draft.stat().st_size)
+            self.check_room(0)
+            return self.adopt(draft, None)
 
     def adopt(self, draft: Path, expected: str | None) -> str:
         """Makes a complete file on the same disk a blob; the file is gone then. ConflictError where

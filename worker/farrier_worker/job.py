@@ -70,7 +70,7 @@ def run(farm: Farm, lease: Lease) -> None:
             listener=say,
         )
         farm.records.archive()
-        farm.jobs.succeed(lease, farm.blobs.put(artifact.to_bytes()), artifact.report)
+        farm.jobs.succeed(lease, farm.blobs.put_written(artifact.write), artifact.report)
     except (StaleLeaseError, ServiceError):
         raise
     except DeviceAwayError as error:

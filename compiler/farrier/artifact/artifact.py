@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import pathlib
 import shutil
@@ -109,12 +108,6 @@ class Artifact:
                 shutil.copyfileobj(source, file)
         else:
             raise ArtifactError("the artifact has lost its parameters")
-
-    def to_bytes(self) -> bytes:
-        """What `write` writes."""
-        stream = io.BytesIO()
-        self.write(stream)
-        return stream.getvalue()
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the container whole or not at all; raises StorageError."""
