@@ -14,6 +14,7 @@
 --   <prefix>:group:<name>   the same, by the group that the item was put in
 --   <prefix>:once           hash: idempotency key → id
 --   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal
+--   <prefix>:heard          when this script last ran, in ms, to within a quarter of a lease
 
 local prefix = KEYS[1]
 local GROUP, CONSUMER = 'holders', 'holder'
@@ -25,9 +26,11 @@ local function state_key(state) return prefix .. ':state:' .. state end
 local function group_key(name) return prefix .. ':group:' .. name end
 local function get(id, field) return redis.call('HGET', item_key(id), field) end
 
+local function stamp(ms) return string.format('%d', ms) end
+
 local function now_ms()
   local time = redis.call('TIME')
-  return string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
+  return stamp(time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
 local function is_final(state) return next(CHANGES[state]) == nil end
@@ -141,6 +144,25 @@ end
 
 local function is_older(one, other)
   return one.ms < other.ms or (one.ms == other.ms and one.number < other.number)
+end
+
+-- A holder cannot renew while the server stands still, or is away, and a clock that is put forward is no
+-- silence: after such a time every lease counts from now. Nor does one last longer for a clock that is put
+-- back. Holders and waiters call at least once a second, but for leases that are too short for that.
+local function hear()
+  local key, now = prefix .. ':heard', tonumber(now_ms())
+  local heard = tonumber(redis.call('GET', key) or now)
+  if math.abs(now - heard) > math.max(POLICY.lease_ms / 2, POLICY.quiet_ms) then
+    for _, queue in ipairs(redis.call('SMEMBERS', prefix .. ':queues')) do
+      local stream = queue_key(queue)
+      for _, entry in ipairs(redis.call('XPENDING', stream, GROUP, '-', '+', 10000)) do
+        redis.call('XCLAIM', stream, GROUP, CONSUMER, 0, entry[1], 'JUSTID')
+      end
+    end
+  end
+  if heard == now or math.abs(now - heard) > POLICY.lease_ms / 4 then
+    redis.call('SET', key, stamp(now))
+  end
 end
 
 local function by_key(once) return once ~= '' and redis.call('HGET', prefix .. ':once', once) end
@@ -266,4 +288,5 @@ function operations.reap()
   return {'ok', expired}
 end
 
+hear()
 return operations[ARGV[1]]()

@@ -4,7 +4,8 @@ Guarantees, to which one test class holds every kind of item:
 
 - An item that `put` has acknowledged is leased at least once, unless it is cancelled first.
 - At most one lease of an item is valid. A lease that is not renewed for `lease_s` is taken away and
-  the item goes back to the queue; its fence is refused from then on.
+  the item goes back to the queue; its fence is refused from then on. Time in which Redis stood
+  still or was away, or by which its clock was put forward or back, does not count.
 - Each change names the fence and happens in one script, or not at all. Repeating a call whose
   answer was lost changes nothing more.
 - `crashes` expired or crashed leases make an item dead, with the reason of the last.
@@ -28,6 +29,7 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
+_QUIET_S = 3.0  # without a call; less is no sign that Redis stood still
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,7 +237,8 @@ def _script(policy: LeasePolicy) -> str:
     )
     hint = policy.hint.replace("\\", "\\\\").replace("'", "\\'")
     constants = (
-        f"lease_ms = {int(policy.lease_s * 1000)}, crashes = {policy.crashes}, "
+        f"lease_ms = {int(policy.lease_s * 1000)}, quiet_ms = {int(_QUIET_S * 1000)}, "
+        f"crashes = {policy.crashes}, "
         f"ttl_s = {int(policy.ttl_s)}, events = {policy.events}, "
         f"events_s = {int(policy.events_s)}, hint = '{hint}'"
     )

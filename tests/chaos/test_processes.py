@@ -260,6 +260,25 @@ def test_the_server_dies_under_a_running_job(plant: Plant) -> None:
     assert plant.end(job_id).report == {"attempt": 1}  # nobody noticed
 
 
+def test_redis_stands_still_for_longer_than_a_lease_lasts(plant: Plant) -> None:
+    """Nobody could renew, so nobody loses anything, though another worker asks first."""
+    plant.settings = dataclasses.replace(plant.settings, lease_s=4.0)
+    plant.hold("middle")
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    holder = plant.start_worker()
+    plant.reached("middle")
+    plant.start_worker()
+    pid = plant.valkey.pid
+    holder.send_signal(signal.SIGSTOP)  # so that the other one asks first
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(5.0)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(1.0)
+    holder.send_signal(signal.SIGCONT)
+    plant.go_on("middle")
+    assert plant.end(job_id).report == {"attempt": 1}
+
+
 def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
     """Every acknowledged submit is there afterwards; one that is repeated makes no second job."""
     acknowledged: dict[str, str] = {}

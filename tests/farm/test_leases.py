@@ -109,6 +109,23 @@ class LeaseConformance:
         self._assert_refused(leases, old)
         leases.renew(new)
 
+    @pytest.mark.parametrize("jump_ms", [-(10**7), 10**7])
+    def test_time_in_which_redis_stood_still_takes_no_lease_away(
+        self, farm, leases, put, take, expire, jump_ms
+    ) -> None:
+        """The clock seems to have jumped since anybody was heard."""
+        item = put()
+        lease = take()
+        expire(leases, lease)
+        kind = "job" if leases is farm.jobs.leases else "batch"
+        heard = int(farm.client.command("GET", f"farrier:{kind}:heard"))
+        farm.client.command("SET", f"farrier:{kind}:heard", heard + jump_ms)
+        assert take("holder-2") is None
+        assert leases.reap(leases.queues()) == 0
+        leases.renew(lease)
+        expire(leases, lease)  # this time by itself
+        assert take("holder-2").item == item
+
     def test_a_renewed_lease_stays(self, leases, put, take, expire) -> None:
         put()
         lease = take()
