@@ -17,6 +17,8 @@ from farrier_farm.connection import Client
 from farrier_farm.errors import DeviceAwayError, StaleSessionError
 from farrier_farm.settings import Settings
 
+LONGEST_REST_S = 30.0  # after many faults in a row, as in `devices.lua`
+
 
 class DeviceState(enum.StrEnum):
     IDLE = "idle"
@@ -143,7 +145,8 @@ class Devices:
         now = seconds + microseconds / 1e6
         seen = int(fields["seen"]) / 1000
         faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
-        if now - seen > self._settings.device_expiry_s:
+        # What lies in the future, because the clock was put back, says nothing.
+        if abs(now - seen) > self._settings.device_expiry_s:
             state = DeviceState.OFFLINE
         elif faults_in_a_row >= self._settings.quarantine_faults:
             state = DeviceState.QUARANTINED
@@ -161,7 +164,7 @@ class Devices:
             measured=int(fields.get("measured", "0")),
             faults=int(fields.get("faults", "0")),
             faults_in_a_row=faults_in_a_row,
-            resting=int(fields.get("rest_until", "0")) / 1000 > now,
+            resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
         )
 
 

@@ -61,6 +61,20 @@ def test_silence_means_offline(farm: Farm, connect_device) -> None:
     assert strict.get("d").state is DeviceState.IDLE
 
 
+def test_a_clock_that_was_put_back_keeps_no_device_alive_nor_at_rest(
+    farm: Farm, connect_device
+) -> None:
+    _, session = connect_device("d")
+    farm.devices.settle("d", session, "b", 1, fault=True)
+    assert farm.devices.get("d").resting
+    key, hour_ms = "farrier:device:d", 3_600_000
+    for field in ("seen", "rest_until"):
+        farm.client.command("HINCRBY", key, field, hour_ms)
+    assert farm.devices.get("d").state is DeviceState.OFFLINE
+    farm.devices.heartbeat("d", session)
+    assert farm.devices.get("d").takes_work
+
+
 def test_states_while_connected(farm: Farm, connect_device) -> None:
     _, session = connect_device("d")
     farm.devices.hold("d", session, "batch-1")

@@ -255,6 +255,18 @@ class TestConnection:
         assert isinstance(running.error, TokenError)
         assert broker.registered == []
 
+    def test_a_token_that_is_changed_ends_it_and_its_next_life_delivers(self, broker, start, task):
+        first = start()
+        broker.faults["Report"] += [unavailable] * 1000
+        broker.submit("kept", task("right"))
+        until(first.outbox.waiting)
+        broker.token = "new token"
+        first.join()
+        assert isinstance(first.error, TokenError)
+        broker.faults["Report"].clear()
+        start(token="new token")
+        assert statuses(broker.result("kept")) == [Status.OK]
+
     def test_refused_name(self, broker, start):
         broker.faults["Register"] += [
             lambda context: context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such name")
