@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
+import gc
 import json
 import signal
 import socket
@@ -38,6 +39,7 @@ def serve() -> None:
     """The main program, until the parent is gone. Arguments, each as JSON: the parent's sys.path,
     the descriptor of the socket, the target's fields, how many threads will run the kernels."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    gc.freeze()  # what was imported stays: no collection need look at it
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
     target = Target(**{**fields, "features": tuple(fields["features"])})
     with socket.socket(fileno=descriptor) as sock:

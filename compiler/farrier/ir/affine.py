@@ -145,6 +145,8 @@ class Simplifier:
 
     def linear(self, expr: Expr) -> Linear:
         """The canonical linear form of an index expression."""
+        if isinstance(expr, Const):
+            return Linear({}, int(expr.value))
         known = self._forms.get(id(expr))
         if known is None:
             form = None if self._parent is None else self._inherited(expr)
@@ -345,8 +347,6 @@ class Simplifier:
         return expr
 
     def _form(self, expr: Expr) -> Linear:
-        if isinstance(expr, Const):
-            return Linear({}, int(expr.value))
         if isinstance(expr, Size):
             return Linear({}, expr.extent)
         if isinstance(expr, Var):

@@ -141,7 +141,10 @@ FILTERINGS = tuple(Filtering(stride, tile) for stride, tile in _POINTS)
 
 def _polynomial(roots: Sequence[float]) -> list[float]:
     """The coefficients, lowest power first, of the product of all x - root."""
-    return [float(c) for c in np.polynomial.polynomial.polyfromroots(roots)] if roots else [1.0]
+    product = [1.0]
+    for root in roots:
+        product = [a - root * b for a, b in zip([0.0, *product], [*product, 0.0], strict=True)]
+    return product
 
 
 def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:

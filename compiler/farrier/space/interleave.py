@@ -6,6 +6,7 @@ Taken apart, the remainders are products beside one another, the quotients the p
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 from farrier.ir import expr as e
@@ -36,15 +37,19 @@ class Turns:
 
 def find_turns(stage: Stage) -> tuple[Turns, ...]:
     """The axes that a stage reads as both quotient and remainder of one divisor, and not else."""
+    uses: collections.Counter[str] = collections.Counter()
+    parts_of: dict[str, list[tuple[BinaryOp, int]]] = collections.defaultdict(list)
+    for node in walk(stage.body):
+        if isinstance(node, Var):
+            uses[node.name] += 1
+        elif isinstance(node, Binary) and isinstance(node.left, Var):
+            part = _part(node, node.left.name)
+            parts_of[node.left.name] += [part] if part else []
     found = []
     for axis in stage.axes:
-        uses, parts = 0, []
-        for node in walk(stage.body):
-            uses += node == Var(axis.name)
-            part = _part(node, axis.name)
-            parts += [part] if part else []
+        parts = parts_of[axis.name]
         divisors = {divisor for _, divisor in parts}
-        if len(parts) == uses and len(set(parts)) == 2 and len(divisors) == 1:
+        if len(parts) == uses[axis.name] and len(set(parts)) == 2 and len(divisors) == 1:
             (stride,) = divisors
             if stride > 1 and axis.extent % stride == 0:
                 found.append(Turns(axis.name, stride))
