@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farrier.codegen.extents import emit_extent
 from farrier.ir.dim import (
     Dim,
     Extent,
@@ -123,7 +128,7 @@ def test_substitution_is_evaluation(tree: Any, values: dict[str, int]) -> None:
         (H + (32 - H % 32) % 32, "32*((h + 31) // 32)"),
         ((32 - H % 32) % 32 // 32, "0"),
         ((H % 64 + 5) % 32, "(h + 5) % 32"),
-        ((H % W * N + H % W) % W, "((h % w)*n + h) % w"),
+        ((H % W * N + H % W) % W, "(n*(h % w) + h) % w"),
         (minimum(H, 100), "min(100, h)"),
         (N - N, "0"),
     ],
@@ -211,3 +216,49 @@ def test_a_divisor_must_be_positive() -> None:
         H // 0
     with pytest.raises(Undecided, match="positive"):
         H // K
+
+
+def _nested(name: str, steps: int) -> Extent:
+    """Each step holds the one before it twice: as a tree it has 2 ** steps leaves."""
+    extent = dim(name, 64, 1000)
+    for _ in range(steps):
+        extent = extent // 2 + extent
+    return extent
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """How many calls of Python functions some work makes."""
+    count = 0
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda extent: extent // 3 + extent * 2,
+        lambda extent: evaluate(extent, {symbol.name: 100 for symbol in symbols((extent,))}),
+        lambda extent: substitute(extent, dict.fromkeys(symbols((extent,)), H)),
+        lambda extent: list(symbols((extent,))),
+        lambda extent: upper(extent, lambda symbol: False),
+        lambda extent: emit_extent(extent, lambda symbol: symbol.name, lambda text: "%v"),
+    ],
+)
+def test_what_an_extent_holds_twice_is_visited_once(work: Callable[[Extent], object]) -> None:
+    first_line = work.__code__.co_firstlineno
+    names = {steps: f"n{first_line}_{steps}" for steps in (12, 24)}  # of no other test
+    few, many = (_calls(functools.partial(_apply, work, names[n], n)) for n in names)
+    assert many < 12 * few
+
+
+def _apply(work: Callable[[Extent], object], name: str, steps: int) -> None:
+    work(_nested(name, steps))

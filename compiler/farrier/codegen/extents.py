@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds
@@ -29,6 +30,7 @@ def emit_extent(
         assert summed is not None
         return summed
 
+    @functools.cache  # what stands in several places is computed once
     def atom(one: Atom) -> str:
         if isinstance(one, Symbol):
             return value_of(one)

@@ -24,7 +24,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 
 class Undecided(ValueError):
@@ -84,6 +84,7 @@ class Combined:
 Atom: TypeAlias = Symbol | Combined
 Monomial: TypeAlias = tuple[Atom, ...]  # sorted, an atom as often as its power; () is one
 _Terms: TypeAlias = dict[Monomial, int]
+_Rank: TypeAlias = tuple[Any, ...]  # compares with that of any other atom, product or extent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,14 +227,16 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
 def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
     """Every symbol of some extents, in the order of appearance; those of other symbols' bounds are
     not among them. May repeat."""
-    for extent in extents:
-        if isinstance(extent, Dim):
-            for monomial, _ in extent.terms:
-                for atom in monomial:
-                    if isinstance(atom, Symbol):
-                        yield atom
-                    else:
-                        yield from symbols((atom.left, atom.right))
+    return _symbols(extents, set())
+
+
+def _symbols(extents: Iterable[Extent], seen: set[Combined]) -> Iterator[Symbol]:
+    for atom in atoms(extents):
+        if isinstance(atom, Symbol):
+            yield atom
+        elif atom not in seen:
+            seen.add(atom)
+            yield from _symbols((atom.left, atom.right), seen)
 
 
 def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
@@ -257,7 +260,7 @@ def as_extent(atom: Atom) -> Dim:
 
 def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
     """The extent with some atoms replaced, also those within others."""
-    return _rebuild(extent, lambda atom: _replaced(atom, values))
+    return _replaced(extent, values.get)
 
 
 def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
@@ -337,8 +340,23 @@ def _make(terms: _Terms) -> Extent:
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _order(monomial: Monomial) -> tuple[int, list[str]]:
-    return len(monomial), [str(atom) for atom in reversed(monomial)]
+def _order(monomial: Monomial) -> _Rank:
+    return len(monomial), *map(_rank, reversed(monomial))
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _rank(atom: Atom) -> _Rank:
+    """Orders atoms: symbols by name, then what is made of atoms, by depth and then part by part.
+    Parts are shared, and as few are compared as tell two atoms apart."""
+    if isinstance(atom, Symbol):
+        return 0, atom.name
+    return _atom_depth(atom), atom.op.value, _extent_rank(atom.left), _extent_rank(atom.right)
+
+
+def _extent_rank(extent: Extent) -> _Rank:
+    if isinstance(extent, int):
+        return 0, extent
+    return 1, *((_order(monomial), factor) for monomial, factor in extent.terms)
 
 
 def _atom(atom: Atom) -> Dim:
@@ -361,7 +379,7 @@ def _product(left: Extent, right: Extent) -> Extent:
     terms: _Terms = {}
     for one, j in _terms(left).items():
         for other, k in _terms(right).items():
-            monomial = tuple(sorted((*one, *other), key=str))
+            monomial = tuple(sorted((*one, *other), key=_rank))
             total = terms.pop(monomial, 0) + j * k
             if total:
                 terms[monomial] = total
@@ -481,7 +499,7 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
     for larger, smaller in ((left, right), (right, left)):
         if _least(_sum(larger, smaller, -1)) >= 0:
             return larger if op is DimOp.MAX else smaller
-    return _atom(Combined(op, *sorted((left, right), key=str)))
+    return _atom(Combined(op, *sorted((left, right), key=_extent_rank)))
 
 
 # Bounds and order --------------------------------------------------------------------------------
@@ -500,7 +518,7 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
             start = _atom_bounds(atom)[end]
             expanded = {others: k * start for others, k in products.items()}
             for others, k in products.items():
-                wider = tuple(sorted((*others, atom), key=str))
+                wider = tuple(sorted((*others, atom), key=_rank))
                 expanded[wider] = expanded.get(wider, 0) + k
             products = expanded
         for distances, k in products.items():
@@ -609,55 +627,68 @@ def _atom_depth(atom: Atom) -> int:
 
 def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
     """A bound of the extent, above for sign 1 and below for -1, over known symbols."""
-    if isinstance(extent, int):
-        return extent
-    total: Extent = 0
-    for monomial, factor in extent.terms:
-        part: Extent = factor
-        for atom in monomial:  # sizes are not negative, so products are monotonic
-            part = part * _relaxed_atom(atom, sign if factor > 0 else -sign, is_known)
-        total = total + part
-    return total
 
+    def relaxed(extent: Extent, sign: int) -> Extent:
+        if isinstance(extent, int):
+            return extent
+        total: Extent = 0
+        for monomial, factor in extent.terms:
+            part: Extent = factor
+            for one in monomial:  # sizes are not negative, so products are monotonic
+                part = part * atom(one, sign if factor > 0 else -sign)
+            total = total + part
+        return total
 
-def _relaxed_atom(atom: Atom, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
-    if isinstance(atom, Symbol):
-        if is_known(atom):
-            return _atom(atom)
-        return _relaxed(atom.high, 1, is_known) if sign > 0 else atom.low
-    if all(map(is_known, symbols((atom.left, atom.right)))):
-        return _atom(atom)
-    left = _relaxed(atom.left, sign, is_known)
-    match atom.op:
-        case DimOp.MOD:
-            return _relaxed(atom.right, 1, is_known) - 1 if sign > 0 else 0
-        case DimOp.FLOORDIV:
-            return left // _relaxed(atom.right, -sign, is_known)
-        case _:
-            return _extreme(atom.op, left, _relaxed(atom.right, sign, is_known))
+    @functools.cache  # what stands in several places is relaxed once
+    def atom(one: Atom, sign: int) -> Extent:
+        if isinstance(one, Symbol):
+            if is_known(one):
+                return _atom(one)
+            return relaxed(one.high, 1) if sign > 0 else one.low
+        if all(map(is_known, symbols((one.left, one.right)))):
+            return _atom(one)
+        left = relaxed(one.left, sign)
+        match one.op:
+            case DimOp.MOD:
+                return relaxed(one.right, 1) - 1 if sign > 0 else 0
+            case DimOp.FLOORDIV:
+                return left // relaxed(one.right, -sign)
+            case _:
+                return _extreme(one.op, left, relaxed(one.right, sign))
+
+    return relaxed(extent, sign)
 
 
 # Walking -----------------------------------------------------------------------------------------
 
 
 def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
-    if isinstance(extent, int):
-        return extent
-    return cast(int, _rebuild(extent, lambda atom: _value(atom, value)))
+    def of(atom: Atom) -> int | None:
+        return value(atom) if isinstance(atom, Symbol) else None
+
+    return cast(int, _replaced(extent, of))
 
 
-def _value(atom: Atom, value: Callable[[Symbol], int]) -> int:
-    if isinstance(atom, Symbol):
-        return value(atom)
-    return cast(int, _apply(atom.op, _evaluate(atom.left, value), _evaluate(atom.right, value)))
+def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:
+    """The extent with what `replacement` has for an atom in its place; one for which it has None is
+    made anew of its parts, once, wherever it stands."""
+    known: dict[Atom, Extent] = {}
 
+    def visit(atom: Atom) -> Extent:
+        found = known.get(atom)
+        if found is None:
+            found = known[atom] = changed(atom)
+        return found
 
-def _replaced(atom: Atom, values: Mapping[Atom, Extent]) -> Extent:
-    if atom in values:
-        return values[atom]
-    if isinstance(atom, Symbol):
-        return _atom(atom)
-    return _apply(atom.op, substitute(atom.left, values), substitute(atom.right, values))
+    def changed(atom: Atom) -> Extent:
+        found = replacement(atom)
+        if found is not None:
+            return found
+        if isinstance(atom, Symbol):
+            return _atom(atom)
+        return _apply(atom.op, _rebuild(atom.left, visit), _rebuild(atom.right, visit))
+
+    return _rebuild(extent, visit)
 
 
 def _rebuild(extent: Extent, visit: Callable[[Atom], Extent]) -> Extent:
