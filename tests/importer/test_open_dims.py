@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import farrier
-from farrier.errors import InputMismatchError, UnresolvedShapeError
+from farrier.errors import InputMismatchError, InvalidModelError, UnresolvedShapeError
 from farrier.importer import import_model
 from farrier.ops import run_graph
 from tests.ir.bind import at_sizes
@@ -210,3 +210,19 @@ def test_one_artifact_for_a_sum_of_dims():
         np.testing.assert_array_equal(y, np.concatenate([p, x], axis=1) * m)
     with pytest.raises(InputMismatchError, match=r"m has 9 at axis 1, .* make it 10"):
         session.run({"x": f32(2, 3), "p": f32(2, 7), "m": f32(2, 9)})
+
+
+@pytest.mark.parametrize(
+    ("op", "parameters"), [("BatchNormalization", 4), ("InstanceNormalization", 2)]
+)
+def test_channels_that_parameters_decide_are_named(model, op, parameters):
+    names = [f"p{i}" for i in range(parameters)]
+    made = node(op, ["x", *names], ["y"])
+    constants = {name: np.ones(3, np.float32) for name in names}
+    proto = model([made], {"x": [2, "c", 5]}, constants=constants)
+    named = rf"'y' \({op}\): .* depends on c in 1"
+    with pytest.raises(UnresolvedShapeError, match=named) as caught:
+        import_model(proto, {"x": (2, "c:1..9", 5)})
+    assert "give --shape a number" in caught.value.hint
+    with pytest.raises(InvalidModelError, match="input 1 has shape"):
+        import_model(proto, {"x": (2, "c:4..9", 5)})

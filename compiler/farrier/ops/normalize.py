@@ -28,6 +28,7 @@ from farrier.ops.operator import (
     Types,
     as_ints,
     axis_attr,
+    differ,
     float_attr,
     int_attr,
     normal_axis,
@@ -53,7 +54,7 @@ def _per_channel(
             raise NotSupported("training mode: only inference is compiled")
         for position in range(1, count + 1):
             given = required(types, position)
-            if given.shape != (x.shape[axis],):
+            if given.rank != 1 or differ(given.shape[0], x.shape[axis]):
                 raise Mismatch(
                     f"input {position} has shape {given.shape} for {x.shape[axis]} channels"
                 )
