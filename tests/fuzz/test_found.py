@@ -311,3 +311,22 @@ def test_threads_share_what_may_be_empty_along_two_axes():
         x = normal(*sizes, 40)
         z = x[-64:64, -64:64]
         np.testing.assert_array_equal(artifact.run({"x": x})["y"], z * z)
+
+
+def test_tiles_of_a_matrix_product_that_may_be_empty():
+    """The product has 10 n - 10 rows, in tiles of 10 for each of several panels."""
+    nodes = [
+        helper.make_node("Slice", ["x", "start", "end", "axes"], ["z"]),
+        helper.make_node("MatMul", ["z", "w"], ["y"]),
+    ]
+    w = normal(3, 33)
+    constants = {"start": np.array([1]), "end": np.array([64]), "axes": np.array([0]), "w": w}
+    model = small_model(nodes, {"x": ("n", 10, 3)}, constants=constants)
+    for target in ("x86-64-v2", "x86-64-v3"):
+        artifact = farrier.compile(
+            model, target=target, shapes={"x": ("n:1..2", 10, 3)}, threads=2, verify=False
+        )
+        for size in (1, 2):
+            x = normal(size, 10, 3)
+            y = artifact.run({"x": x})["y"]
+            np.testing.assert_allclose(y, x[1:] @ w, rtol=1e-5, atol=1e-5)

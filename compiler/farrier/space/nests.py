@@ -18,27 +18,35 @@ def loop_extents(function: Function) -> dict[str, int]:
     return {loop.var: max(typical(loop.extent), 1) for loop in loops}
 
 
-def join(schedule: Schedule, loops: Sequence[str]) -> str:
-    """Fuses loops that stand directly within one another, outermost first, into one."""
+def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
+    """Shares the iterations of `loops`, which stand directly within one another, outermost first,
+    among the threads; from one that cannot be joined on, each thread runs them whole."""
+    schedule.parallel(_join(schedule, _joinable(schedule.function, loops)))
+
+
+def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
+    """Runs in parallel the fewest of `loops`, outermost first, that balance well."""
+    extents = loop_extents(schedule.function)
+    count, used = 1, 0
+    while used < len(loops) and count < _CHUNKS * threads:
+        count *= extents[loops[used]]
+        used += 1
+    run_parallel(schedule, loops[:used])
+
+
+def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
+    """The outermost of `loops` that can be joined. What may be empty is not joined to several
+    iterations around it: their positions would be quotients by its extent."""
+    extents = {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
+    for used, loop in enumerate(loops):
+        if bounds(extents[loop])[0] < 1 and any(extents[other] != 1 for other in loops[:used]):
+            return loops[:used]
+    return loops
+
+
+def _join(schedule: Schedule, loops: Sequence[str]) -> str:
+    """Fuses loops into one."""
     joined = loops[0]
     for loop in loops[1:]:
         joined = schedule.fuse(joined, loop, f"{joined}_{loop.rpartition('_')[2]}")
     return joined
-
-
-def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
-    """Runs in parallel the fewest of `loops`, outermost first, that balance well. What may be empty
-    is not joined to loops around it: their positions would be quotients by its extent."""
-    extents = loop_extents(schedule.function)
-    may_be_empty = {
-        loop.var
-        for loop in walk(schedule.function.body)
-        if isinstance(loop, For) and bounds(loop.extent)[0] < 1
-    }
-    count = 1
-    for used, loop in enumerate(loops, start=1):
-        count *= extents[loop]
-        inner = loops[used : used + 1]
-        if count >= _CHUNKS * threads or not inner or inner[0] in may_be_empty:
-            schedule.parallel(join(schedule, loops[:used]))
-            return

@@ -53,7 +53,7 @@ from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.key_blocks import BLOCK, CONTEXT, in_key_blocks
 from farrier.space.machine import Machine
-from farrier.space.nests import join
+from farrier.space.nests import run_parallel
 from farrier.space.operands import (
     PACKED,
     accumulate,
@@ -448,7 +448,7 @@ class _Kernel:
         self._place_scores(schedule, decisions, "block", scores_end)
         self._pack_operands(schedule, decisions, shared[-1])
         self._align_rows(schedule, self.row_stages, self.keys)
-        schedule.parallel(join(schedule, shared))
+        run_parallel(schedule, shared)
         return schedule
 
     def _schedule_key_blocks(self, decisions: Decisions) -> Schedule:
@@ -497,7 +497,7 @@ class _Kernel:
         schedule.pad_axis(
             name, len(made.partial.axes) - 1, extent_of(made.context, found.lane) + width
         )
-        schedule.parallel(join(schedule, shared))
+        run_parallel(schedule, shared)
         return schedule
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:

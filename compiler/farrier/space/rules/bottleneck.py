@@ -45,7 +45,7 @@ from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
-from farrier.space.nests import join
+from farrier.space.nests import run_parallel
 from farrier.space.operands import (
     PADDED,
     accumulate,
@@ -341,7 +341,7 @@ class _Kernel:
             schedule.vectorize(schedule.split(column, lanes)[1])
         if self._filtered[1] > expand.vectors * lanes:
             schedule.prefetch(self.expand.lane_load.buffer.name, "panel", "point")
-        schedule.parallel(join(schedule, shared))
+        run_parallel(schedule, shared)
         for buffer in (PADDED, *([] if self.project is None else [image])):
             schedule.transform_layout(buffer, Layout.blocked(4, 1, lanes))
         return schedule

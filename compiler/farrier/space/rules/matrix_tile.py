@@ -49,7 +49,7 @@ from farrier.space.contraction import (
 from farrier.space.dot_products import neighbours
 from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.machine import Machine
-from farrier.space.nests import join
+from farrier.space.nests import run_parallel
 from farrier.space.operands import accumulate, by_first_use, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.target import Target
@@ -280,7 +280,7 @@ class _Kernel:
             schedule.prefetch(found.lane_load.buffer.name, "panel", steps[-1])
         for intrinsic, loop in calls.items():
             schedule.tensorize(loop, intrinsic)
-        schedule.parallel(join(schedule, outer))
+        run_parallel(schedule, outer)
         return schedule
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:

@@ -46,7 +46,7 @@ from farrier.space.epilogue import inline_once, keep_values, operations
 from farrier.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
-from farrier.space.nests import join, loop_extents
+from farrier.space.nests import loop_extents, run_parallel
 from farrier.space.operands import (
     PACKED,
     PADDED,
@@ -311,7 +311,7 @@ class _Kernel:
             blocks = self._sum.block_loop
             schedule.prefetch(self.contraction.point_load.buffer.name, blocks, blocks, level=1)
         shared = outer[: outer.index(last) + 1]
-        schedule.parallel(join(schedule, shared))
+        run_parallel(schedule, shared)
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:

@@ -44,7 +44,7 @@ from farrier.space.dot_products import Grouping, find_grouping
 from farrier.space.epilogue import inline_once, keep_values, operations, reads_of
 from farrier.space.machine import Machine
 from farrier.space.microkernel import Order
-from farrier.space.nests import join
+from farrier.space.nests import run_parallel
 from farrier.space.operands import by_first_use, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
@@ -243,7 +243,7 @@ class _Kernel:
             ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
             at = step if step and self._is_paced(decisions) else "row"
             schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
-        schedule.parallel(join(schedule, shared[: shared.index("tiles") + 1]))
+        run_parallel(schedule, shared[: shared.index("tiles") + 1])
         self._lay_out_tiles(schedule, decisions)
         if decisions["ahead"]:
             blocks = self._sum.block_loop
@@ -363,7 +363,7 @@ class _Kernel:
             schedule.unroll(unrolled)
         self._keep_tile(schedule, self.rows, "input_vector", ("c", "i"))
         if not loop:
-            schedule.parallel(join(schedule, around))
+            run_parallel(schedule, around)
 
 
 def _tiles(columns: Columns) -> microkernel.Tiles:
