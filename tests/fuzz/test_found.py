@@ -330,3 +330,18 @@ def test_tiles_of_a_matrix_product_that_may_be_empty():
             x = normal(size, 10, 3)
             y = artifact.run({"x": x})["y"]
             np.testing.assert_allclose(y, x[1:] @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_what_has_one_element_or_none_has_an_address():
+    """What rows keep in registers has one element whatever the sizes, and not only typically."""
+    nodes = [
+        helper.make_node("Slice", ["x", "start", "end", "axis"], ["z"]),
+        helper.make_node("Softmax", ["z"], ["y"], axis=1),
+    ]
+    constants = {"start": np.array([1]), "end": np.array([2]), "axis": np.array([1])}
+    model = small_model(nodes, {"x": (5, "n", 1)}, constants=constants)
+    shapes = {"x": (5, "n:1..3", 1)}
+    artifact = farrier.compile(model, target="x86-64-v3", shapes=shapes, threads=1, verify=False)
+    for size in (1, 2, 3):
+        y = artifact.run({"x": normal(5, size, 1)})["y"]
+        np.testing.assert_array_equal(y, np.ones((5, min(size - 1, 1), 1), np.float32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.ir.dim import bounds, typical
+from farrier.ir.dim import Extent, bounds, typical
 from farrier.ir.loop import For, Function
 from farrier.ir.walk import walk
 from farrier.schedule import Schedule
@@ -14,8 +14,12 @@ _CHUNKS = 8  # iterations a thread should have to choose from, for balance
 
 def loop_extents(function: Function) -> dict[str, int]:
     """The typical extent of every loop, by its variable; 1 of one that typically does not run."""
-    loops = (loop for loop in walk(function.body) if isinstance(loop, For))
-    return {loop.var: max(typical(loop.extent), 1) for loop in loops}
+    return {loop: max(typical(extent), 1) for loop, extent in exact_extents(function).items()}
+
+
+def exact_extents(function: Function) -> dict[str, Extent]:
+    """The extent of every loop, by its variable."""
+    return {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
@@ -37,7 +41,7 @@ def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
 def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
     """The outermost of `loops` that can be joined. What may be empty is not joined to several
     iterations around it: their positions would be quotients by its extent."""
-    extents = {loop.var: loop.extent for loop in walk(function.body) if isinstance(loop, For)}
+    extents = exact_extents(function)
     for used, loop in enumerate(loops):
         if bounds(extents[loop])[0] < 1 and any(extents[other] != 1 for other in loops[:used]):
             return loops[:used]

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from farrier.ir.dim import product, typical
+from farrier.ir.dim import ceildiv, product, typical
 from farrier.ir.expr import Axis, Expr, Reduce, Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads, variables
@@ -33,7 +32,7 @@ from farrier.schedule import Schedule
 from farrier.space.contraction import innermost_axis
 from farrier.space.epilogue import operations, reads_of
 from farrier.space.machine import Machine
-from farrier.space.nests import loop_extents, share
+from farrier.space.nests import exact_extents, share
 from farrier.space.operands import accumulate, without_halos
 from farrier.space.partials import reduce_on_lanes, reduced_axes
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -258,7 +257,7 @@ class _Kernel:
         name = stage.buffer.name
         place = self.points[name].index(Var(self.lane))
         lane = stage.axes[place].name
-        extents = loop_extents(schedule.function)
+        extents = exact_extents(schedule.function)
         reduced = [axis.name for axis in reduced_axes(stage)]
         spatial = [axis.name for axis in stage.axes if axis.name != lane]
         nests = [(name, [*spatial, *reduced])]
@@ -267,15 +266,16 @@ class _Kernel:
         for prefix, others in nests:
             loop = f"{prefix}_{lane}"
             order = [f"{prefix}_{axis}" for axis in others]
-            if self.program.dims or extents[loop] > self.machine.lanes:
+            if self.program.dims or typical(extents[loop]) > self.machine.lanes:
                 chunk, loop = schedule.split(loop, self.machine.lanes)
                 order.insert(place, chunk)
             if order:
                 schedule.reorder(*order, loop)
             schedule.vectorize(loop)
-        size = math.prod(extents[f"{name}_{axis.name}"] for axis in stage.axes)
-        # Registers have no addresses: all loops over the stage but the lanes have one iteration.
-        if self.rows and size == extents[f"{name}_{lane}"] <= self.machine.lanes:
+        # Registers have no addresses: all loops over the stage but the lanes have one iteration,
+        # whatever the sizes.
+        single = all(extents[f"{name}_{axis}"] == 1 for axis in spatial)
+        if self.rows and single and ceildiv(extents[f"{name}_{lane}"], self.machine.lanes) == 1:
             schedule.set_scope(name, Scope.REGISTER)
 
 
