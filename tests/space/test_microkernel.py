@@ -118,6 +118,22 @@ def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows(plain, me
     assert not re.findall(r"[yz]mm\d+.*\(%rsp\)|\(%rsp\).*[yz]mm\d+", loop)
 
 
+@pytest.mark.parametrize(
+    ("space", "steps"),
+    [
+        (conv_space(64, 14, 64, 1, target=AVX2), (1, 2, 4, 8)),  # blocks of 8 channels
+        (conv_space(64, 14, 64, 1, target=AVX512), (1, 2, 4)),  # of 16
+        (conv_space(64, 14, 64, 1, target=XEON), (1, 2, 4)),  # longer code takes more there
+        (conv_space(3, 14, 64, 7, target=AVX2), (1, 7)),  # windows of one image line
+        (matmul_space(128, 768, 768, target=AVX2), (1, 2, 4)),
+        (matmul_space(128, 768, 768, target=ZEN3), (1, 2, 4, 8)),
+        (matmul_space(128, 6, 768, target=ZEN3), (1, 2, 6)),
+    ],
+)
+def test_a_short_loop_over_the_reduction_may_be_one_iteration(space, steps):
+    assert next(knob.values for knob in space.knobs if knob.name == "unroll") == steps
+
+
 def test_few_instructions_a_cycle_ask_for_tiles_of_few_loads():
     def loads(target):
         default = conv_space(256, 56, 64, 1, target=target).default()

@@ -25,6 +25,8 @@ from farrier.space.partials import reduced_axes
 
 _WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
 _SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
+_UNROLL = (1, 2, 4)  # steps in one iteration
+_SHORT_LOOP = 8  # so many steps may be one iteration, without a loop
 _PART = "part"  # of a sum: what one slice of the reduction adds to it
 _SLICE = "slice"
 
@@ -55,12 +57,27 @@ class TiledSum:
         return cls(contraction, width, tiled, *reduced_block(contraction), prefix, grouping)
 
     @property
+    def _inner(self) -> str:
+        """The reduced axis whose loop is innermost."""
+        axes = self.contraction.reduction
+        long = [axis for axis in axes if extent_of(self.contraction.stage, axis) > 1]
+        return self.blocked or [*axes, *long][-1]
+
+    @property
     def inner_steps(self) -> int:
         """The extent of the innermost loop over the reduction."""
-        axis = self.blocked or self.contraction.reduction[-1]
-        extent = self.block or extent_of(self.contraction.stage, axis)
-        grouped = self.grouping is not None and self.grouping.axis == axis
+        extent = self.block or extent_of(self.contraction.stage, self._inner)
+        grouped = self.grouping is not None and self.grouping.axis == self._inner
         return extent // self.group if grouped else extent
+
+    def unrolls(self, limit: int) -> tuple[int, ...]:
+        """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
+        loop; of a row in one piece `limit`, as its own instructions take longer there than more
+        code does."""
+        inner = self.inner_steps
+        choices = _UNROLL if self.blocked else (*_UNROLL, limit)
+        found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
+        return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
 
     @property
     def block_loop(self) -> str:
@@ -187,7 +204,10 @@ class TiledSum:
             block, loops[self.blocked] = self._split(
                 schedule, loops[self.blocked], self.block, "block", "in_block"
             )
-            steps = [block, *steps, loops[self.blocked]]
+            steps.insert(0, block)
+        else:
+            steps.remove(loops[self._inner])
+        steps.append(loops[self._inner])
         products = []
         if self.grouping is not None:
             at = steps.index(loops[self.grouping.axis])

@@ -77,7 +77,6 @@ _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # 
 _PARTS = (1, 2, 4, 8, 16)
 _KEYS = (512, 256, 128)  # of a block
 _SHARES = 8  # of parts of heads, that a thread has at most to choose from
-_UNROLL = (4, 2, 1)
 _PARTIALS = 2  # vectors of partial results along a row
 
 _PACK_CYCLES = 0.3  # to turn one element of the keys
@@ -360,7 +359,7 @@ class _Kernel:
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         first, second = (
-            microkernel.estimate(self._problem(found), _tiles(decided, self._sum(found)), machine)
+            microkernel.estimate(self._problem(found), self._tiles(decided, found), machine)
             for found in (self.scores, self.context)
         )
         blocks = self.heads * np.ceil(self.rows / decided["block"])
@@ -413,6 +412,15 @@ class _Kernel:
         again = operands * keys / self.keys  # that the passes over the scores find beside them
         traffic: Floats = operands / rate(operands) + passes * scores / rate(again)
         return traffic
+
+    def _tiles(self, decided: dict[str, Floats], found: Contraction) -> microkernel.Tiles:
+        tiled, one = self._sum(found), np.ones(len(decided["block"]))
+        vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
+        order, prefetch = microkernel.Order.PANELS * one, 0 * one
+        unroll = max(tiled.unrolls(self.machine.unroll)) * one
+        return microkernel.Tiles(
+            vectors, rows, one, unroll, order, prefetch, ahead=0 * one, slices=one
+        )
 
     def _problem(self, found: Contraction) -> microkernel.Problem:
         group = self._sum(found).group
@@ -486,7 +494,7 @@ class _Kernel:
         schedule.compute_at(CONTEXT, "context_row")
         schedule.set_scope(CONTEXT, Scope.REGISTER)
         tiled = TiledSum.of(found, width, (found.points[0], ""), "", self.grouping)
-        tiled.order(schedule, _unroll(tiled))
+        tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
         for stage in reversed(made.inner):
             schedule.compute_at(stage.buffer.name, block)
         for stage in made.inner:
@@ -589,7 +597,7 @@ class _Kernel:
         schedule.compute_at(found.stage.buffer.name, loop)
         schedule.set_scope(found.stage.buffer.name, Scope.REGISTER)
         tiled = self._sum(found)
-        tiled.order(schedule, _unroll(tiled))
+        tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
 
     def _pack(
         self, schedule: Schedule, name: str, loop: str, vectors: int, grouping: Grouping | None
@@ -629,15 +637,3 @@ def _product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
     found = contraction_of(stage, epilogue)
     assert found is not None  # what rewrites a contraction leaves a contraction
     return found
-
-
-def _unroll(tiled: TiledSum) -> int:
-    return next(u for u in _UNROLL if tiled.inner_steps % u == 0)
-
-
-def _tiles(decided: dict[str, Floats], tiled: TiledSum) -> microkernel.Tiles:
-    one = np.ones(len(decided["block"]))
-    vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
-    order, prefetch = microkernel.Order.PANELS * one, 0 * one
-    unroll = _unroll(tiled) * one
-    return microkernel.Tiles(vectors, rows, one, unroll, order, prefetch, ahead=0 * one, slices=one)

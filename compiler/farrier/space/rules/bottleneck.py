@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -62,7 +61,6 @@ NAME = "bottleneck"
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)
-_UNROLL = (1, 2, 4)
 _TILES = 6  # of each kind, that a space holds
 _ROOM = 0.7  # of the second-level cache, for what a strip keeps
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
@@ -182,7 +180,7 @@ class _Kernel:
         knobs = [
             Knob("lines", self._heights()),
             Knob("expand", self._expansions()),
-            Knob("unroll", tuple(sorted({self._unrolled(p, u) for p in summed for u in _UNROLL}))),
+            Knob("unroll", tuple(sorted({u for part in summed for u in self._unrolls(part)}))),
             Knob("window", self._tiles(self.window, (1,), self._rows)),
         ]
         if self.project is not None:
@@ -208,15 +206,8 @@ class _Kernel:
             return tuple(n for n in range(1, rows + 1) if rows % n == 0)
         return tuple(sorted({-(-rows // (self._parts * n)) for n in range(1, rows + 1)}))
 
-    def _inner_steps(self, found: Contraction) -> int:
-        """Steps of a sum within one block of channels."""
-        made = self._sum(found)
-        return (made.block or volume(found.stage, found.reduction)) // made.group
-
-    def _unrolled(self, found: Contraction, unroll: int) -> int:
-        """How many steps of a sum are unrolled: as many as asked for, as far as its blocks go."""
-        inner = self._inner_steps(found)
-        return inner if inner <= unroll else math.gcd(inner, unroll)
+    def _unrolls(self, found: Contraction) -> tuple[int, ...]:
+        return self._sum(found).unrolls(self.machine.unroll)
 
     def _expansions(self) -> tuple[int, ...]:
         """Tiles of each number of vectors, of one row and, for whole images, of several."""
@@ -358,7 +349,8 @@ class _Kernel:
         name = found.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, Scope.REGISTER)
-        self._sum(found).order(schedule, self._unrolled(found, unroll))
+        steps = 1 if found.depthwise else max(u for u in self._unrolls(found) if u <= unroll)
+        self._sum(found).order(schedule, steps)
 
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions

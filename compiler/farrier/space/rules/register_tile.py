@@ -65,10 +65,8 @@ from farrier.target import Target
 
 NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
-_UNROLL = (1, 2, 4)
 _ROWS = 8  # of a tile that has columns as well
 _LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
-_SMALL_LOOP = 8  # an innermost reduction this short may be unrolled whole
 
 
 def space(program: Program, target: Target, threads: int) -> Space | None:
@@ -168,12 +166,7 @@ class _Kernel:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
-        inner = self._sum.inner_steps
-        # Of a row in one piece a loop's own instructions take longer than more code does.
-        whole = not self._sum.blocked and self.machine.unroll > max(_UNROLL)
-        steps = (*_UNROLL, self.machine.unroll) if whole else _UNROLL
-        unroll = [u for u in steps if inner % u == 0]
-        unroll += [inner] if inner <= _SMALL_LOOP and inner not in unroll else []
+        unroll = (1,) if self.contraction.depthwise else self._sum.unrolls(self.machine.unroll)
         orders = [Order.PANELS]
         if rows > 1 and not self.packs:
             orders += [Order.ROWS, Order.PARTS] if self.machine.threads > 1 else [Order.ROWS]
@@ -181,7 +174,7 @@ class _Kernel:
             Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
             Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
-            Knob("unroll", (1,) if self.contraction.depthwise else tuple(unroll)),
+            Knob("unroll", unroll),
             Knob("order", tuple(map(int, orders))),
             Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
             Knob("ahead", (0, 1) if self._is_scattered else (0,)),

@@ -52,7 +52,6 @@ from farrier.target import Target
 
 NAME = "winograd"
 _VECTORS = (1, 2, 3, 4)
-_UNROLL = (1, 2, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
 _MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)  # of large images, of so many tiles at least:
@@ -141,12 +140,11 @@ class _Kernel:
     def knobs(self) -> tuple[Knob, ...]:
         blocks = -(-self.extent("oc") // self.machine.lanes)
         tiles = self.extent("t")
-        inner = self._sum.inner_steps
         chunks = _CHUNKS + tuple(c for c in _MANY_CHUNKS if tiles >= c * _CHUNK_TILES)
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
             Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
-            Knob("unroll", tuple(u for u in _UNROLL if inner % u == 0)),
+            Knob("unroll", self._sum.unrolls(self.machine.unroll)),
             Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
             Knob("chunks", tuple(c for c in chunks if -(-tiles // -(-tiles // c)) == c)),
             Knob("fused", (0, 1)),
