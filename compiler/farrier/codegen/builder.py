@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from farrier.codegen.text import Value, literal, suffix, type_of, vector
+from farrier.ir.dim import Extent
 from farrier.ir.types import DType
 
 Lines: TypeAlias = list["str | Lines"]
@@ -23,12 +24,16 @@ HERE = 1 << 30  # a depth that no scope has: the current position
 class Scope:
     """The body of a loop, or of the whole function (depth 0).
 
-    `known` remembers what the head holds by instruction, `atoms` by index expression.
+    `known` remembers what the head holds by instruction, `atoms` by index expression. `stepped`
+    are pointers that move on with each iteration of the loop over `variable`, by where they begin
+    and by how much they move; "" where none may.
     """
 
-    __slots__ = ("atoms", "head", "known")
+    __slots__ = ("atoms", "head", "known", "stepped", "variable")
 
-    def __init__(self) -> None:
+    def __init__(self, variable: str = "") -> None:
+        self.variable = variable
+        self.stepped: dict[tuple[str, Extent], str] = {}
         self.head: Lines = []
         self.known: dict[str, str] = {}
         self.atoms: dict[tuple[int, ...], Value] = {}
@@ -91,9 +96,10 @@ class Builder:
         self.block = label
         self._known = {}
 
-    def open_scope(self) -> Scope:
-        """A scope whose head is here."""
-        scope = Scope()
+    def open_scope(self, variable: str = "") -> Scope:
+        """A scope whose head is here; of the loop over `variable`, whose pointers may be stepped,
+        or ""."""
+        scope = Scope(variable)
         self.lines.append(scope.head)
         self.scopes.append(scope)
         return scope

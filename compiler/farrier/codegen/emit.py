@@ -356,12 +356,17 @@ class _Emitter:
         phis: Lines = []
         b.lines.append(phis)
         scope_depth = len(b.scopes)
-        b.open_scope()
+        # What sums in registers reads two or three streams; the others would have more additions.
+        scope = b.open_scope(f"%{variable}" if carried and first == "0" else "")
         self.bindings.dynamic[loop.var] = (scope_depth, f"%{variable}")
         self.bindings.era += 1
         results = self._renamed(carried)
         self.emit(loop.body)
         phis += self._phis(carried, results, before)
+        for (start, step), pointer in scope.stepped.items():
+            size = self.expressions.indices.size(step)
+            moved = b.emit(f"getelementptr i8, ptr {pointer}, i64 {size}")
+            phis.append(f"  {pointer} = phi ptr [ {start}, %{before} ], [ {moved}, %{b.block} ]")
         following = b.emit(f"add nuw nsw i64 %{variable}, 1")
         phis.append(f"  %{variable} = phi i64 [ {first}, %{before} ], [ {following}, %{b.block} ]")
         more = b.emit(f"icmp slt i64 {following}, {end}")

@@ -2,7 +2,8 @@
 
 An index is brought into linear form once a function. Variables of unrolled loops are constants at
 each iteration and end up in the constant offset; each other term is computed in the head of the
-loop that defines its variable; so an unrolled tile shares a pointer and differs by displacements.
+loop that defines its variable, or moves on with it where the loop sums in registers; so an unrolled
+tile shares a pointer and differs by displacements.
 """
 
 from __future__ import annotations
@@ -163,13 +164,26 @@ class Indices:
         """`base` plus the terms, in bytes; prefixes are shared between accesses."""
         at = offset.pointers.get(base)
         if at is None:
-            at = base
+            at, outer = base, -1
             for depth, text, coefficient in offset.terms:
-                scaled = self._scaled(depth, text, coefficient)
-                at = self.b.hoisted(depth, f"getelementptr i8, ptr {at}, i64 {scaled}")
+                if outer < depth != HERE and text == self.b.scopes[depth].variable:
+                    at = self._stepped(depth, at, coefficient)
+                else:
+                    scaled = self._scaled(depth, text, coefficient)
+                    at = self.b.hoisted(depth, f"getelementptr i8, ptr {at}, i64 {scaled}")
+                outer = depth
             if not offset.terms or offset.terms[-1].depth != HERE:
                 offset.pointers[base] = at
         return at
+
+    def _stepped(self, depth: int, start: str, coefficient: Extent) -> str:
+        """A pointer that is `start` in the first iteration of the loop at `depth`, and moves on by
+        so many bytes with each: an addition where an index would be multiplied, and be a part of
+        each address."""
+        pointers = self.b.scopes[depth].stepped
+        if (start, coefficient) not in pointers:
+            pointers[start, coefficient] = f"%{self.b.fresh('at')}"
+        return pointers[start, coefficient]
 
     def value(self, expr: Expr) -> Value | None:
         """An index expression as an i64 value, a vector where it depends on the lane; None where

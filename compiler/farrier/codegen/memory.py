@@ -238,7 +238,9 @@ class Memory:
             return
         self.b.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         locality = {1: 3, 2: 2, 3: 1}[node.level]
-        pointer = self._at(node.buffer, offset, const)
+        # Its last byte: the first one's address may be where the loop's pointer moves on to, which
+        # would be computed here, for both, and kept in a register until there.
+        pointer = self._at(node.buffer, offset, const + node.buffer.dtype.nbytes - 1)
         self.b.put(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {locality}, i32 1)")
 
     def _place(self, node: Load | Store | Prefetch) -> Place:
