@@ -345,3 +345,23 @@ def test_what_has_one_element_or_none_has_an_address():
     for size in (1, 2, 3):
         y = artifact.run({"x": normal(5, size, 1)})["y"]
         np.testing.assert_array_equal(y, np.ones((5, min(size - 1, 1), 1), np.float32))
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("image", "kernel", "attrs"),
+    [
+        ((1, 1), (1, 1), {"pads": (1, 0, 1, 0), "strides": (3, 2)}),  # padding alone
+        ((3, 1), (3, 1), {"pads": (3, 0, 1, 0), "dilations": (3, 1)}),  # one line of three
+        ((2, 2), (2, 2), {"pads": (1, 1, 0, 0), "strides": (2, 2)}),  # one corner
+        ((3, 2), (5, 3), {"pads": (1, 0, 1, 1)}),  # all, and padding
+    ],
+)
+def test_a_point_reads_what_its_window_covers(special, image, kernel, attrs):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attrs)
+    constants = {"w": normal(7, 5, *kernel), "b": normal(7)}
+    every = normal(2 * image[0] * image[1], 5, *image)
+    for item, spot in enumerate(np.ndindex(2, *image)):
+        every[(item, *spot)] = special
+    model = small_model([node], {"x": every.shape}, constants=constants)
+    assert_right(model, {"x": every}, special=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -120,8 +119,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A convolution to one point, as in squeeze-and-excitation, of an image that has no more points
-    than the window has taps → a matrix product."""
+    """A convolution to one point whose window reads the whole image, as in squeeze-and-excitation →
+    a matrix product."""
     if node.op != "Conv" or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None
     x, w, *rest = node.inputs
@@ -131,9 +130,14 @@ def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement |
     if any(extent != 1 for extent in y.type.shape[2:]) or not _is_static(x.type.shape[2:]):
         return None
     image, weights = tuple(map(number, x.type.shape[2:])), rewriter.data(w)
-    if weights is None or math.prod(image) > math.prod(weights.shape[2:]):
+    if weights is None:
         return None
-    matrix = _point_matrix(weights, image, window_of(dict(node.attrs), image, weights.shape[2:]))
+    taps = _taps_of(image, window_of(dict(node.attrs), image, weights.shape[2:]))
+    if taps is None:
+        return None
+    for axis, read in enumerate(taps, start=2):
+        weights = weights.take(read, axis)
+    matrix = np.ascontiguousarray(weights.reshape(len(weights), -1).T)
     rows_type = TensorType(x.type.dtype, (x.type.shape[0], len(matrix)))
     rows = Value(rewriter.fresh(f"{y.name}_rows"), rows_type)
     type = TensorType(y.type.dtype, y.type.shape[:2])
@@ -155,16 +159,15 @@ def _is_static(shape: Shape) -> bool:
     return all(isinstance(extent, int) for extent in shape)
 
 
-def _point_matrix(
-    weights: npt.NDArray[Any], image: tuple[int, ...], window: Window
-) -> npt.NDArray[Any]:
-    """What each element of an image [ic, points...] contributes to the one point of the window:
-    [ic · points, oc], 0 where it meets no tap."""
-    outputs, channels = weights.shape[:2]
-    matrix = np.zeros((outputs, channels, *image), weights.dtype)
-    for tap in np.ndindex(*window.kernel):
-        steps = zip(tap, window.dilations, map(number, window.before), strict=True)
-        at = tuple(t * dilation - before for t, dilation, before in steps)
-        if all(0 <= position < extent for position, extent in zip(at, image, strict=True)):
-            matrix[(slice(None), slice(None), *at)] = weights[(slice(None), slice(None), *tap)]
-    return np.ascontiguousarray(matrix.reshape(outputs, -1).T)
+def _taps_of(image: tuple[int, ...], window: Window) -> list[npt.NDArray[Any]] | None:
+    """For each axis, the tap that reads each position of an image, where the window has one place.
+    None where a position is read by no tap: a product would multiply what stands there by 0, and
+    NaN and infinity would reach the result."""
+    taps = []
+    for axis, extent in enumerate(image):
+        from_start = np.arange(extent) + number(window.before[axis])
+        tap, between = np.divmod(from_start, window.dilations[axis])
+        if between.any() or (tap >= window.kernel[axis]).any():
+            return None
+        taps.append(tap)
+    return taps
