@@ -129,6 +129,18 @@ def test_a_row_with_nan_normalizes_to_nan():
     assert_right(small_model([node], {"x": x.shape}), {"x": x}, special=True)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_nan_is_the_hardest_maximum(axis):
+    x = normal(4, 13)
+    x[1, 2] = x[1, 7] = x[3, 0] = np.nan
+    x[0, 5] = np.inf
+    node = helper.make_node("Hardmax", ["x"], ["y"], axis=axis)
+    model = small_model([node], {"x": x.shape})
+    y = farrier.compile(model, threads=1, verify=False).run({"x": x})["y"]
+    assert (y.argmax(axis) == x.argmax(axis)).all()
+    assert (y.sum(axis) == 1).all()
+
+
 def test_remainder_of_an_infinite_divisor():
     feeds = {"a": np.array([3, -3, 0, 5.5], "f"), "b": np.array([np.inf, -np.inf, np.inf, 2], "f")}
     node = helper.make_node("Mod", ["a", "b"], ["y"], fmod=1)

@@ -22,7 +22,7 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, decay, equal, log, number, scalar, where
+from farrier.ops.scalar import Scalar, decay, either, equal, log, number, scalar, unequal, where
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -119,7 +119,8 @@ def _hard_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
 
     def first(*at: Expr) -> Reduce:
         def candidate(r: Expr) -> Scalar:
-            hit = equal(row.element(at, r), high(*at))
+            value = row.element(at, r)
+            hit = either(equal(value, high(*at)), unequal(value, value))  # the first NaN wins
             return where(hit, scalar(r), x.shape[row.axis])
 
         return reduce(ReduceOp.MIN, row.ranges, candidate)
