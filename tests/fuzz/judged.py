@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 import farrier
 from farrier.importer import import_model
 from farrier.ops import run_graph
+from farrier.options import MAX_LAYER_ERROR
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -92,8 +93,12 @@ def assert_right(
     steps: bool = False,
     special: bool = False,
 ) -> None:
-    """Fails unless the compiled model agrees with one of the judges on every output, twice."""
-    artifact = farrier.compile(model, target=target, threads=threads, verify=False)
+    """Fails unless the compiled model agrees with one of the judges on every output, twice. With
+    `special` all sums are plain: Winograd's filtering spreads NaN and infinity over a tile."""
+    error = 0.0 if special else MAX_LAYER_ERROR
+    artifact = farrier.compile(
+        model, target=target, threads=threads, verify=False, max_layer_error=error
+    )
     expected = judges(model, feeds)
     first = artifact.run(feeds)
     second = artifact.run(feeds)
