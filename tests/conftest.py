@@ -66,6 +66,20 @@ class Installation:
         os.kill(self._valkey.pid, signal.SIGKILL)
         self._valkey.stop()
 
+    @property
+    def redis_url(self) -> str:
+        return self._valkey.url
+
+    @contextlib.contextmanager
+    def redis_stands_still(self) -> Iterator[None]:
+        """It takes connections and answers nothing."""
+        pid = self._valkey.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
 
 @pytest.fixture
 def installation() -> Iterator[Installation]:

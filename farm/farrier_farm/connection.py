@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,11 +14,9 @@ import redis.exceptions
 import redis.retry
 
 from farrier.errors import ServiceError, StorageError
+from farrier_farm.patience import PATIENT, Breaker, Patience
 
-# Retrying is safe: every change goes through a script that answers the same when it runs twice.
-_RETRIES = 6
-_BACKOFF_S = (0.05, 1.0)
-_SOCKET_TIMEOUT_S = 30.0  # above every blocking read
+_CONNECT_S = 5.0
 
 _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
@@ -26,17 +25,20 @@ class Client:
     """Text in, text out; safe to share between threads. Every method raises ServiceError where
     Redis is out of reach, StorageError where it cannot write."""
 
-    def __init__(self, url: str, *, retries: int = _RETRIES) -> None:
-        base, cap = _BACKOFF_S
+    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
+        self.url = url
+        self._patience = patience
+        self._breaker = Breaker()
         try:
             self._redis = redis.Redis.from_url(
                 url,
                 decode_responses=True,
                 protocol=2,
-                socket_timeout=_SOCKET_TIMEOUT_S,
-                socket_connect_timeout=5.0,
+                socket_timeout=patience.answer_s,
+                socket_connect_timeout=min(patience.answer_s, _CONNECT_S),
                 health_check_interval=30,
-                retry=redis.retry.Retry(redis.backoff.ExponentialBackoff(cap, base), retries),
+                # Those of the library nest: a connection's within a command's.
+                retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
             )
         except ValueError as error:
             raise ServiceError(
@@ -51,8 +53,27 @@ class Client:
 
     def command(self, *words: str | int) -> Any:
         """One command; the answer is as Python's redis shapes it."""
-        with _translated(self.address):
-            return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+        with self._breaker.guard(), _translated(self.address):
+            return self._tried(words)
+
+    def _tried(self, words: tuple[str | int, ...]) -> Any:
+        """Trying again is safe: every change goes through a script that answers the same when it
+        runs twice."""
+        silences, pauses = 0, iter(self._patience.pauses_s)
+        while True:
+            try:
+                return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+            except redis.exceptions.AuthenticationError:
+                raise
+            except redis.exceptions.TimeoutError:
+                silences += 1
+                if silences == self._patience.silences:
+                    raise
+            except redis.exceptions.ConnectionError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
     def shortcomings(self) -> list[str]:
         """The options of the server with which it may forget what it acknowledged; none where it
@@ -93,9 +114,9 @@ class Script:
             return self._client.command("EVAL", self._text, len(keys), *keys, *args)
 
 
-def connect(url: str, *, retries: int = _RETRIES) -> Client:
+def connect(url: str, patience: Patience = PATIENT) -> Client:
     """A client for `redis://`, `rediss://` or `unix://` that has got an answer."""
-    client = Client(url, retries=retries)
+    client = Client(url, patience)
     try:
         client.command("PING")
     except BaseException:
@@ -111,7 +132,12 @@ def _translated(address: str) -> Iterator[None]:
         yield
     except redis.exceptions.AuthenticationError as error:
         raise ServiceError(f"Redis at {address} refuses the credentials: {error}") from error
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+    except redis.exceptions.TimeoutError as error:
+        raise ServiceError(
+            f"Redis at {address} does not answer: {error}",
+            hint="ask again in a while; if it stays so, look at the process of Redis and its disk",
+        ) from error
+    except redis.exceptions.ConnectionError as error:
         raise ServiceError(
             f"Redis at {address} does not answer: {error}",
             hint="start `farrier serve`, or set REDIS_URL to the Redis of the farm",

@@ -23,6 +23,7 @@ from typing import IO
 
 from farrier.errors import FarrierError, ServiceError, StorageError, UsageError
 from farrier_farm.connection import Client, connect
+from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
 
 _START_S = 60.0  # loading a large append-only file takes a while
@@ -61,7 +62,7 @@ class Embedded:
     @property
     def pid(self) -> int:
         """Of the server. Raises ServiceError where it does not run."""
-        client = connect(self.url, retries=0)
+        client = connect(self.url, PROBE)
         try:
             return int(client.command("INFO", "server")["process_id"])
         finally:
@@ -262,6 +263,6 @@ def _answering(path: Path) -> Client | None:
     if not path.exists():
         return None
     try:
-        return connect(f"unix://{path}", retries=0)
+        return connect(f"unix://{path}", PROBE)
     except FarrierError:
         return None

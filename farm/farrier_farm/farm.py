@@ -15,6 +15,7 @@ from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
+from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.records import Records
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
@@ -36,7 +37,7 @@ class Farm:
     blobs: BlobStore
 
     @classmethod
-    def open(cls, settings: Settings) -> Farm:
+    def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
         """Connects to `settings.redis_url`, or to the embedded Valkey of `settings.home` that
         `embedded.start` has started. Raises ServiceError, StorageError."""
         path = embedded.socket_path(settings.home)
@@ -46,7 +47,7 @@ class Farm:
                 hint="start `farrier serve` there, or set REDIS_URL to the Redis of the farm",
             )
         blobs = BlobStore(settings)
-        client = connect(settings.redis_url or f"unix://{path}")
+        client = connect(settings.redis_url or f"unix://{path}", patience)
         for shortcoming in client.shortcomings():
             _log.warning("Redis at %s may lose jobs: %s", client.address, shortcoming)
         devices = Devices(client, settings)
@@ -77,9 +78,9 @@ class Farm:
         )
 
     def check(self) -> None:
-        """Raises ServiceError or StorageError where Redis or the disk does not answer:
-        readiness."""
-        self.client.command("PING")
+        """Raises ServiceError where Redis takes no connection or does not answer soon, StorageError
+        where the disk does not: readiness."""
+        connect(self.client.url, PROBE).close()
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:

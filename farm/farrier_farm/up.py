@@ -27,6 +27,7 @@ from farrier.errors import ConflictError, ServiceError, StorageError, UsageError
 from farrier_farm import embedded
 from farrier_farm.connection import connect
 from farrier_farm.devices import Devices
+from farrier_farm.patience import PROMPT
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
 from farrier_farm.settings import Settings
@@ -59,7 +60,8 @@ def run(settings: Settings, *, announce: Announce) -> int:
             stack.callback(valkey.stop)
             settings = dataclasses.replace(settings, redis_url=valkey.url)
         else:
-            connect(settings.redis_url).close()  # told here, not by the first role that fails
+            # Told here, not by the first role that fails.
+            connect(settings.redis_url, PROMPT).close()
         token = load_token(settings, TokenRole.USER, create=True)
         load_token(settings, TokenRole.DEVICE, create=True)
         crew = _Crew(settings, stop)
@@ -120,7 +122,7 @@ class _Crew:
         if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
             return None
         device = self._role("device", self._device_command())
-        client = connect(self._settings.redis_url or "")
+        client = connect(self._settings.redis_url or "", PROMPT)
         try:
             devices = Devices(client, self._settings)
             before = _session(devices)

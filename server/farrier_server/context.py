@@ -20,13 +20,16 @@ class Context:
     stopping: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
-def of_request(request: Request) -> Context:
+# These take no time: asynchronous, they need no thread of those that routes wait for Redis in.
+
+
+async def of_request(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
-def _farm(request: Request) -> Farm:
-    return of_request(request).farm
+async def _farm(request: Request) -> Farm:
+    return (await of_request(request)).farm
 
 
 FarmDep = Annotated[Farm, Depends(_farm)]

@@ -16,6 +16,7 @@ import uvicorn
 
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.patience import PROMPT
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
 from farrier_server import exposure
@@ -92,7 +93,7 @@ def api_server(
     assert token is not None
     listener = exposure.listen(host, settings.api_port if port is None else port)
     try:
-        farm = Farm.open(settings)
+        farm = Farm.open(settings, PROMPT)
     except BaseException:
         listener.close()
         raise

@@ -18,6 +18,7 @@ from farrier.options import CompileOptions
 from farrier_farm import embedded
 from farrier_farm.connection import connect
 from farrier_farm.farm import Farm
+from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
 
 MODEL = "5e" * 32
@@ -228,7 +229,7 @@ def test_opening_a_farm_that_does_not_run(settings: Settings) -> None:
     with pytest.raises(ServiceError, match="REDIS_URL"):
         Farm.open(Settings(home=settings.home, redis_url="http://nowhere"))
     with pytest.raises(ServiceError, match="does not answer"):
-        connect("redis://127.0.0.1:1", retries=0)
+        connect("redis://127.0.0.1:1", PROBE)
 
 
 def test_a_server_that_may_forget_is_warned_about(settings: Settings, caplog) -> None:

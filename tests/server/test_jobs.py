@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import random
+import threading
 import time
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from farrier.errors import VerificationError
 from farrier.options import CompileOptions
 from farrier.progress import StageStarted, TrialsMeasured
+from farrier_farm.patience import PROMPT
+from farrier_server import serve
 from farrier_server.api.jobs import Options
 
 
@@ -328,3 +331,43 @@ def test_redis_away_is_503_until_it_is_back(installation, start_service):
     answer = http.get(f"/v1/jobs/{job_id}")
     assert answer.status_code == 200
     assert answer.json()["state"] == "queued"
+
+
+def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypatch):
+    monkeypatch.setattr(serve, "PROMPT", dataclasses.replace(PROMPT, answer_s=0.2))
+    http = start_service(installation.settings).http()
+    with installation.redis_stands_still():
+        for answer in (http.get("/v1/jobs"), http.get("/v1/devices"), http.get("/readyz")):
+            assert (answer.status_code, answer.json()["code"]) == (503, "service")
+            assert "valkey.sock does not answer" in answer.json()["detail"]
+            assert "ask again" in answer.json()["hint"]
+    assert http.get("/v1/jobs").status_code == 200
+    assert http.get("/readyz").status_code == 200
+
+
+def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
+    installation, start_service, monkeypatch
+):
+    monkeypatch.setattr(serve, "PROMPT", dataclasses.replace(PROMPT, answer_s=600.0))
+    http = start_service(installation.settings).http()
+    statuses = []
+
+    def ask():
+        statuses.append(http.get("/v1/jobs").status_code)
+
+    crowd = [threading.Thread(target=ask) for _ in range(50)]
+    with installation.redis_stands_still():
+        for thread in crowd:
+            thread.start()
+        while _pooled_threads() < 40:  # all that there are
+            time.sleep(0.01)
+        assert http.get("/healthz").status_code == 200
+        assert http.get("/readyz").status_code == 503
+        assert statuses == []
+    for thread in crowd:
+        thread.join(20)
+    assert statuses == [200] * len(crowd)
+
+
+def _pooled_threads():
+    return sum(thread.name.startswith("AnyIO worker") for thread in threading.enumerate())
