@@ -108,6 +108,19 @@ def attention(q: f32[3, s, 16], k: f32[3, t, 16], v: f32[3, t, 32]):
         y[b, i, d] = sum(weights[b, i, j] * v[b, j, d] for j in axes(t))
     return y
 """
+NORMALIZED = """@program(n=dim(0, 40, 1))
+def normalized(x: f32[3, n, 37]):
+    sums: f32[3, n] in workspace
+    for i, j in axes(3, n):
+        sums[i, j] = sum(x[i, j, k] for k in axes(37))
+    total: f32[3] in workspace
+    for i in axes(3):
+        total[i] = sum(x[i, j, 0] for j in axes(n))
+    y: f32[3, n, 37]
+    for i, j, k in axes(3, n, 37):
+        y[i, j, k] = x[i, j, k] * sums[i, j] + total[i]
+    return y
+"""
 DEPTHWISE = """@program(h=dim(1, 40, 28), w=dim(1, 40, 28))
 def depthwise(x: f32[1, 32, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16),
               f: f32[32, 3, 3] in constant):
@@ -134,6 +147,7 @@ PROGRAMS = {
     "matmul": MATMUL, "conv": CONV, "pointwise": POINTWISE, "elementwise": ELEMENTWISE,
     "transpose": TRANSPOSE, "softmax": SOFTMAX, "halves": HALVES,
     "short_softmax": SHORT_SOFTMAX, "attention": ATTENTION, "depthwise": DEPTHWISE, "pool": POOL,
+    "normalized": NORMALIZED,
 }  # fmt: skip
 SIZES = (1, 2, 5, 7, 8, 13, 16, 28, 33, 40, 64, 131, 300)
 

@@ -7,7 +7,7 @@ from farrier.ir.expr import Axis, Reduce, Scope
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage
 from farrier.schedule import Schedule
-from farrier.space.nests import loop_extents
+from farrier.space.nests import exact_extents
 
 
 def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int) -> None:
@@ -22,7 +22,7 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     name, along = stage.buffer.name, _contiguous_axis(stage)
     if along is None:
         return
-    extents = loop_extents(schedule.function)
+    extents = exact_extents(schedule.function)
     loop = f"{name}_{along.name}"
     others = [f"{name}_{axis.name}" for axis in reduced_axes(stage) if axis is not along]
     length = typical(along.extent)
@@ -35,7 +35,8 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     step, part = schedule.split(loop, width * partials)
     buffer = f"{name}_part"
     schedule.rfactor(part, buffer)
-    rows = [axis.name for axis in stage.axes if extents[f"{name}_{axis.name}"] > 1]
+    # Registers have no addresses: only what has one iteration whatever the sizes may lie inside.
+    rows = [axis.name for axis in stage.axes if extents[f"{name}_{axis.name}"] != 1]
     if rows:
         schedule.compute_at(buffer, f"{buffer}_{name}_{rows[-1]}")
     vector, lanes = schedule.split(part, width)
