@@ -96,6 +96,7 @@ class Settings:
     lease_s: float = _setting("FARRIER_LEASE_S", 30.0, _seconds)
     job_crashes: int = _setting("FARRIER_JOB_CRASHES", 2, _count)
     job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _bytes)
+    room_wait_s: float = _setting("FARRIER_ROOM_WAIT_S", 600.0, _seconds)
     jobs_at_once: int = _setting("FARRIER_JOBS_AT_ONCE", 1, _count)
     grace_s: float = _setting("FARRIER_GRACE_S", 10.0, _seconds)
     drain_s: float = _setting("FARRIER_DRAIN_S", 5.0, _seconds)

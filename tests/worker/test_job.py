@@ -18,6 +18,7 @@ from farrier.records import Context, TuningRecord
 from farrier_device.describe import describe
 from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
 from farrier_farm.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 
@@ -181,6 +182,66 @@ def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:
     supervise(list(JOB_COMMAND))
     ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 30)
     assert ended.error["code"] == "not-found"
+
+
+def _warnings(farm: Farm, job_id: str) -> list[str]:
+    return [e.data["message"] for e in farm.events.read(job_id) if e.data["kind"] == "warned"]
+
+
+def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
+    """A full store, then one from which something is deleted."""
+    junk = farm.blobs.put(bytes(1 << 22))
+    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(verify=False, trials=0))
+    supervise(list(JOB_COMMAND), blob_quota_bytes=1 << 22)
+    [warning] = eventually(lambda: _warnings(farm, job.id), 60)
+    assert "quota" in warning
+    assert "the job waits 600 s for room" in warning
+    assert farm.jobs.get(job.id).state is State.RUNNING
+    farm.blobs.delete(junk)
+    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    assert (job.state, job.attempts) == (State.SUCCEEDED, 1), job.error
+    assert farm.blobs.has(job.artifact)
+    assert len(_warnings(farm, job.id)) == 1
+
+
+# From the end of the compilation on, every write past 4 KB of a file fails, as at a full disk.
+FULL_AT_THE_END = """
+    import resource
+    from farrier_worker import job
+    stored = job._stored
+    def at_a_full_disk(*arguments):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        return stored(*arguments)
+    job._stored = at_a_full_disk
+    farm.close()
+    sys.exit(job.main(sys.argv[1:]))
+"""
+
+
+def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
+    farm: Farm, device, program, supervise, eventually
+) -> None:
+    """The job that is submitted afterwards measures nothing a second time."""
+    model = farm.blobs.put(_model())
+
+    def ended() -> Job:
+        job_id = farm.jobs.submit(model, CompileOptions(trials=12)).id
+        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 60)
+
+    def measured() -> int:
+        return sum(record.context is Context.ALONE for record in farm.records)
+
+    full = supervise(program(FULL_AT_THE_END), room_wait_s=0.1)
+    job = ended()
+    assert job.state is State.FAILED
+    assert "cannot store the blob: File too large" in job.error["message"]
+    assert "the records of its 12 trials are kept" in job.error["hint"]
+    assert measured() == 12
+    assert list(farm.blobs.drafts.iterdir()) == []
+    full.drain()
+    supervise(list(JOB_COMMAND))
+    assert ended().state is State.SUCCEEDED
+    assert measured() == 12
 
 
 def test_memory_is_limited(farm: Farm, device, run_job) -> None:

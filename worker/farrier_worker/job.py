@@ -11,8 +11,10 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from farrier import progress
 from farrier.errors import FarrierError, ServiceError, StorageError
@@ -21,6 +23,11 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
 from farrier_worker.attempt import RETRY_LATER
+
+if TYPE_CHECKING:
+    from farrier.artifact.artifact import Artifact
+
+_ROOM_PAUSE_S = 1.0  # between two tries to store what a full disk refused
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,8 +76,7 @@ def run(farm: Farm, lease: Lease) -> None:
             records=farm.records,
             listener=say,
         )
-        farm.records.archive()
-        farm.jobs.succeed(lease, farm.blobs.put_written(artifact.write), artifact.report)
+        farm.jobs.succeed(lease, _stored(farm, artifact, say), artifact.report)
     except (StaleLeaseError, ServiceError):
         raise
     except DeviceAwayError as error:
@@ -80,8 +86,38 @@ def run(farm: Farm, lease: Lease) -> None:
             farm.jobs.fail(lease, error)
     except MemoryError:
         farm.jobs.fail(lease, _out_of_memory(farm.settings))
+    except StorageError as error:
+        farm.jobs.fail(lease, _with_way_on(error, farm.jobs.get(lease.item).progress.trials))
     except FarrierError as error:
         farm.jobs.fail(lease, error)
+
+
+def _stored(farm: Farm, artifact: Artifact, say: progress.Listener) -> str:
+    """The digest of the artifact, once it and the records are in the blob store. A disk that is
+    full may have room before `room_wait_s` is over: a warning says that the job waits. Raises
+    StorageError."""
+    deadline = time.monotonic() + farm.settings.room_wait_s
+    warned = False
+    while True:
+        try:
+            farm.records.archive()
+            return farm.blobs.put_written(artifact.write)
+        except StorageError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not warned:
+                waits = f"the job waits {farm.settings.room_wait_s:.0f} s for room"
+                say(progress.Warned(f"{error.message}; {waits}"))
+                warned = True
+        time.sleep(_ROOM_PAUSE_S)
+
+
+def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
+    """Says what stays of the work of a job that could not store all of it."""
+    if not trials:
+        return error
+    kept = f"then submit the model again: the records of its {trials} trials are kept and used"
+    return StorageError(error.message, hint=f"{error.hint or 'look at the disk'}; {kept}")
 
 
 def _out_of_memory(settings: Settings) -> StorageError:
