@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -228,6 +229,44 @@ def two_cpus():
         pytest.skip("needs two CPUs")
     yield sorted(allowed)[:2]
     os.sched_setaffinity(0, allowed)
+
+
+@pytest.fixture
+def without_pause():
+    """The priority of real time, where it may be had: no other thread runs on the same CPU."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    yield
+    os.sched_setscheduler(0, *before)
+
+
+def test_a_caller_that_gives_its_helper_no_time_moves_it_away(load, two_cpus, request):
+    library = load(BODY)
+    with Pool(library, 2, pin=two_cpus) as pool:
+        (helper,) = pool._helpers
+        run(library, pool, 13, 3)
+        time.sleep(0.02)  # longer than the spin: the caller has to wake it
+        request.getfixturevalue("without_pause")
+        os.sched_setaffinity(0, {two_cpus[1]})
+        run(library, pool, 13, 3, turns=1000)
+        assert os.sched_getaffinity(helper.native_id) == {two_cpus[0]}
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_leaves_the_helpers_of_the_other_alone(load, two_cpus):
+    library = load(BODY)
+    with Pool(library, 2, pin=two_cpus) as pool:
+        (helper,) = pool._helpers
+        run(library, pool, 13, 3)
+        time.sleep(0.02)  # longer than the spin: it sleeps
+        child = os.fork()
+        if child == 0:
+            os.sched_setaffinity(0, {two_cpus[1]})
+            counts, _ = run(library, pool, 13, 3)
+            os._exit(0 if (counts == 3).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert os.sched_getaffinity(helper.native_id) == {two_cpus[1]}
 
 
 def test_a_helper_leaves_the_cpu_that_its_caller_moves_to(load, two_cpus):

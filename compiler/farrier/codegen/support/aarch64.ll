@@ -6,6 +6,8 @@
 @futex_number = internal constant i64 98
 @getcpu_number = internal constant i64 168
 @sched_setaffinity_number = internal constant i64 122
+@gettid_number = internal constant i64 178
+@getpid_number = internal constant i64 172
 
 ; syscall(number, a, b, c, d): mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; mov x3, x4; svc #0; ret
 @syscall = internal constant [7 x i32] [i32 u0xAA0003E8, i32 u0xAA0103E0, i32 u0xAA0203E1, i32 u0xAA0303E2, i32 u0xAA0403E3, i32 u0xD4000001, i32 u0xD65F03C0], section ".text.farrier_words", align 4

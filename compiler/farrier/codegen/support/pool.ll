@@ -17,10 +17,12 @@
 ;
 ; A system that moves the caller away from a neighbour moves it to the CPU that a helper is bound to.
 ; There the helper sleeps, since it runs only while the caller does not. So whoever wakes helpers looks
-; where it runs itself, and a helper that is bound to the same CPU goes to where the caller was.
+; where it runs itself, and binds a helper of the same CPU to the one where the caller was: the helper
+; could not, as long as a caller with the priority of real time does not let it run.
 ;
 ; Memory of a pool (64-byte lines, so that no two writers share one):
 ;     0  ptr parallel_for    8  i64 threads    16  i32 refused           (the public part)
+;        20  i32 its process
 ;    64  i32 helpers asleep  68  i32 bell, the futex that they sleep on
 ;        72  i32 caller asleep, the futex that it sleeps on             (written for a sleep alone)
 ;   128  i32 a region is running    132  i32 region number               (the caller's own line)
@@ -31,7 +33,7 @@
 ;        8  ptr body, null to leave    16  ptr context    24  i64 extent    32  i64 chunks
 ;        40  i64 report = region << 32 | chunks that the worker ran
 ;        48  i64 its thread
-;        56  i32 the CPU it should be bound to    60  i32 that it is bound to      (-1: to none)
+;        56  i32 the CPU it is bound to, -1: to none    60  i32 the system's number of its thread
 
 define i64 @farrier_pool_size(i64 %threads) nounwind {
   %slots = mul i64 %threads, 64
@@ -55,6 +57,9 @@ fill:
   %refused = call i32 @prepare()
   %refused.at = getelementptr i8, ptr %pool, i64 16
   store i32 %refused, ptr %refused.at
+  %process = call i32 @current_process()
+  %process.at = getelementptr i8, ptr %pool, i64 20
+  store i32 %process, ptr %process.at
   %threads.at = getelementptr i8, ptr %pool, i64 8
   store i64 %threads, ptr %threads.at
   %bound = icmp ne ptr %cpus, null
@@ -71,8 +76,6 @@ placed:
   %slot = call ptr @slot(ptr %pool, i64 %worker)
   %cpu.at = getelementptr i8, ptr %slot, i64 56
   store i32 %cpu, ptr %cpu.at
-  %bound.at = getelementptr i8, ptr %slot, i64 60
-  store i32 -1, ptr %bound.at
   %worker.next = add i64 %worker, 1
   %others = icmp ult i64 %worker.next, %threads
   br i1 %others, label %place, label %done
@@ -446,8 +449,9 @@ done:
   ret void
 }
 
-; Parts the caller from a helper that is bound to the CPU where the caller runs: the helper is to move
-; to the one where the caller was before.
+; Parts the caller from a helper that is bound to the CPU where the caller runs: moves the helper to
+; the one where the caller was before. One that has not begun yet binds itself to that; those of the
+; process that this one was forked from stay where they are.
 define internal void @part(ptr %pool) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -478,30 +482,68 @@ other:
   br i1 %more, label %look, label %done
 move:
   store i32 %here, ptr %home.at
-  store atomic i32 %home, ptr %cpu.at monotonic, align 4
+  store atomic i32 %home, ptr %cpu.at seq_cst, align 4
+  %thread.at = getelementptr i8, ptr %slot, i64 60
+  %thread = load atomic i32, ptr %thread.at seq_cst, align 4
+  %begun = icmp ne i32 %thread, 0
+  br i1 %begun, label %check, label %done
+check:
+  %process = call i32 @current_process()
+  %process.at = getelementptr i8, ptr %pool, i64 20
+  %made = load i32, ptr %process.at
+  %same = icmp eq i32 %made, %process
+  br i1 %same, label %bind, label %done
+bind:
+  call void @bind(i32 %thread, i32 %home)
   br label %done
 done:
   ret void
 }
 
-; Binds the running helper, worker of `slot`, to its CPU where it is bound to another.
+; Enters the running helper, worker of `slot`, and binds it to its CPU; to another, where the caller
+; says so meanwhile.
 define internal void @settle_down(ptr %slot) nounwind {
 entry:
-  %mask = alloca [128 x i64] ; of 8,192 CPUs
+  %number = load i64, ptr @gettid_number
+  %thread.wide = call i64 @syscall(i64 %number, i64 0, i64 0, i64 0, i64 0)
+  %thread = trunc i64 %thread.wide to i32
+  %thread.at = getelementptr i8, ptr %slot, i64 60
+  store atomic i32 %thread, ptr %thread.at seq_cst, align 4
   %cpu.at = getelementptr i8, ptr %slot, i64 56
-  %cpu = load atomic i32, ptr %cpu.at monotonic, align 4
-  %bound.at = getelementptr i8, ptr %slot, i64 60
-  %bound = load i32, ptr %bound.at
-  %there = icmp eq i32 %cpu, %bound
-  br i1 %there, label %done, label %clear
+  br label %place
+place:
+  %cpu = load atomic i32, ptr %cpu.at seq_cst, align 4
+  %free = icmp slt i32 %cpu, 0
+  br i1 %free, label %done, label %bind
+bind:
+  call void @bind(i32 %thread, i32 %cpu)
+  %now = load atomic i32, ptr %cpu.at seq_cst, align 4
+  %stays = icmp eq i32 %now, %cpu
+  br i1 %stays, label %done, label %place
+done:
+  ret void
+}
+
+define internal i32 @current_process() nounwind {
+  %number = load i64, ptr @getpid_number
+  %process.wide = call i64 @syscall(i64 %number, i64 0, i64 0, i64 0, i64 0)
+  %process = trunc i64 %process.wide to i32
+  ret i32 %process
+}
+
+; Binds a thread to a CPU.
+define internal void @bind(i32 %thread, i32 %cpu) nounwind {
+entry:
+  %mask = alloca [128 x i64] ; of 8,192 CPUs
+  br label %clear
 clear:
   %at = phi i64 [ 0, %entry ], [ %at.next, %clear ]
   %word = getelementptr i64, ptr %mask, i64 %at
   store i64 0, ptr %word
   %at.next = add i64 %at, 1
   %more = icmp ult i64 %at.next, 128
-  br i1 %more, label %clear, label %bind
-bind:
+  br i1 %more, label %clear, label %set
+set:
   %cpu.wide = zext i32 %cpu to i64
   %position = lshr i64 %cpu.wide, 6
   %bit = and i64 %cpu.wide, 63
@@ -509,11 +551,9 @@ bind:
   %place = getelementptr i64, ptr %mask, i64 %position
   store i64 %value, ptr %place
   %number = load i64, ptr @sched_setaffinity_number
+  %thread.wide = zext i32 %thread to i64
   %mask.to = ptrtoint ptr %mask to i64
-  %ignored = call i64 @syscall(i64 %number, i64 0, i64 1024, i64 %mask.to, i64 0)
-  store i32 %cpu, ptr %bound.at
-  br label %done
-done:
+  %ignored = call i64 @syscall(i64 %number, i64 %thread.wide, i64 1024, i64 %mask.to, i64 0)
   ret void
 }
 
@@ -591,7 +631,6 @@ sleep:
   br label %recheck
 rise:
   %after = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
-  call void @settle_down(ptr %slot)
   br label %awake
 awake:
   %region = call i32 @region_of(ptr %slot)

@@ -3,6 +3,8 @@
 @futex_number = internal constant i64 202
 @getcpu_number = internal constant i64 309
 @sched_setaffinity_number = internal constant i64 203
+@gettid_number = internal constant i64 186
+@getpid_number = internal constant i64 39
 
 define internal i64 @syscall(i64 %number, i64 %a, i64 %b, i64 %c, i64 %d) nounwind {
   %result = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"(i64 %number, i64 %a, i64 %b, i64 %c, i64 %d)
