@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -40,6 +42,20 @@ class Role:
     @property
     def code(self) -> int | None:
         return None if self._process is None else self._process.returncode
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def stopped_by(self) -> signal.Signals | None:
+        """The signal (SIGSTOP, for one) that has stopped it since the last call; None where none
+        has. A process that is stopped lives and does nothing."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        with contextlib.suppress(ChildProcessError):  # it ended meanwhile
+            found = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG)
+            return None if found is None else signal.Signals(found.si_status)
+        return None
 
     def start(self) -> None:
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
@@ -98,6 +114,7 @@ def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
     hurried = False
     for role in roles:
         role.signal(signal.SIGTERM)
+        role.signal(signal.SIGCONT)  # one that is stopped would not hear of it
     deadline = time.monotonic() + STOP_S
     while not all(role.wait(0.05) for role in roles):
         if time.monotonic() > deadline:

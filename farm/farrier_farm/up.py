@@ -136,7 +136,14 @@ class _Crew:
         return self._probe.url if connected else None
 
     def revive(self, announce: Announce) -> None:
+        """Starts roles that ended again. One that somebody has stopped is told of and left so."""
         for role in (*self._servers, *self._workers):
+            number = role.stopped_by()
+            if number is not None:
+                announce(
+                    f"{role.name} was stopped by {number.name} and does nothing now: "
+                    f"kill -CONT {role.pid} lets it go on, kill -KILL {role.pid} starts it anew"
+                )
             if role.ended:
                 announce(f"{role.name} ended with code {role.code}: {role.last_words()}")
                 role.start_again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -46,6 +47,17 @@ def test_a_second_one_in_the_same_home_is_told_so(up):
     done = up.command("up")
     assert done.returncode == 15
     assert f"farrier up runs in {up.home} already (process {up.process.pid})" in done.stderr
+
+
+def test_a_role_that_was_stopped_is_told_of(up):
+    (pid,) = up.pids("farrier.cli broker")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said = next(line for line in up.process.stdout if line.startswith("broker"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "was stopped by SIGSTOP" in said
+    assert f"kill -CONT {pid}" in said
 
 
 @pytest.mark.parametrize("option", ["--port", "--broker-port"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,25 @@ def test_a_role_that_does_not_listen_is_killed(tmp_path, monkeypatch):
         time.sleep(0.02)
     stop_together([role], lambda: False)
     assert role.code == -9
+
+
+def test_a_role_that_was_stopped_is_told_of_once_and_can_be_asked_to_end(tmp_path):
+    role = _role(tmp_path, "import time; time.sleep(600)")
+    assert role.stopped_by() is None
+    for _ in range(2):
+        role.signal(signal.SIGSTOP)
+        while (number := role.stopped_by()) is None:
+            time.sleep(0.01)
+        assert number is signal.SIGSTOP
+        assert role.stopped_by() is None
+        assert not role.ended
+        role.signal(signal.SIGCONT)
+    role.signal(signal.SIGSTOP)
+    while role.stopped_by() is None:
+        time.sleep(0.01)
+    stop_together([role], lambda: False)
+    assert role.code == -signal.SIGTERM
+    assert role.stopped_by() is None
 
 
 def test_a_long_log_is_set_aside(tmp_path, monkeypatch):
