@@ -25,8 +25,8 @@ class Scope:
     """The body of a loop, or of the whole function (depth 0).
 
     `known` remembers what the head holds by instruction, `atoms` by index expression. `stepped`
-    are pointers that move on with each iteration of the loop over `variable`, by where they begin
-    and by how much they move; "" where none may.
+    are pointers that move on with each iteration of the loop over `variable` ("": there are none),
+    by where they begin and by how much they move.
     """
 
     __slots__ = ("atoms", "head", "known", "stepped", "variable")
