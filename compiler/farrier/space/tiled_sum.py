@@ -73,7 +73,9 @@ class TiledSum:
     def unrolls(self, limit: int) -> tuple[int, ...]:
         """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
         loop; of a row in one piece `limit`, as its own instructions take longer there than more
-        code does."""
+        code does. Of windows one: their taps are unrolled by themselves."""
+        if self.contraction.depthwise:
+            return (1,)
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
         found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
@@ -199,14 +201,12 @@ class TiledSum:
         if is_sliced:
             loops[self.sliced] = f"in_{_SLICE}"
         steps = list(loops.values())
+        steps.remove(loops[self._inner])
         if self.blocked:
-            steps.remove(loops[self.blocked])
             block, loops[self.blocked] = self._split(
                 schedule, loops[self.blocked], self.block, "block", "in_block"
             )
             steps.insert(0, block)
-        else:
-            steps.remove(loops[self._inner])
         steps.append(loops[self._inner])
         products = []
         if self.grouping is not None:

@@ -349,8 +349,7 @@ class _Kernel:
         name = found.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, Scope.REGISTER)
-        steps = 1 if found.depthwise else max(u for u in self._unrolls(found) if u <= unroll)
-        self._sum(found).order(schedule, steps)
+        self._sum(found).order(schedule, max(u for u in self._unrolls(found) if u <= unroll))
 
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions

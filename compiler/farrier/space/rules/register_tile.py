@@ -166,7 +166,6 @@ class _Kernel:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
-        unroll = (1,) if self.contraction.depthwise else self._sum.unrolls(self.machine.unroll)
         orders = [Order.PANELS]
         if rows > 1 and not self.packs:
             orders += [Order.ROWS, Order.PARTS] if self.machine.threads > 1 else [Order.ROWS]
@@ -174,7 +173,7 @@ class _Kernel:
             Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
             Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
-            Knob("unroll", unroll),
+            Knob("unroll", self._sum.unrolls(self.machine.unroll)),
             Knob("order", tuple(map(int, orders))),
             Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
             Knob("ahead", (0, 1) if self._is_scattered else (0,)),
