@@ -18,6 +18,7 @@ from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
+from farrier.model_file import Model, model_of
 from farrier.options import CompileOptions
 from farrier.package import package, specs
 from farrier.partition import extract_tasks
@@ -40,21 +41,22 @@ _NOWHERE = Dump()
 
 
 def compile_model(
-    model: bytes,
+    model: Model | bytes,
     options: CompileOptions,
     *,
-    name: str = "model",
+    name: str = "",
     runner: Runner | None = None,
     records: RecordStore | None = None,
     listener: Listener = ignore,
     dump: Dump = _NOWHERE,
 ) -> Artifact:
-    """Compiles one ONNX model.
+    """Compiles one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Raises FarrierError;
     StoppedError after the step that `dump.until` names.
     """
+    model = model_of(model)
     steps = Steps(listener, dump)
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
@@ -85,6 +87,7 @@ def compile_model(
         if dump.wants("lower"):
             steps("lower", _functions, choices)
         kernels = steps("codegen", helpers.compile, choices)
+        model.check_unchanged()
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
@@ -100,8 +103,9 @@ def compile_model(
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)
             listener(_said(verified, shown.race))
+    model.check_unchanged()  # what was made of files that changed meanwhile is of no model
     return package(
-        name,
+        name or model.name,
         imported,
         [made.variant, *(one.variant for one in hot_made)],
         linked,
