@@ -24,6 +24,7 @@ from farrier.artifact.manifest import (
 )
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
+from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Graph, Value
@@ -123,7 +124,9 @@ def _manifest(
         dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
         workspace=_text(linked.memory.workspace_bytes),
-        checks=tuple(SizeCheck(c.origin, _text(c.most), c.is_exact) for c in linked.checks),
+        checks=tuple(
+            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason) for c in linked.checks
+        ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
         hashes={
@@ -170,6 +173,7 @@ def _specs(
             name,
             STRING if name in imported.strings else value.type.dtype.value,
             *_shape(value.type.shape),
+            compared_with(imported.graph, value),
         )
         for name, value in zip(names, values, strict=True)
     )
