@@ -24,6 +24,7 @@ from farrier.artifact.manifest import (
 )
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
+from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
@@ -135,7 +136,9 @@ def _manifest(
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
         workspace=_text(linked.memory.workspace_bytes),
         preconditions=imported.preconditions,
-        checks=tuple(SizeCheck(c.origin, _text(c.most), c.is_exact) for c in linked.checks),
+        checks=tuple(
+            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason) for c in linked.checks
+        ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
         hashes={
@@ -196,6 +199,7 @@ def _specs(
             STRING if name in imported.strings else value.type.dtype.value,
             *_shape(value.type.shape),
             axes=called,
+            told=compared_with(imported.graph, value),
         )
         for name, value, called in zip(names, values, axes, strict=True)
     )

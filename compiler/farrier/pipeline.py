@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farrier.artifact.artifact import Artifact
@@ -14,6 +14,7 @@ from farrier.clock import Clock
 from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import ImportedModel, import_model
+from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
@@ -24,7 +25,15 @@ from farrier.package import package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
-from farrier.progress import Listener, SizesSettled, TasksFound, TimeSpent, Verified, ignore
+from farrier.progress import (
+    Listener,
+    SizesSettled,
+    TasksFound,
+    TimeSpent,
+    Verified,
+    Warned,
+    ignore,
+)
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import Target, missing_features, parse_target
@@ -69,6 +78,7 @@ def compile_model(
     imported = steps("import", import_model, model, options.shapes, options.hot, options.typical)
     if imported.dims:
         listener(_settled(imported))
+    warned = _warn(imported.graph, (), listener)
     settings = Settings(target, threads, options.max_layer_error, precision)
     hot = hot_sizes(imported.dims, options.hot)
     count = helpers_for(len(imported.graph.nodes))
@@ -80,6 +90,7 @@ def compile_model(
         for number, sizes in enumerate(hot):
             steps.part = f"-hot{number}"
             one = steps("import", import_model, model, shapes_at(imported, sizes))
+            warned = _warn(one.graph, warned, listener)
             hot_made.append(making.made(one.graph, options.tunes, share=len(hot)))
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
@@ -94,7 +105,8 @@ def compile_model(
         planned = plan(made.variant.program, kernels.interfaces, target, threads)
         hot_planned: dict[tuple[int, ...], Plan] = {}
         for sizes, other in zip(hot, hot_made, strict=True):
-            instead = plan(other.variant.program, kernels.interfaces, target, threads, planned)
+            beside = next(reversed(hot_planned.values()), planned)
+            instead = plan(other.variant.program, kernels.interfaces, target, threads, beside)
             # One in which a size decides what others leave to the data would speak of other sizes.
             if instead.stands_for(planned):
                 hot_planned[planned.given(sizes)] = instead
@@ -193,6 +205,20 @@ def _check_measurable_here(target: Target) -> None:
             hint="--no-verify without --trials and --budget runs nothing; "
             "`farrier submit` measures on a device of that kind",
         )
+
+
+def _warn(graph: Graph, before: Collection[str], listener: Listener) -> set[str]:
+    """Says which branches are not compiled, but for what was said `before`; gives all that is
+    said."""
+    said = dict.fromkeys(
+        f"a run that takes one branch of node {node.origin!r} will end with an error: "
+        f"{node.attr('reason')}"
+        for node in failures(graph)
+    )
+    for message in said:
+        if message not in before:
+            listener(Warned(message))
+    return {*before, *said}
 
 
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:

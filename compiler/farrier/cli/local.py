@@ -253,30 +253,31 @@ def opt(
         bool, typer.Option("--print-after-all", help="Print the graph after each pass.")
     ] = False,
     constants: Annotated[
-        Path | None, typer.Option(help="Large constants [FILE.constants.npz, if it is there].")
+        Path | None, typer.Option(help="The folder of large constants [the one beside FILE].")
     ] = None,
     target: TargetOption = "host",
     precision: PrecisionOption = "f32",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
+    from farrier import constants as large
     from farrier import passes as pipeline_passes
     from farrier.precision import parse_precision
     from farrier.target import parse_target
 
     machine = parse_target(target)
-    beside = file.with_suffix(".constants.npz")
-    if constants is None and beside.is_file():
-        constants = beside
+    if constants is not None and not constants.is_dir():
+        raise UsageError(f"{constants} is no folder", hint="--constants DIR/constants")
     typer.echo(
         pipeline_passes.opt(
             _read_text(file),
             [name.strip() for name in passes.split(",") if name.strip()],
             print_after_all=print_after_all,
-            constants={} if constants is None else _read_archive(constants),
+            constants=large.beside(file) if constants is None else large.StoredConstants(constants),
             settings=pipeline_passes.Settings(
                 machine, machine.cores, precision=parse_precision(precision)
             ),
-        )
+        ),
+        nl=False,
     )
 
 
@@ -325,13 +326,6 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError:
         hint = "farrier compile --dump DIR writes graphs as text"
         raise UsageError(f"{path} is not text", hint=hint) from None
-
-
-def _read_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
-    loaded = _load(path)
-    if not isinstance(loaded, Mapping):
-        raise InputMismatchError(f"{path} is one array, not an archive of them")
-    return dict(loaded)
 
 
 def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
-from farrier.importer.functions import expand, is_function
+from farrier.importer.functions import expand
 from farrier.importer.limits import (
-    DOMAINS,
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
     MAX_NODES,
@@ -27,21 +27,15 @@ from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
 from farrier.importer.preconditions import settled
-from farrier.importer.raw import (
-    RawNode,
-    describe,
-    names_read,
-    nodes_in,
-    qualified_name,
-    to_raw,
-)
+from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node, check_types
 from farrier.importer.scope import Region, first_room
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims
-from farrier.importer.tensors import check_size, to_array
-from farrier.importer.upgrade import READABLE, upgrade
+from farrier.importer.tensors import MisfitError, check_size, to_array
+from farrier.importer.unknown import check_known, version_of
+from farrier.importer.upgrade import upgrade
 from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.liveness import Liveness, defined
@@ -95,7 +89,6 @@ def import_model(
     """
     files = model_of(data)
     model, elements = parse(files)
-    _check_operators(model)
     signature = resolve(declared_inputs(model.graph), shapes or {}, hot, typical)
     try:
         return settled(signature, functools.partial(_Import, model, files, elements))
@@ -104,27 +97,6 @@ def import_model(
             "the model's regions, or the formulas of its sizes, nest too deeply",
             hint="give loops whose tensors grow fewer iterations, or bodies that keep the shapes",
         ) from error
-
-
-def _check_operators(model: onnx.ModelProto) -> None:
-    """Names every operator that Farrier does not know, how often it occurs, and where first."""
-    known, versions = names() | READABLE, opsets(model)
-    missing: dict[str, list[str]] = {}
-    for node in nodes_in(model.graph):
-        op = qualified_name(node)
-        if op not in known and not is_function(op, _version(node, versions)):
-            missing.setdefault(qualified_name(node), []).append(describe(node))
-    if missing:
-        lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
-        raise UnsupportedOperatorError(
-            f"{len(missing)} operators are not supported: {', '.join(lines)}",
-            hint="docs/operators.md lists what Farrier compiles; leave this part out of the model",
-        )
-
-
-def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
-    """The version of the node's operator that the model uses."""
-    return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
 def _where(node: RawNode) -> str:
@@ -217,6 +189,7 @@ class _Import:
         self, graph: onnx.GraphProto, opset: int, elements: Mapping[str, memoryview] = _NOTHING
     ) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
+        check_known(graph, self._opsets)
         for tensor in graph.initializer:
             if self._values.is_local(tensor.name):
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
@@ -224,7 +197,7 @@ class _Import:
             array = to_array(tensor, what, elements.get(tensor.name), self._files)
             self._add_constant(tensor.name, array)
         for node in graph.node:
-            check_node(node, _version(node, self._opsets | {"": opset}))
+            check_node(node, version_of(node, self._opsets | {"": opset}))
         nodes = [to_raw(node, self._files) for node in graph.node]
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
         known = [n for n in names_read(graph.node) if n in self._values and n not in made]
@@ -385,12 +358,21 @@ class _Import:
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
     ) -> Region:
-        with self._values.nested(Body(self._values.body)) as body:
+        with self._values.nested(Body(self._values.body)) as body, self._returning():
             given = tuple(self._define(name, kind) for name, kind in inputs)
             for name, data in constants.items():
                 self._add_constant(name, data)
             outputs = map(self._all_computed, self._import_graph(graph, opset))
             return Region(body, given, tuple(outputs))
+
+    @contextlib.contextmanager
+    def _returning(self) -> Iterator[None]:
+        """Within it other nodes are imported, maybe in vain."""
+        current = self._current
+        try:
+            yield
+        finally:
+            self._current = current
 
     def finished(
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
@@ -508,11 +490,11 @@ class _Import:
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
-            raise InvalidModelError(f"{where}: {self._signature.text(str(error))}") from error
+            raise MisfitError(f"{where}: {self._signature.text(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
-            raise InvalidModelError(f"{where} is malformed: {reason}") from error
+            raise MisfitError(f"{where} is malformed: {reason}") from error
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
         """The model's inputs that the operands which decide a shape are computed from."""

@@ -162,7 +162,8 @@ class Session:
         """Runs the model on whatever the input buffers hold: what `bench` times.
 
         Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
-        impossible, MemoryLimitError for one that takes too much memory.
+        impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
+        much memory.
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
@@ -174,6 +175,13 @@ class Session:
     def _make_room(self, number: int) -> None:
         """Raises the capacity that check `number` found too small."""
         check, limit = self.manifest.checks[number], self._limits[number]
+        if check.reason:
+            raise InputMismatchError(
+                f"the inputs lead node {check.node!r} of {self.manifest.name} to a branch that is "
+                f"not compiled: {check.reason}",
+                hint="give inputs that lead to the other branch, or compile the model for sizes "
+                "that fit this one",
+            )
         size = self._sizes[self._found_at]
         shown = () if limit is None else symbols((limit,))
         grown = [symbol.name for symbol in shown if symbol.name in self._capacities]

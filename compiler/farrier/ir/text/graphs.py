@@ -75,15 +75,19 @@ class GraphReader:
         if not isinstance(content, str):
             return Constant(value, _array(value.type, content, call))
         if content not in self._arrays:
-            raise Malformed(call, f"no array with the sha256 {content} was given")
+            raise Malformed(
+                call,
+                f"no array with the sha256 {content} was given",
+                hint="a dump leaves such arrays in a folder beside the text; --constants names it",
+            )
         data = self._arrays[content]
-        if data.dtype.kind == "V":  # what .npz makes of bf16
+        if data.dtype.kind == "V":  # what .npy makes of bf16
             data = data.view(value.type.dtype.numpy)
         if data.shape != value.type.shape or data.dtype != value.type.dtype.numpy:
             raise Malformed(
                 call, f"the array is {data.dtype}{list(data.shape)}, not as {value.name} is typed"
             )
-        return Constant(value, data)
+        return Constant.named(value, data, content)
 
     def _sizes(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
         """A constant with dims among its elements."""
