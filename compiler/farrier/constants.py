@@ -130,4 +130,6 @@ class ConstantFiles:
 
         if constant.digest not in self._stored:
             path, data = self._folder / f"{constant.digest}.npy", constant.data
+            if data.dtype.isbuiltin != 1:  # a type that numpy writes, and cannot read
+                data = data.view(f"V{data.itemsize}")
             write_atomically(path, lambda file: np.save(file, data, allow_pickle=False))

@@ -168,6 +168,7 @@ def run(
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
 
+    from farrier.arrays import save_arrays
     from farrier.artifact.artifact import load
     from farrier.artifact.container import write_atomically
 
@@ -186,7 +187,7 @@ def run(
             spread = f"[{low:.6g}, {high:.6g}]" if array.size else "empty"
         typer.echo(f"{name}: {array.dtype}{list(array.shape)} {spread}")
     if output is not None:
-        write_atomically(output, lambda file: np.savez(file, **outputs))  # type: ignore[arg-type]
+        write_atomically(output, lambda file: save_arrays(file, outputs))
 
 
 def bench(

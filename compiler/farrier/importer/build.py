@@ -32,7 +32,7 @@ from farrier.importer.schema import check_node, check_types
 from farrier.importer.scope import Region, first_room
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
-from farrier.importer.symbolic import as_array, fold, has_dims
+from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size, to_array
 from farrier.importer.unknown import check_known, version_of
 from farrier.importer.upgrade import upgrade
@@ -426,10 +426,20 @@ class _Import:
         if value.name in self._bound or not has_dims(self._data.get(value.name)):
             return value
         if value.name not in self._sizes:
-            made = self._define("", value.type)
-            self.append(Node("Extents", (value,), (made,)))
-            self._sizes[value.name] = made
+            self._sizes[value.name] = self._extents(value)
         return self._sizes[value.name]
+
+    def _extents(self, value: Value) -> Value:
+        """The value of a constant that depends on sizes, computed at run time."""
+        whole, below = parts(self._data[value.name])
+        if below is not None:
+            name = self.fresh()
+            self._add_constant(name, whole, value.type.dtype)
+            divisor = self.constant(below.astype(value.type.dtype.numpy))
+            return self._values[self.add("Div", name, divisor)]
+        made = self._define("", value.type)
+        self.append(Node("Extents", (value,), (made,)))
+        return made
 
     def _constant(self, value: Value) -> Value:
         """`value`, or where it is computed although it is known, a constant of what it is."""

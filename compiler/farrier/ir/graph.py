@@ -150,10 +150,10 @@ class Constant:
 
 def digest_of(data: npt.NDArray[Any]) -> str:
     """sha256 of dtype, shape and bytes. Of types that numpy does not know the dtype is the size of
-    an element, as it is in a .npy file."""
+    an element alone, so that their bytes, in a .npy file, have the same."""
     import numpy as np
 
-    dtype = data.dtype.str.replace("|V", "<V")
+    dtype = data.dtype.str if data.dtype.isbuiltin == 1 else f"<V{data.itemsize}"
     content = hashlib.sha256(f"{dtype}{data.shape}".encode())
     if data.dtype == object:
         content.update(str(data.tolist()).encode())

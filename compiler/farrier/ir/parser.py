@@ -74,6 +74,8 @@ def parse_ir(
         message = error.msg
     except ValueError as error:  # a null byte
         line, column, message, hint = 1, 1, str(error), ""
+    except (RecursionError, MemoryError):
+        line, column, message, hint = 1, 1, "the text nests too deeply", ""
     except Malformed as error:
         line, column = error.node.lineno, error.node.col_offset + 1
         message, hint = str(error), error.hint
