@@ -24,6 +24,7 @@ from farrier.ir.dim import Symbol, with_bounds
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
 _LARGE = 1 << 16  # bytes of a constant that is not hashed where that can be avoided
@@ -137,12 +138,17 @@ class Constant:
         return hash(self.value)
 
 
+def is_of_numpy(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy knows the elements; ml_dtypes' are bytes to it."""
+    return dtype.kind != "V" and dtype.type.__module__ == "numpy"
+
+
 def digest_of(data: npt.NDArray[Any]) -> str:
     """sha256 of dtype, shape and bytes. Of types that numpy does not know the dtype is the size of
     an element alone, so that their bytes, in a .npy file, have the same."""
     import numpy as np
 
-    dtype = data.dtype.str if data.dtype.isbuiltin == 1 else f"<V{data.itemsize}"
+    dtype = data.dtype.str if is_of_numpy(data.dtype) else f"<V{data.itemsize}"
     content = hashlib.sha256(f"{dtype}{data.shape}".encode())
     if data.dtype == object:
         content.update(str(data.tolist()).encode())
