@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import LinkedModel
-from farrier.errors import NoDeviceError, VerificationError
+from farrier.errors import InputMismatchError, NoDeviceError, VerificationError
 from farrier.importer import ImportedModel, external_initializers
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
@@ -296,6 +297,21 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
         else:
             arrays[spec.name] = convert(generator.integers(0, below, spec.typical_shape), dtype)
     return arrays
+
+
+def runnable_inputs(artifact: Artifact) -> Arrays:
+    """Random inputs that lead to no branch that fails, as far as some are found."""
+    inputs = random_inputs(artifact.manifest.inputs)
+    if not any(check.reason for check in artifact.manifest.checks):
+        return inputs
+    for seed in range(_SEEDS):
+        drawn = random_inputs(artifact.manifest.inputs, seed)
+        try:
+            artifact.run(drawn)
+        except InputMismatchError:
+            continue
+        return drawn
+    return inputs
 
 
 def _error(one: Array, other: Array) -> float:
