@@ -303,7 +303,7 @@ def test_each_hot_size_has_checks_of_its_own():
         threads=1, verify=False, shapes={"x": ("n:2..8", 3)}, hot=({"n": 4}, {"n": 5}, {"n": 6})
     )
     artifact = compile_model(data, options)
-    for size, why in ((4, None), (5, r"\(5, 3\)"), (6, r"\(6, 3\)"), (7, r"\(Add\)")):
+    for size, why in ((4, None), (5, r"\(5, 3\)"), (6, r"\(6, 3\)"), (7, "n - 4 is 0")):
         x = normal(size, 3)
         np.testing.assert_array_equal(
             artifact.run({"x": x} | condition(True))["y"], np.maximum(x, 0)
@@ -311,7 +311,7 @@ def test_each_hot_size_has_checks_of_its_own():
         if why is None:
             np.testing.assert_array_equal(artifact.run({"x": x} | condition(False))["y"], x + rows)
             continue
-        with pytest.raises(InputMismatchError, match=f"not compiled: node 'sum'.*{why}"):
+        with pytest.raises(InputMismatchError, match=f"not compiled: .*node 'sum'.*{why}"):
             artifact.run({"x": x} | condition(False))
 
 

@@ -453,9 +453,16 @@ class _Import:
             case Absent():
                 return entry
 
+    def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
+        return self._shaped(value, shape, region.body)
+
     def _view(self, value: Value, sizes: Mapping[Atom, Extent], body: Body) -> Value:
-        """A value in other symbols of the same sizes; itself where it has none of them."""
+        """A value in other symbols of the same sizes."""
         shape = tuple(substitute(extent, sizes) for extent in value.type.shape)
+        return self._shaped(value, shape, body)
+
+    def _shaped(self, value: Value, shape: Shape, body: Body) -> Value:
+        """A value in another shape of the same sizes; itself where that is its own."""
         if shape == value.type.shape:
             return value
         target = Value(f"v{next(self._counter)}", TensorType(DType.I64, (len(shape),)))
