@@ -256,8 +256,10 @@ def test_a_file_that_changes_meanwhile_is_an_error(folder, name, stage, change):
         if event == StageFinished(stage, getattr(event, "seconds", 0.0)):
             change(folder / name)
 
-    with pytest.raises(InvalidModelError, match=f"{name} .* changed while it was read"):
+    with pytest.raises(InvalidModelError, match=f"{name} .* changed while it was read") as caught:
         farrier.compile(folder / "m.onnx", threads=1, listener=listener)
+    is_data = "initializer 'w' is in the data file 'm.onnx.data'" in caught.value.message
+    assert is_data == (name == "m.onnx.data")
 
 
 _SHRINKS = """
