@@ -26,7 +26,7 @@ def _resident() -> int:
 
 def test_weights_and_parameters_leave_memory_as_they_are_packed(tmp_path):
     path = tmp_path / "m.onnx"
-    weights = write_model(path, 3 << 20, wide=2048, narrow=512)
+    weights = write_model(path, 32 << 20, wide=2048, narrow=512)
     graph = import_model(Model.of_path(path)).graph
     arena = ParamArena()
     offsets = [arena.add(constant, None) for constant in graph.constants]
