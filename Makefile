@@ -35,7 +35,7 @@ bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick
 exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled and compared.
 	test -d build/exports || $(PYTHON) -m venv build/exports
 	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
-	build/exports/bin/python -m bench.exports build/models
+	build/exports/bin/python -m bench.exports tiny build/models
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
