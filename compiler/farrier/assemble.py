@@ -46,6 +46,8 @@ from farrier.target import Target
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
+GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
@@ -66,6 +68,7 @@ class LinkedModel:
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
     calls: tuple[CallRecord, ...]  # in the order of execution
+    entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,6 +217,7 @@ def assemble(
         max_threads=planned.max_threads,
         memory=planned.memory,
         calls=shown.calls,
+        entries=(ENTRY, GENERAL) if hot else (ENTRY,),
     )
 
 
@@ -227,13 +231,13 @@ def _library(
         name = f"{ENTRY}.hot{number}"
         entries.append(HotEntry(sizes, name, one.memory.workspace_bytes))
         made.append(one.entry(target, name, planned.dims))
-    made.append(planned.entry(target, f"{ENTRY}.any" if hot else ENTRY))
+    made.append(planned.entry(target, GENERAL if hot else ENTRY))
     if hot:
         sides = len(planned.inputs), len(planned.outputs)
-        made.append(compile_text(emit_dispatch(*sides, entries, f"{ENTRY}.any"), target))
+        made.append(compile_text(emit_dispatch(*sides, entries, GENERAL), target))
     shown = next(iter(hot.values()), planned)
     # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = [ENTRY, *SYMBOLS, *sorted(shown.symbols)]
+    exports = [ENTRY, *SYMBOLS, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
         text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims, entries)
         made.append(compile_text(text, target))

@@ -13,7 +13,7 @@ from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
-from farrier.importer import import_model
+from farrier.importer import ImportedModel, import_model
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
@@ -23,7 +23,7 @@ from farrier.package import package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
-from farrier.progress import Listener, TasksFound, TimeSpent, Verified, ignore
+from farrier.progress import Listener, SizesSettled, TasksFound, TimeSpent, Verified, ignore
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import Target, missing_features, parse_target
@@ -64,10 +64,11 @@ def compile_model(
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
-    imported = steps("import", import_model, model, options.shapes, options.hot)
+    imported = steps("import", import_model, model, options.shapes, options.hot, options.typical)
+    if imported.dims:
+        listener(_settled(imported))
     settings = Settings(target, threads, options.max_layer_error, precision)
-    # What is tuned is tuned for sizes: where none are named, for the typical ones.
-    hot = hot_sizes(imported.dims, options.hot or ([{}] if options.tunes else []))
+    hot = hot_sizes(imported.dims, options.hot)
     count = helpers_for(len(imported.graph.nodes))
     with LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
@@ -193,6 +194,10 @@ def _check_measurable_here(target: Target) -> None:
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:
     """The scheduled kernel of every task, by the task's key."""
     return {key: choice.function() for key, choice in choices.items()}
+
+
+def _settled(imported: ImportedModel) -> SizesSettled:
+    return SizesSettled(list(map(str, imported.dims)), list(map(str, imported.preconditions)))
 
 
 def _said(verified: Verification, race: Race | None) -> Verified:

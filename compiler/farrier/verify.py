@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.artifact.manifest import TensorSpec
-from farrier.assemble import ENTRY, LinkedModel
+from farrier.assemble import LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import evaluate, typical, upper
@@ -27,6 +27,7 @@ from farrier.strings import codes_of, fitted, random_strings, strings_of
 from farrier_device.measurement import (
     Argument,
     Candidate,
+    CandidateResult,
     MeasureRequest,
     MeasureResult,
     Role,
@@ -151,7 +152,7 @@ class Verifier:
         no device could measure."""
         while True:
             verdicts, reference, result = self._judge(linked, runner, threads)
-            (one,) = result.results
+            one = _worst(result)
             if one.status is not Status.WRONG or not self._draw_wider():
                 break
         if one.status is Status.WRONG:
@@ -162,7 +163,7 @@ class Verifier:
             )
         if one.status is not Status.OK:
             raise VerificationError(f"the compiled model {one.status.value}: {one.message}")
-        samples = tuple(ns / 1e6 for ns in one.samples_ns)
+        samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
         return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
 
     def _draw_wider(self) -> bool:
@@ -195,7 +196,7 @@ class Verifier:
                 allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
             for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
                 result = self._measure(linked, runner, threads, expected, room, allowed)
-                (one,) = result.results
+                one = _worst(result)
                 if one.status is not Status.CRASHED or not linked.capacities:
                     break
             if one.status is not Status.WRONG:
@@ -223,7 +224,8 @@ class Verifier:
         params = self._argument(Role.INPUT, linked.params)
         nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
-        candidate = Candidate(ENTRY, (*self._inputs, *outputs, *rest))
+        arguments = (*self._inputs, *outputs, *rest)
+        candidates = tuple(Candidate(entry, arguments) for entry in linked.entries)
         policy = TimingPolicy(
             threads=threads,
             warmup=3,
@@ -233,7 +235,7 @@ class Verifier:
             timeout_s=_TIMEOUT_S,
             tolerance=tolerance,
         )
-        request = MeasureRequest(self._blobs.put(linked.library), (candidate,), policy)
+        request = MeasureRequest(self._blobs.put(linked.library), candidates, policy)
         for _ in range(_FAULTS):
             result = runner.measure(request, self._blobs)
             if result.fault is None:
@@ -250,6 +252,12 @@ class Verifier:
         if role is Role.OUTPUT:
             return Argument(role, len(data), dtype, expected=digest)
         return Argument(role, len(data), dtype, blob=digest)
+
+
+def _worst(result: MeasureResult) -> CandidateResult:
+    """What is said of the entry that does worst: the code for all sizes, or that for hot ones."""
+    failed = (one for one in result.results if one.status is not Status.OK)
+    return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
 
 
 def _room(value: Value, sizes: Mapping[str, int]) -> int:

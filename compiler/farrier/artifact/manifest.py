@@ -10,7 +10,7 @@ from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.parser import parse_extent
 from farrier.ir.types import DType
-from farrier.shapes import MAX_EXTENT, NamedDim
+from farrier.shapes import MAX_EXTENT, NamedDim, Precondition
 
 FORMAT = 1
 STRING = "string"  # the element type of strings
@@ -26,6 +26,7 @@ class TensorSpec:
     dtype: str  # a name of `farrier.ir.types.DType`, or STRING
     shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
     typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
+    axes: tuple[str, ...] = ()  # of inputs: how the model calls each axis, "" where by a number
 
     @property
     def is_strings(self) -> bool:
@@ -111,6 +112,7 @@ class Manifest:
     precision: str = "f32"  # what contractions multiply in
     dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
     capacities: tuple[Capacity, ...] = ()  # likewise, behind those of `dims`
+    preconditions: tuple[Precondition, ...] = ()  # what was taken for granted of the dims
     counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
     checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
     workspace: int | str = 0  # its bytes, an extent in the dims and capacities
@@ -140,6 +142,7 @@ class Manifest:
                 dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
                 capacities=tuple(Capacity(**one) for one in raw.pop("capacities", ())),
                 checks=tuple(SizeCheck(**one) for one in raw.pop("checks", ())),
+                preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
                 counted=tuple(CountedDim(**one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
                 **raw,
@@ -176,6 +179,8 @@ class Manifest:
             self.extents(spec)
         self.limits()
         self.workspace_extent()
+        for precondition in self.preconditions:
+            self.not_negative(precondition)
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
         """The shape of an input or output, over the manifest's symbols."""
@@ -202,6 +207,10 @@ class Manifest:
             for check in self.checks
         )
 
+    def not_negative(self, precondition: Precondition) -> Extent:
+        """What a precondition says must not be negative, over the symbols of dims."""
+        return parse_extent(str(precondition.extent), self._given())
+
     def workspace_extent(self) -> Extent:
         """The bytes of workspace, over the symbols of dims and capacities."""
         return parse_extent(str(self.workspace), self._given())
@@ -211,10 +220,18 @@ class Manifest:
         return {one.symbol: one.extent for one in self.given}
 
 
+def _precondition(raw: dict[str, Any]) -> Precondition:
+    return Precondition(**{**raw, "dims": tuple(raw["dims"])})
+
+
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(
-            spec["name"], spec["dtype"], tuple(spec["shape"]), tuple(spec.get("typical", ()))
+            spec["name"],
+            spec["dtype"],
+            tuple(spec["shape"]),
+            tuple(spec.get("typical", ())),
+            tuple(spec.get("axes", ())),
         )
         for spec in raw
     )

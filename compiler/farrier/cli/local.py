@@ -19,9 +19,9 @@ from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import check_is_file, read_model
-from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes
+from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,7 +36,17 @@ ShapeOption = Annotated[
 ]
 HotOption = Annotated[
     list[str] | None,
-    typer.Option(help="Sizes of open dims to be fast at: batch=1,h=640; repeatable."),
+    typer.Option(
+        help="Sizes of open dims with code of their own: batch=1,h=640; repeatable. By default the "
+        "typical sizes; none: one code for all."
+    ),
+]
+TypicalOption = Annotated[
+    str,
+    typer.Option(
+        help="What open dims usually are: batch=1,h=640. By default a batch is 1, the side of an "
+        "image 224, and what else is open 128, or what the operators imply."
+    ),
 ]
 TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
 MaxLayerErrorOption = Annotated[
@@ -71,6 +81,7 @@ def compile_(
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     shape: ShapeOption = None,
     hot: HotOption = None,
+    typical: TypicalOption = "",
     threads: ThreadsOption = 0,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
@@ -100,7 +111,8 @@ def compile_(
     options = CompileOptions(
         target=target,
         shapes=parse_shapes(shape or []),
-        hot=parse_hot(hot or []),
+        hot=parse_hot(hot) if hot else TYPICAL_ALONE,
+        typical=parse_sizes(typical) if typical else {},
         trials=trials,
         budget_s=None if budget is None else parse_budget(budget),
         threads=threads,

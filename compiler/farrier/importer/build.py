@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +25,7 @@ from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
+from farrier.importer.preconditions import settled
 from farrier.importer.raw import (
     RawNode,
     describe,
@@ -47,12 +48,13 @@ from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
-from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim
+from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
 from farrier.strings import codes_of
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
 _NOTHING: Mapping[str, memoryview] = {}
+_UNSAID: Hot = {}
 _FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
@@ -61,29 +63,38 @@ _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity
 class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
     outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
-    and never become code. `strings` are the inputs and outputs that are code points of strings."""
+    and never become code. `strings` are the inputs and outputs that are code points of strings.
+
+    `preconditions` are what was assumed of the dims; `axes` are the user's names of each input's
+    axes, "" for those that were numbers from the start."""
 
     graph: Graph
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     dims: tuple[NamedDim, ...] = ()
     strings: frozenset[str] = frozenset()
+    preconditions: tuple[Precondition, ...] = ()
+    axes: tuple[tuple[str, ...], ...] = ()
 
 
 def import_model(
-    data: bytes, shapes: Mapping[str, GivenShape] | None = None, hot: Sequence[Hot] = ()
+    data: bytes,
+    shapes: Mapping[str, GivenShape] | None = None,
+    hot: Sequence[Hot] = (),
+    typical: Hot = _UNSAID,
 ) -> ImportedModel:
-    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` sizes
-    of those that stay open.
+    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` and
+    `typical` sizes of those that stay open. What depends on them is what it is for the typical
+    sizes (`importer.preconditions`).
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     model, elements = parse(data)
     _check_operators(model)
-    signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
+    signature = resolve(declared_inputs(model.graph), shapes or {}, hot, typical)
     try:
-        return _Import(model, signature).run(elements)
+        return settled(signature, functools.partial(_Import, model, elements))
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
@@ -112,6 +123,10 @@ def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
     return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
+def _where(node: RawNode) -> str:
+    return f"node {node.origin!r} ({node.op})"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Element:
     """One element of a flattened value."""
@@ -123,8 +138,13 @@ class _Element:
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
-    def __init__(self, model: onnx.ModelProto, signature: Signature) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, elements: Mapping[str, memoryview], signature: Signature
+    ) -> None:
+        """`elements` are those of initializers that the model's message leaves out."""
         self._model, self._opsets = model, opsets(model)
+        self._elements_apart = elements
+        self._signature = signature
         self._counter = itertools.count()
         self._symbols = itertools.count()
         self._values = Names(self._hand_in)
@@ -135,7 +155,6 @@ class _Import:
         self._constant_bytes = 0
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
-        self._dims = signature.dims
         self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
@@ -147,10 +166,10 @@ class _Import:
         self._read = {output.name for output in model.graph.output}
         self._read.update(names_read(model.graph.node))
 
-    def run(self, elements: Mapping[str, memoryview]) -> ImportedModel:
-        """The model; `elements` are those of initializers that its message leaves out."""
+    def run(self) -> ImportedModel:
+        """The model; as `import_model` raises."""
         graph = self._model.graph
-        results = self._import_graph(graph, self._opsets[""], elements)
+        results = self._import_graph(graph, self._opsets[""], self._elements_apart)
         outputs: dict[str, Value] = {}
         for output, entry in zip(graph.output, results, strict=True):
             outputs |= self._outputs(output.name, entry)
@@ -158,9 +177,16 @@ class _Import:
             self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
             tuple(d.name for d in declared_inputs(graph)),
             tuple(outputs),
-            self._dims,
+            self._signature.dims,
             frozenset(self._strings),
+            self._signature.told(),
+            tuple(self._signature.names.values()),
         )
+
+    @property
+    def where(self) -> str:
+        """The node at hand, as messages name it."""
+        return _where(self._current)
 
     def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
         """The tensors of an output: those of a sequence are `name.0`, `name.1`, …; an optional that
@@ -448,7 +474,7 @@ class _Import:
             self._values[name] = Strings(value)
 
     def _import_node(self, original: RawNode, opset: int) -> None:
-        where = f"node {original.origin!r} ({original.op})"
+        where = _where(original)
         self._current = node = original
         try:
             moved = on_codes(original, self)
@@ -462,31 +488,22 @@ class _Import:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._named(str(error))}",
+                f"{where}: {self._signature.text(str(error))}",
                 hint="make it a constant: values may decide how long an axis is, not what is done",
                 deciding=self._deciding(node, error),
             ) from error
         except Undecided as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._named(str(error))}",
-                hint="give --shape a number there, or a range in which this does not change; what "
-                "must be equal gets one name, or the sum that it is (past+seq)",
+                f"{where}: {self._signature.text(str(error))}",
+                hint="give --shape numbers, or ranges in which this does not change",
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
-            raise InvalidModelError(f"{where}: {self._named(str(error))}") from error
+            raise InvalidModelError(f"{where}: {self._signature.text(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
             raise InvalidModelError(f"{where} is malformed: {reason}") from error
-
-    def _named(self, text: str) -> str:
-        """A message with the user's names for symbols."""
-        names = {
-            dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
-            for dim in self._dims
-        }
-        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
         """The model's inputs that the operands which decide a shape are computed from."""

@@ -23,7 +23,6 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
-from farrier.shapes import NamedDim
 from farrier.strings import codes_of, fitted, strings_of
 from farrier.target import missing_features
 from farrier_device import native
@@ -97,6 +96,10 @@ class Session:
         self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
         self._workspace_extent = manifest.workspace_extent()
+        self._limits_of_dims = [
+            (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
+        ]
+        self._axes = {spec.name: spec.axes for spec in manifest.inputs}
         self._found_at = len(manifest.given) + len(manifest.counted)
         self._args = native.pointers(
             [
@@ -128,7 +131,7 @@ class Session:
             if self.manifest.dims and not self._is_laid_out_for(inputs):
                 self._resize(self._sizes_of(inputs))
             for position, slot in enumerate(self._inputs):
-                array, self._args[position] = slot.placed(inputs[slot.name])
+                array, self._args[position] = self._placed(slot, inputs[slot.name])
                 arrays.append(array)
             self.call()
             if self.manifest.counted:
@@ -218,10 +221,10 @@ class Session:
                     dim = dims[extent]
                     number, rest = divmod(size, dim.step)
                     if rest or not dim.low <= number <= dim.high:
-                        raise InputMismatchError(
+                        raise self._out_of_range(
                             f"input {spec.name} has {size} at axis {axis}, and {dim.name} is "
-                            f"{_range_of(dim)}",
-                            hint="compile the model with another range in --shape",
+                            f"{dim.range}",
+                            [dim.name],
                         )
                     if sizes.setdefault(dim.symbol, number) != number:
                         raise InputMismatchError(
@@ -232,14 +235,42 @@ class Session:
                     sums.append((spec.name, axis, size, extent))
         if len(sizes) < len(dims):  # an input of another rank: the slot says which
             for slot in self._inputs:
-                slot.placed(inputs[slot.name])
+                self._placed(slot, inputs[slot.name])
         for name, axis, size, extent in sums:
             if size != evaluate(extent, sizes):
-                raise InputMismatchError(
+                raise self._out_of_range(
                     f"input {name} has {size} at axis {axis}, and the other inputs make it "
-                    f"{evaluate(extent, sizes)}"
+                    f"{evaluate(extent, sizes)}",
+                    self._axes[name][axis : axis + 1],
+                )
+        for precondition, extent in self._limits_of_dims:
+            if evaluate(extent, sizes) < 0:
+                given = (f"{d.name} {sizes[d.symbol] * d.step}" for d in dims.values())
+                raise self._out_of_range(
+                    f"{self.manifest.name} does not take {', '.join(given)}", precondition.dims
                 )
         return sizes
+
+    def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
+        """With what was taken for granted of the dims of these names."""
+        taken = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
+        if not taken:
+            return InputMismatchError(message, hint="compile it with another range in --shape")
+        return InputMismatchError(
+            f"{message}; {taken[-1]}",
+            hint="compile it for such sizes: --typical or --shape gives them",
+        )
+
+    def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
+        """As `_Slot.placed`; the error says what was taken for granted of a size that differs."""
+        try:
+            return slot.placed(value)
+        except InputMismatchError as error:
+            sizes = zip(self._axes[slot.name], np.shape(value), slot.shape, strict=False)
+            names = [name for name, given, taken in sizes if name and given != taken]
+            if not names:
+                raise
+            raise self._out_of_range(error.message, names) from None
 
     def _symbols(self) -> dict[str, int]:
         """The value of every symbol in the run that is over."""
@@ -306,12 +337,6 @@ class Session:
 def _machine_bytes() -> int:
     """The machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _range_of(dim: NamedDim) -> str:
-    """`1 to 8`, `32 to 640 in steps of 32`."""
-    steps = f" in steps of {dim.step}" if dim.step > 1 else ""
-    return f"{dim.low * dim.step} to {dim.high * dim.step}{steps}"
 
 
 def _cpu_a_thread(threads: int) -> tuple[int, ...]:
