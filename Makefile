@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
+EXPORTER := build/exports/bin/python
 
-.PHONY: demo test check bench exports conformance chaos explore format clean
+.PHONY: demo test check bench exports public conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -32,11 +33,18 @@ check: $(READY)  ## Style, types, layering.
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
 
-exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled and compared.
-	test -d build/exports || $(PYTHON) -m venv build/exports
-	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
-	build/exports/bin/python -m bench.exports tiny build/models
+exports: $(READY) $(EXPORTER)  ## Small exports of known architectures, by torch; compiled and compared.
+	$(EXPORTER) -m bench.exports tiny build/models
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
+
+public: $(READY) $(EXPORTER)  ## Public models and torch's default exports, with no option at all; 7 GB of disk.
+	$(EXPORTER) -m bench.exports full build/full
+	$(BIN)/python -m bench.public
+	$(BIN)/python -m bench.public build/full
+
+$(EXPORTER):
+	$(PYTHON) -m venv build/exports
+	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)
