@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
-EXPORTER := build/exports/bin/python
+# torch and transformers, which Farrier itself needs not.
+EXPORTER := build/exports
+EXPORTER_READY := $(EXPORTER)/.ready
 
 .PHONY: demo test check bench exports public conformance chaos explore format clean
 
@@ -33,18 +35,20 @@ check: $(READY)  ## Style, types, layering.
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
 
-exports: $(READY) $(EXPORTER)  ## Small exports of known architectures, by torch; compiled and compared.
-	$(EXPORTER) -m bench.exports tiny build/models
+exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by torch; compiled, read back, compared.
+	$(EXPORTER)/bin/python -m bench.exports tiny build/models
+	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-public: $(READY) $(EXPORTER)  ## Public models and torch's default exports, with no option at all; 7 GB of disk.
-	$(EXPORTER) -m bench.exports full build/full
+public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports, with no option; 7 GB of disk.
+	$(EXPORTER)/bin/python -m bench.exports full build/full
 	$(BIN)/python -m bench.public
 	$(BIN)/python -m bench.public build/full
 
-$(EXPORTER):
-	$(PYTHON) -m venv build/exports
-	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
+$(EXPORTER_READY):
+	$(PYTHON) -m venv $(EXPORTER)
+	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
+	@touch $@
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)

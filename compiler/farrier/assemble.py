@@ -6,11 +6,8 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-import numpy.typing as npt
-
 from farrier.artifact.calls import CallArgument, CallRecord
-from farrier.artifact.params import ParamArena
+from farrier.artifact.params import PackedParams, ParamArena
 from farrier.codegen import (
     Interface,
     compile_text,
@@ -38,7 +35,7 @@ from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
-from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
 from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
 from farrier.passes.plan_memory import Segment as Where
@@ -51,12 +48,11 @@ GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces, and
-    `bytes_of` says how many of them are each constant's, by its identity."""
+    """One model as native code; `bytes_of` says how many bytes of the parameters are each
+    constant's, by its identity."""
 
     library: bytes
-    params: npt.NDArray[np.uint8]
-    params_digest: str  # sha256 in hex
+    params: PackedParams
     bytes_of: Mapping[Hashable, int]
     workspace_bytes: int  # at the typical sizes
     workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
@@ -73,11 +69,13 @@ class LinkedModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """What the entry holds a size against that it finds out, and which ONNX node asks for it."""
+    """What the entry holds a size against that it finds out, and which ONNX node asks for it; or,
+    for a `reason`, that a run gets to a branch which cannot be compiled."""
 
     most: Extent  # over `Plan.dims`
     is_exact: bool
     origin: str
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +147,8 @@ def plan(
     beside: Plan | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `kernels` are by task key; constants and sizes are placed beside those of the plan
-    `beside`."""
+    target. `kernels` are by task key; constants, sizes and checks are placed beside those of the
+    plan `beside`."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
@@ -165,10 +163,11 @@ def plan(
     memory = plan_memory(program, scratch, slices, most)
     if beside is None:
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
-        typicals += [0] if program.has_checks else []  # the size that fails one
-        driver = _Driver(program, kernels, memory, ParamArena(), typicals)
+        # The size that fails a check: of this program, or of one for sizes of its dims.
+        typicals += [0] if program.has_checks or program.dims else []
+        driver = _Driver(program, kernels, memory, ParamArena(), typicals, ())
     else:
-        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes)
+        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes, beside.checks)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
@@ -192,27 +191,26 @@ def assemble(
     target: Target,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, in the
-    same arena, for single sizes of its dims; what is recorded of calls is the first one's."""
+    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, each
+    beside the one before, for single sizes of its dims; what is recorded of calls is the first
+    one's."""
     hot = hot or {}
+    plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:
         packed = beside.submit(planned.arena.pack)
         library = _library(planned, objects, target, hot)
-        params, params_digest = packed.result()
+        params = packed.result()
     shown = next(iter(hot.values()), planned)
     return LinkedModel(
         library=library,
         params=params,
-        params_digest=params_digest,
         bytes_of=planned.arena.bytes_of,
-        workspace_bytes=max(
-            typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
-        ),
-        workspaces=tuple(one.memory.workspace_bytes for one in (planned, *hot.values())),
+        workspace_bytes=max(typical(one.memory.workspace_bytes) for one in plans),
+        workspaces=tuple(one.memory.workspace_bytes for one in plans),
         dims=planned.dims,
         capacities=planned.capacities,
         counted=planned.counted,
-        checks=planned.checks,
+        checks=plans[-1].checks,
         sizes=shown.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
@@ -256,10 +254,11 @@ class _Driver:
         memory: MemoryPlan,
         arena: ParamArena,
         sizes: Iterable[int],
+        checks: Iterable[Check],
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
-        self.checks: list[Check] = []
+        self.checks = [*checks]
         self._program = program
         self._kernels = kernels
         self._memory = memory
@@ -278,6 +277,9 @@ class _Driver:
                 yield self._call(step)
             case Bind():
                 yield from self._bind(step)
+            case Fail(reason, origin):
+                self.checks.append(Check(0, True, origin, reason))
+                yield entry.Fail(len(self.checks) - 1)
             case Branch(condition, then, otherwise, joined):
                 sizes = tuple((str(one.symbol), one.then, one.otherwise) for one in joined)
                 address = self._address(condition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farrier.artifact.artifact import Artifact
@@ -14,16 +14,26 @@ from farrier.clock import Clock
 from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import ImportedModel, import_model
+from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
+from farrier.model_file import Model, model_of
 from farrier.options import CompileOptions
 from farrier.package import package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
-from farrier.progress import Listener, SizesSettled, TasksFound, TimeSpent, Verified, ignore
+from farrier.progress import (
+    Listener,
+    SizesSettled,
+    TasksFound,
+    TimeSpent,
+    Verified,
+    Warned,
+    ignore,
+)
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import Target, missing_features, parse_target
@@ -40,21 +50,22 @@ _NOWHERE = Dump()
 
 
 def compile_model(
-    model: bytes,
+    model: Model | bytes,
     options: CompileOptions,
     *,
-    name: str = "model",
+    name: str = "",
     runner: Runner | None = None,
     records: RecordStore | None = None,
     listener: Listener = ignore,
     dump: Dump = _NOWHERE,
 ) -> Artifact:
-    """Compiles one ONNX model.
+    """Compiles one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Raises FarrierError;
     StoppedError after the step that `dump.until` names.
     """
+    model = model_of(model)
     steps = Steps(listener, dump)
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
@@ -67,6 +78,7 @@ def compile_model(
     imported = steps("import", import_model, model, options.shapes, options.hot, options.typical)
     if imported.dims:
         listener(_settled(imported))
+    warned = _warn(imported.graph, (), listener)
     settings = Settings(target, threads, options.max_layer_error, precision)
     hot = hot_sizes(imported.dims, options.hot)
     count = helpers_for(len(imported.graph.nodes))
@@ -78,6 +90,7 @@ def compile_model(
         for number, sizes in enumerate(hot):
             steps.part = f"-hot{number}"
             one = steps("import", import_model, model, shapes_at(imported, sizes))
+            warned = _warn(one.graph, warned, listener)
             hot_made.append(making.made(one.graph, options.tunes, share=len(hot)))
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
@@ -85,13 +98,15 @@ def compile_model(
         if dump.wants("lower"):
             steps("lower", _functions, choices)
         kernels = steps("codegen", helpers.compile, choices)
+        model.check_unchanged()
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
         planned = plan(made.variant.program, kernels.interfaces, target, threads)
         hot_planned: dict[tuple[int, ...], Plan] = {}
         for sizes, other in zip(hot, hot_made, strict=True):
-            instead = plan(other.variant.program, kernels.interfaces, target, threads, planned)
+            beside = next(reversed(hot_planned.values()), planned)
+            instead = plan(other.variant.program, kernels.interfaces, target, threads, beside)
             # One in which a size decides what others leave to the data would speak of other sizes.
             if instead.stands_for(planned):
                 hot_planned[planned.given(sizes)] = instead
@@ -100,8 +115,9 @@ def compile_model(
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)
             listener(_said(verified, shown.race))
+    model.check_unchanged()  # what was made of files that changed meanwhile is of no model
     return package(
-        name,
+        name or model.name,
         imported,
         [made.variant, *(one.variant for one in hot_made)],
         linked,
@@ -189,6 +205,20 @@ def _check_measurable_here(target: Target) -> None:
             hint="--no-verify without --trials and --budget runs nothing; "
             "`farrier submit` measures on a device of that kind",
         )
+
+
+def _warn(graph: Graph, before: Collection[str], listener: Listener) -> set[str]:
+    """Says which branches are not compiled, but for what was said `before`; gives all that is
+    said."""
+    said = dict.fromkeys(
+        f"a run that takes one branch of node {node.origin!r} will end with an error: "
+        f"{node.attr('reason')}"
+        for node in failures(graph)
+    )
+    for message in said:
+        if message not in before:
+            listener(Warned(message))
+    return {*before, *said}
 
 
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:

@@ -20,13 +20,15 @@ STRING = "string"  # the element type of strings
 class TensorSpec:
     """One input or output of the model, under the name that the ONNX file gives it.
 
-    Strings lie in memory as u32, their code points; the shape's last extent is their width."""
+    Strings lie in memory as u32, their code points; the shape's last extent is their width.
+    `told` are integers that the model tells from others: each leads it another way."""
 
     name: str
     dtype: str  # a name of `farrier.ir.types.DType`, or STRING
     shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
     typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
     axes: tuple[str, ...] = ()  # of inputs: how the model calls each axis, "" where by a number
+    told: tuple[int, ...] = ()
 
     @property
     def is_strings(self) -> bool:
@@ -66,11 +68,13 @@ class Capacity:
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeCheck:
     """A size that the entry finds out, for the ONNX node `node`: 0 to `most`, an extent in the dims
-    and capacities; that exactly where it `is_exact`."""
+    and capacities; that exactly where it `is_exact`. For a `reason` it is no size: the run is in a
+    branch of that node which cannot be compiled, and ends."""
 
     node: str
     most: int | str
     is_exact: bool = False
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class Manifest:
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
         texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
         texts += tuple(one.symbol for one in self.capacities)
-        texts += tuple(check.node for check in self.checks)
+        texts += tuple(text for check in self.checks for text in (check.node, check.reason))
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
         sizes += [extent for spec in specs for extent in spec.typical_shape]
         sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]
@@ -232,6 +236,7 @@ def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
             tuple(spec["shape"]),
             tuple(spec.get("typical", ())),
             tuple(spec.get("axes", ())),
+            tuple(map(int, spec.get("told", ()))),
         )
         for spec in raw
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
-from farrier.importer.functions import expand, is_function
+from farrier.importer.functions import expand
 from farrier.importer.limits import (
-    DOMAINS,
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
     MAX_NODES,
+    MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
@@ -26,25 +27,21 @@ from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
 from farrier.importer.preconditions import settled
-from farrier.importer.raw import (
-    RawNode,
-    describe,
-    names_read,
-    nodes_in,
-    qualified_name,
-    to_raw,
-)
+from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node, check_types
 from farrier.importer.scope import Region, first_room
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
-from farrier.importer.symbolic import as_array, fold, has_dims
-from farrier.importer.tensors import check_size, to_array
-from farrier.importer.upgrade import READABLE, upgrade
+from farrier.importer.symbolic import as_array, fold, has_dims, parts
+from farrier.importer.tensors import MisfitError, check_size, to_array
+from farrier.importer.unknown import check_known, version_of
+from farrier.importer.upgrade import upgrade
 from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.liveness import Liveness, defined
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.mapped import pages_of
+from farrier.model_file import Model, model_of
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
@@ -78,7 +75,7 @@ class ImportedModel:
 
 
 def import_model(
-    data: bytes,
+    data: Model | bytes,
     shapes: Mapping[str, GivenShape] | None = None,
     hot: Sequence[Hot] = (),
     typical: Hot = _UNSAID,
@@ -90,37 +87,16 @@ def import_model(
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
-    model, elements = parse(data)
-    _check_operators(model)
+    files = model_of(data)
+    model, elements = parse(files)
     signature = resolve(declared_inputs(model.graph), shapes or {}, hot, typical)
     try:
-        return settled(signature, functools.partial(_Import, model, elements))
+        return settled(signature, functools.partial(_Import, model, files, elements))
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
             hint="give loops whose tensors grow fewer iterations, or bodies that keep the shapes",
         ) from error
-
-
-def _check_operators(model: onnx.ModelProto) -> None:
-    """Names every operator that Farrier does not know, how often it occurs, and where first."""
-    known, versions = names() | READABLE, opsets(model)
-    missing: dict[str, list[str]] = {}
-    for node in nodes_in(model.graph):
-        op = qualified_name(node)
-        if op not in known and not is_function(op, _version(node, versions)):
-            missing.setdefault(qualified_name(node), []).append(describe(node))
-    if missing:
-        lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
-        raise UnsupportedOperatorError(
-            f"{len(missing)} operators are not supported: {', '.join(lines)}",
-            hint="docs/operators.md lists what Farrier compiles; leave this part out of the model",
-        )
-
-
-def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
-    """The version of the node's operator that the model uses."""
-    return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
 def _where(node: RawNode) -> str:
@@ -139,10 +115,14 @@ class _Import:
     """The state of one import: values and constants by the model's names."""
 
     def __init__(
-        self, model: onnx.ModelProto, elements: Mapping[str, memoryview], signature: Signature
+        self,
+        model: onnx.ModelProto,
+        files: Model,
+        elements: Mapping[str, memoryview],
+        signature: Signature,
     ) -> None:
         """`elements` are those of initializers that the model's message leaves out."""
-        self._model, self._opsets = model, opsets(model)
+        self._model, self._opsets, self._files = model, opsets(model), files
         self._elements_apart = elements
         self._signature = signature
         self._counter = itertools.count()
@@ -209,15 +189,16 @@ class _Import:
         self, graph: onnx.GraphProto, opset: int, elements: Mapping[str, memoryview] = _NOTHING
     ) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
+        check_known(graph, self._opsets)
         for tensor in graph.initializer:
             if self._values.is_local(tensor.name):
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
             what = f"initializer {tensor.name!r}"
-            array = to_array(tensor, what, elements.get(tensor.name))
+            array = to_array(tensor, what, elements.get(tensor.name), self._files)
             self._add_constant(tensor.name, array)
         for node in graph.node:
-            check_node(node, _version(node, self._opsets | {"": opset}))
-        nodes = [to_raw(node) for node in graph.node]
+            check_node(node, version_of(node, self._opsets | {"": opset}))
+        nodes = [to_raw(node, self._files) for node in graph.node]
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
         known = [n for n in names_read(graph.node) if n in self._values and n not in made]
         known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
@@ -341,7 +322,7 @@ class _Import:
         body, version = found
         self._read.update(names_read(body))
         for inner in body:
-            self._import_node(to_raw(inner), version)
+            self._import_node(to_raw(inner, self._files), version)
 
     def _version_of(self, op: str, opset: int) -> int:
         """The version of the operator of that qualified name; `opset` is of ONNX's own domain."""
@@ -377,12 +358,21 @@ class _Import:
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
     ) -> Region:
-        with self._values.nested(Body(self._values.body)) as body:
+        with self._values.nested(Body(self._values.body)) as body, self._returning():
             given = tuple(self._define(name, kind) for name, kind in inputs)
             for name, data in constants.items():
                 self._add_constant(name, data)
             outputs = map(self._all_computed, self._import_graph(graph, opset))
             return Region(body, given, tuple(outputs))
+
+    @contextlib.contextmanager
+    def _returning(self) -> Iterator[None]:
+        """Within it other nodes are imported, maybe in vain."""
+        current = self._current
+        try:
+            yield
+        finally:
+            self._current = current
 
     def finished(
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
@@ -436,10 +426,20 @@ class _Import:
         if value.name in self._bound or not has_dims(self._data.get(value.name)):
             return value
         if value.name not in self._sizes:
-            made = self._define("", value.type)
-            self.append(Node("Extents", (value,), (made,)))
-            self._sizes[value.name] = made
+            self._sizes[value.name] = self._extents(value)
         return self._sizes[value.name]
+
+    def _extents(self, value: Value) -> Value:
+        """The value of a constant that depends on sizes, computed at run time."""
+        whole, below = parts(self._data[value.name])
+        if below is not None:
+            name = self.fresh()
+            self._add_constant(name, whole, value.type.dtype)
+            divisor = self.constant(below.astype(value.type.dtype.numpy))
+            return self._values[self.add("Div", name, divisor)]
+        made = self._define("", value.type)
+        self.append(Node("Extents", (value,), (made,)))
+        return made
 
     def _constant(self, value: Value) -> Value:
         """`value`, or where it is computed although it is known, a constant of what it is."""
@@ -457,10 +457,11 @@ class _Import:
         is_strings = data.dtype.kind == "U"
         if is_strings:
             data = codes_of(data)
-        self._constant_bytes += data.nbytes
+        if pages_of(data) is None:  # what lies in a file takes memory only while it is read
+            self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:
             raise InvalidModelError(
-                f"the model's constants take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
+                f"the constants that are made take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
                 f"reached at {name!r} of shape {data.shape}"
             )
         data = data.view()
@@ -499,11 +500,11 @@ class _Import:
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
-            raise InvalidModelError(f"{where}: {self._signature.text(str(error))}") from error
+            raise MisfitError(f"{where}: {self._signature.text(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
-            raise InvalidModelError(f"{where} is malformed: {reason}") from error
+            raise MisfitError(f"{where} is malformed: {reason}") from error
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
         """The model's inputs that the operands which decide a shape are computed from."""
@@ -583,7 +584,8 @@ class _Import:
         if surplus:
             raise NotSupported(f"the further output {surplus[0]!r}")
         for kind in kinds:
-            check_size(kind, f"an output of node {node.origin!r} ({node.op})")
+            what = f"an output of node {node.origin!r} ({node.op})"
+            check_size(kind, what, max(MAX_TENSOR_BYTES, self._files.nbytes))
 
     def _pruned(
         self, body: Body, name: str, inputs: tuple[Value, ...], outputs: Sequence[Value]

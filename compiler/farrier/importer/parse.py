@@ -13,13 +13,13 @@ from farrier.errors import InvalidModelError
 from farrier.importer.limits import (
     DOMAINS,
     MAX_INLINED_BYTES,
-    MAX_MODEL_BYTES,
     MAX_NODES,
     NEWEST_OPSET,
     OLDEST_OPSET,
 )
 from farrier.importer.raw import graphs_in, graphs_of, nodes_in
 from farrier.importer.wire import split
+from farrier.model_file import MAX_BYTES, Model, model_of
 
 
 class Parsed(NamedTuple):
@@ -30,31 +30,32 @@ class Parsed(NamedTuple):
     elements: Mapping[str, memoryview]
 
 
-def parse(data: bytes) -> Parsed:
+def parse(model: Model | bytes) -> Parsed:
     """The model, its local functions inlined; raises InvalidModelError."""
+    data = model_of(model).message
     if not data:
         raise InvalidModelError("the model is empty: 0 bytes", hint="pass an .onnx file's bytes")
-    if len(data) > MAX_MODEL_BYTES:
+    if len(data) > MAX_BYTES:
         raise InvalidModelError(f"the model has {len(data)} bytes, and ONNX ends at 2 GiB")
-    model = onnx.ModelProto()
+    proto = onnx.ModelProto()
     message, elements = split(data)
     try:
-        model.ParseFromString(message)
+        proto.ParseFromString(message)
     except DecodeError as error:
         raise InvalidModelError(
             f"{len(data)} bytes are no ONNX model: truncated, or not protobuf",
             hint="upload the file again, and check it with onnx.checker",
         ) from error
-    if not model.HasField("graph") or not model.graph.output:
+    if not proto.HasField("graph") or not proto.graph.output:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
-    _check_names(model)
-    opset(model)
-    for entry in model.opset_import:
+    _check_names(proto)
+    opset(proto)
+    for entry in proto.opset_import:
         if not 0 <= entry.version < 1 << 31:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
-    for graph in graphs_in(model.graph):
-        _refuse_external_data(graph)
-    return Parsed(_inline(model), elements)
+    for graph in graphs_in(proto.graph):
+        _refuse_sparse(graph)
+    return Parsed(_inline(proto), elements)
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:
@@ -96,22 +97,13 @@ def _check_names(model: onnx.ModelProto) -> None:
             raise InvalidModelError(f"the name {name!r} is not UTF-8")
 
 
-def _refuse_external_data(graph: onnx.GraphProto) -> None:
-    """One file, self-contained: a path in a model is never opened."""
-    external = onnx.TensorProto.EXTERNAL
-    found = [t.name for t in graph.initializer if t.data_location == external or t.external_data]
-    for node in graph.node:
-        found += [
-            f"{node.name or node.op_type}.{a.name}"
-            for a in node.attribute
-            if a.t.data_location == external
-        ]
-    if found or graph.sparse_initializer:
-        what = "external data" if found else "sparse initializers"
+def _refuse_sparse(graph: onnx.GraphProto) -> None:
+    if graph.sparse_initializer:
+        found = [tensor.values.name for tensor in graph.sparse_initializer]
         raise InvalidModelError(
-            f"the model keeps {len(found) or len(graph.sparse_initializer)} tensors as {what}"
-            + (f" ({', '.join(map(repr, found[:3]))})" if found else ""),
-            hint="save it as one file: onnx.save(model, path, save_as_external_data=False)",
+            f"the model keeps {len(found)} tensors as sparse initializers "
+            f"({', '.join(map(repr, found[:3]))})",
+            hint="make them dense: onnx.numpy_helper, or export the model again",
         )
 
 

@@ -68,7 +68,7 @@ def settled(signature: Signature, begin: Callable[[Signature], Importing[T]]) ->
             if asked is not None and asked[1] == importing.where and turns < _MOST_TURNS:
                 other = _with_other_answer(start, asked[0])
             if other is None:
-                raise _at_typical_sizes(refused, signature) from error
+                raise _at_typical_sizes(refused, start) from error
             signature = start = other
             asked, turns = None, turns + 1
     raise UnresolvedShapeError(

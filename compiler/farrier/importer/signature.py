@@ -273,6 +273,9 @@ def _symbols(
                     continue
                 one, other = (_range_text(*found) for found in (ranges[size.name], size.range))
                 raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
+    usual = _usual_sizes(inputs, shapes)
+    for name, (_, most) in usual.items():
+        ranges.setdefault(name, (1, most, 1))
     chosen: dict[str, int] = {}
     for name, number in (item for one in hot for item in one.items()):
         if name not in first_axis:
@@ -280,19 +283,18 @@ def _symbols(
                 f"no dimension named {name!r} is open",
                 hint=f"open: {', '.join(first_axis) or 'none; --shape opens one'}",
             )
-        low, high, step = ranges.get(name, _ANY)
+        low, high, step = ranges[name]
         if not low <= number <= high or number % step:
             raise UsageError(
                 f"{name} is {number} in --hot or --typical, and "
                 f"{_range_text(low, high, step)} in --shape"
             )
         chosen.setdefault(name, number)
-    usual = _usual_sizes(inputs, shapes)
     named: list[NamedDim] = []
     extents: dict[str, Extent] = {}
     for name in first_axis:
-        low, high, step = ranges.get(name, _ANY)
-        size = chosen.get(name, min(max(usual[name], low), high))
+        low, high, step = ranges[name]
+        size = chosen.get(name, min(max(usual[name][0], low), high))
         least, most = -(-low // step), high // step
         found = NamedDim(name, f"s{len(named)}", least, most, max(size // step, least), step)
         extents[name] = step * found.extent
@@ -314,26 +316,20 @@ def _symbols(
 
 def _usual_sizes(
     inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Size]]
-) -> dict[str, int]:
-    """What an open dim typically is, by its name, where nobody says it: the first place where it
-    stands decides."""
-    usual: dict[str, int] = {}
+) -> dict[str, tuple[int, int]]:
+    """What an open dim typically is, and at most, by its name, where nobody says it: the first
+    place where it stands decides."""
+    usual: dict[str, tuple[int, int]] = {}
     for declared in inputs:
         shape = shapes[declared.name]
-        sides = _sides_of_images(shape)
-        for axis, size in enumerate(shape):
+        kinds = [_BATCH] + [_LENGTH] * (len(shape) - 1)
+        for axis in _sides_of_images(shape):
+            kinds[axis] = _SIDE
+        if declared.is_strings:
+            kinds[-1] = _WIDTH
+        for size, kind in zip(shape, kinds, strict=False):
             if isinstance(size, OpenDim):
-                is_width = declared.is_strings and axis == len(shape) - 1
-                usual.setdefault(
-                    size.name,
-                    _USUAL_WIDTH
-                    if is_width
-                    else _USUAL_BATCH
-                    if axis == 0
-                    else _USUAL_SIDE
-                    if axis in sides
-                    else _USUAL,
-                )
+                usual.setdefault(size.name, kind)
     return usual
 
 
@@ -369,13 +365,12 @@ def _range_text(low: int, high: int, step: int) -> str:
     return f"{low}..{high}" if step == 1 else f"{low}..{high}:{step}"
 
 
-_ANY = (1, DEFAULT_HIGH, 1)
-# Typical sizes, where the user names none.
-_USUAL_BATCH = 1  # of the first axis
-_USUAL_SIDE = 224  # of images
-_USUAL_WIDTH = 16  # of strings, in characters
-_USUAL = 128  # of sequences, and whatever else
-_CHANNELS = (1, 3, 4)  # of images
+# What a dim typically is, and what it is at most, where nobody says it.
+_BATCH = (1, DEFAULT_HIGH)  # the first axis
+_SIDE = (224, DEFAULT_HIGH)  # of an image
+_WIDTH = (16, DEFAULT_HIGH)  # of strings, in characters
+_LENGTH = (128, 1 << 20)  # of sequences, a minute of sound among them, and whatever else
+_CHANNELS = (1, 3)  # of images
 
 
 def _unresolved(inputs: Sequence[Declared]) -> UnresolvedShapeError:

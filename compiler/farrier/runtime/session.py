@@ -162,7 +162,8 @@ class Session:
         """Runs the model on whatever the input buffers hold: what `bench` times.
 
         Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
-        impossible, MemoryLimitError for one that takes too much memory.
+        impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
+        much memory.
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
@@ -174,6 +175,13 @@ class Session:
     def _make_room(self, number: int) -> None:
         """Raises the capacity that check `number` found too small."""
         check, limit = self.manifest.checks[number], self._limits[number]
+        if check.reason:
+            raise InputMismatchError(
+                f"the inputs lead node {check.node!r} of {self.manifest.name} to a branch that is "
+                f"not compiled: {check.reason}",
+                hint="give inputs that lead to the other branch, or compile the model for sizes "
+                "that fit this one",
+            )
         size = self._sizes[self._found_at]
         shown = () if limit is None else symbols((limit,))
         grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
@@ -215,7 +223,7 @@ class Session:
         sizes: dict[str, int] = {}
         sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
-            shape = np.shape(inputs[spec.name])
+            shape = slot.read(inputs[spec.name]).shape
             for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
                 if extent in dims:
                     dim = dims[extent]
@@ -266,7 +274,8 @@ class Session:
         try:
             return slot.placed(value)
         except InputMismatchError as error:
-            sizes = zip(self._axes[slot.name], np.shape(value), slot.shape, strict=False)
+            shape = slot.read(value).shape
+            sizes = zip(self._axes[slot.name], shape, slot.shape, strict=False)
             names = [name for name, given, taken in sizes if name and given != taken]
             if not names:
                 raise
@@ -392,13 +401,17 @@ class _Slot:
         self.shape = shape
         self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
 
+    def read(self, value: npt.ArrayLike) -> Array:
+        """What numpy makes of it; raises InputMismatchError."""
+        try:
+            return np.asarray(value)
+        except ValueError as error:  # nested lists of unequal lengths
+            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
         """`value` where the call may read it, and its address: as it is where it is aligned, else
         in the slot."""
-        try:
-            array = np.asarray(value)
-        except ValueError as error:  # nested lists of unequal lengths
-            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+        array = self.read(value)
         if array.dtype != self.dtype or array.shape != self.shape:
             raise InputMismatchError(
                 f"input {self.name} is {array.dtype}{list(array.shape)}, the model takes "
