@@ -9,7 +9,7 @@ READY := $(VENV)/.farrier-ready
 EXPORTER := build/exports
 EXPORTER_READY := $(EXPORTER)/.ready
 
-.PHONY: demo test check bench exports public conformance chaos explore format clean
+.PHONY: demo test check bench exports public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,6 +49,10 @@ $(EXPORTER_READY):
 	$(PYTHON) -m venv $(EXPORTER)
 	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
 	@touch $@
+
+wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environment, and used there.
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m pytest -m slow tests/artifact/test_install.py
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)

@@ -31,6 +31,7 @@ _SIZES = {  # of dims whose names contain a word, at the three calls
     "width": (224, 192, 320),
 }
 _OTHERS = (128, 17, 50)
+_VALUES = {"mask": (1, 1), "token_type": (0, 1)}  # least and greatest, by a word of the name
 _COUNT = 3
 _WORD = re.compile(r"(?P<name>.+)=(?P<shape>[\d,]*)(?:@(?P<low>\d+)(?:\.\.(?P<high>\d+))?)?")
 
@@ -170,7 +171,8 @@ def _guess(one: Input, number: int) -> Given:
         dim if isinstance(dim, int) and dim >= 0 else _size(dim, places[axis : axis + 1], number)
         for axis, dim in enumerate(one.dims)
     ]
-    return Given(tuple(shape), *((1, 1) if "mask" in one.name else ()))
+    values = [found for word, found in _VALUES.items() if word in one.name]
+    return Given(tuple(shape), *(values[0] if values else ()))
 
 
 def _size(dim: int | str | None, place: Iterable[str], number: int) -> int:

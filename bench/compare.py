@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer import import_model
+from farrier.model_file import Model
 from farrier.ops.run import run_graph
 
 Array = npt.NDArray[Any]
@@ -38,7 +39,7 @@ def _range(values: npt.NDArray[np.float64]) -> float:
     return float(np.ptp(values)) if values.size else 0.0
 
 
-def in_float64(model: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def in_float64(model: Model | bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """What the operators give that are computed in float64. Raises FarrierError where the model
     cannot be imported for these shapes."""
     imported = import_model(model, {name: array.shape for name, array in inputs.items()})

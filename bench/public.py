@@ -36,6 +36,7 @@ from bench.compare import difference, in_float64
 from bench.models import TRAINED, trained
 from farrier.artifact.artifact import Artifact, load
 from farrier.errors import FarrierError, UsageError
+from farrier.model_file import Model
 
 TOLERANCE = 1e-4
 _COMPILE_S = 1800.0  # then a compilation counts as hung
@@ -160,7 +161,7 @@ def _size(
     if found <= TOLERANCE:
         return Size(shapes, found)
     try:
-        wanted = in_float64(path.read_bytes(), inputs)
+        wanted = in_float64(Model.of_path(path), inputs)
     except FarrierError:
         return Size(shapes, found)
     return Size(shapes, found, difference(ours, wanted), difference(theirs, wanted))
