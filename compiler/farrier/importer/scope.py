@@ -108,6 +108,10 @@ class Regions(Scope, Protocol):
     ) -> Region:
         """Imports a nested graph by itself: its inputs are values of given types, or constants."""
 
+    def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
+        """Imports a nested graph without inputs, for the sizes at which its questions have the
+        typical answer: other sizes end the run that enters it."""
+
     def finished(
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
     ) -> Graph:

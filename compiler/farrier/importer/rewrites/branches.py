@@ -70,7 +70,7 @@ def _branches(
 
 def _attempted(graph: onnx.GraphProto, opset: int, scope: Regions) -> Region | FarrierError:
     try:
-        return scope.region(graph, [], {}, opset)
+        return scope.branch(graph, opset)
     except UNFIT as error:
         return error
 
