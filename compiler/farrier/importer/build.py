@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from farrier.declaration import Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
+from farrier.importer.declared import declaration
 from farrier.importer.functions import expand, is_function
 from farrier.importer.limits import (
     DOMAINS,
@@ -61,11 +63,13 @@ _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity
 class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
     outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
-    and never become code. `strings` are the inputs and outputs that are code points of strings."""
+    and never become code. `strings` are the inputs and outputs that are code points of strings;
+    `declaration` is what the file says of all that."""
 
     graph: Graph
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    declaration: Declaration
     dims: tuple[NamedDim, ...] = ()
     strings: frozenset[str] = frozenset()
 
@@ -158,6 +162,7 @@ class _Import:
             self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
             tuple(d.name for d in declared_inputs(graph)),
             tuple(outputs),
+            declaration(self._model),
             self._dims,
             frozenset(self._strings),
         )
