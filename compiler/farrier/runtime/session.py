@@ -61,7 +61,7 @@ class Session:
         self,
         manifest: Manifest,
         library: bytes,
-        params: Buffer,
+        params: Buffer | container.Mapped,
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
