@@ -9,7 +9,7 @@ from typing import Any
 from farrier.declaration import Declaration
 from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
-from farrier.ir.parser import parse_extent
+from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
 from farrier.shapes import MAX_EXTENT, NamedDim
 
