@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from farrier.artifact.artifact import Artifact, check_params, load_mapped
 from farrier.artifact.container import write_atomically
-from farrier.errors import StorageError
+from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
 _PAUSE_S = 0.05
@@ -131,6 +131,17 @@ class Store:
                 words = (str(about.get(word, "")) for word in ("model", "target"))
                 found.append(Entry(path.stem, seen.st_size, seen_used, *words))
         return sorted(found, key=lambda entry: -entry.used)
+
+    def verify(self) -> list[tuple[Entry, str]]:
+        """Holds every entry to its hashes; removes the damaged ones, and says what is wrong."""
+        damaged = []
+        for entry in self.entries():
+            try:
+                check_params(self._path(entry.key))
+            except ArtifactError as error:
+                self.discard(entry.key)
+                damaged.append((entry, error.message))
+        return damaged
 
     def clear(self) -> int:
         """Removes everything; the bytes of entries that were there. Raises StorageError."""
