@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
-from farrier.errors import NoDeviceError, VerificationError
+from farrier.errors import NoDeviceError, UnverifiableError, VerificationError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
@@ -124,7 +124,7 @@ class Verifier:
         try:
             self._draw()
         except _NO_RESULT as error:
-            raise VerificationError(
+            raise UnverifiableError(
                 f"none of {_SEEDS} random inputs has a result: {error}",
                 hint="--no-verify skips this step",
             ) from None
@@ -340,5 +340,4 @@ def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
     graph = imported.graph
     given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     outputs = run_graph(graph, given, wide=True)
-    wanted = (value.type.dtype.numpy for value in graph.outputs)
-    return "float64", [a.astype(d) for a, d in zip(outputs.values(), wanted, strict=True)]
+    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

@@ -50,3 +50,31 @@ def changed(data, change):
     model = onnx.load_model_from_string(data)
     change(model)
     return model.SerializeToString()
+
+
+def named_batch():
+    """x f32["batch", 3] → y = relu(x)."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    shape = ["batch", 3]
+    return model_of(
+        [node], [info("x", TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, shape)]
+    )
+
+
+def strings():
+    """x string[2] → y, the same."""
+    node = helper.make_node("Identity", ["x"], ["y"])
+    kind = TensorProto.STRING
+    return model_of([node], [info("x", kind, [2])], [info("y", kind, [2])])
+
+
+def sequence():
+    """x f32[2, 3] → y, the sequence of x and -x, and z = x."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("SequenceConstruct", ["x", "n"], ["y"]),
+        helper.make_node("Identity", ["x"], ["z"]),
+    ]
+    x = info("x", TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    return model_of(nodes, [x], [y, info("z", TensorProto.FLOAT, [2, 3])])

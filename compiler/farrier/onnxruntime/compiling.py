@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from farrier.artifact.artifact import Artifact, load
 from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
+from farrier.errors import UnverifiableError
 from farrier.onnxruntime.providers import Chosen
 from farrier.shapes import GivenShape
 
@@ -47,7 +48,12 @@ def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Ar
     if request.sizes:
         shapes = _shapes(model, request.sizes, warn)
         options = dataclasses.replace(options, shapes={**shapes, **options.shapes})
-    return pipeline.compile_model(model, options, listener=listen)
+    try:
+        return pipeline.compile_model(model, options, listener=listen)
+    except UnverifiableError as error:
+        warn(f"{model.name} is not verified: {error.message}")
+        options = dataclasses.replace(options, verify=False)
+        return pipeline.compile_model(model, options, listener=listen)
 
 
 def _shapes(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CancelledError, FarrierError, UsageError
@@ -211,7 +213,19 @@ class InferenceSession:
 
     def _warn(self, message: str) -> None:
         if not self._is_quiet:
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warnings.warn(message, UserWarning, stacklevel=_frames_of_farrier())
+
+
+def _frames_of_farrier() -> int:
+    """The `stacklevel` of who called Farrier, so that the warning names that line."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _as_object(array: Array) -> Array:
