@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -284,3 +285,13 @@ def test_settings(monkeypatch):
     assert str(read({}).folder).endswith("/.cache/farrier")
     with pytest.raises(UsageError, match="FARRIER_CACHE_BYTES is '8G'"):
         read({"FARRIER_CACHE_BYTES": "8G"})
+
+
+def test_every_variable_is_documented_with_its_default():
+    root = Path(__file__).parents[2]
+    page = (root / "docs/onnxruntime.md").read_text()
+    rows = dict(re.findall(r"^\| `(FARRIER_[A-Z_]+)` \| `([^`]*)` *\|", page, re.MULTILINE))
+    source = (root / "compiler/farrier/cache/settings.py").read_text()
+    assert set(rows) == set(re.findall(r'"(FARRIER_[A-Z_]+)"', source))
+    read = CacheSettings.from_environment(rows)
+    assert read == CacheSettings.from_environment({})
