@@ -15,7 +15,7 @@ import numpy.typing as npt
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, UnverifiableError, VerificationError
-from farrier.importer import ImportedModel
+from farrier.importer import ImportedModel, external_initializers
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.special import convert
@@ -221,7 +221,9 @@ class Verifier:
             self._argument(Role.OUTPUT, _filled(array, _room(value, given)))
             for array, value in zip(expected, self._imported.graph.outputs, strict=True)
         ]
-        params = self._argument(Role.INPUT, linked.params)
+        packed = linked.params
+        self._blobs.lend(packed.digest, packed.memory.path)
+        params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
         nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
         candidate = Candidate(ENTRY, (*self._inputs, *outputs, *rest))
@@ -307,10 +309,13 @@ def _onnxruntime(model: Model) -> Judge | None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
+    if model.locations:  # it maps the data; transposed and converted weights would be copies
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:
-            source = str(model.path) if model.has_folder else bytes(model.message)
+            source = _source(model, options)
             session = onnxruntime.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]
             )
@@ -334,6 +339,23 @@ def _onnxruntime(model: Model) -> Judge | None:
         return f"ONNX Runtime {onnxruntime.__version__}", outputs
 
     return judge
+
+
+def _source(model: Model, options: Any) -> str | bytes:
+    """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
+    message, its data given by `options`, as views of the files."""
+    import onnxruntime
+
+    if model.has_folder:
+        return str(model.path)
+    if model.locations:
+        found = list(external_initializers(model))
+        values = [
+            onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
+            for _, kind, array in found
+        ]
+        options.add_external_initializers([name for name, *_ in found], values)
+    return bytes(model.message)
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:

@@ -156,16 +156,24 @@ def load_mapped(path: pathlib.Path) -> Artifact:
 
 def check_params(path: pathlib.Path) -> None:
     """Holds the parameters in an artifact's file to their hash; raises ArtifactError as `load`."""
-    _read_params(path, load(path).manifest)
+    manifest = load(path).manifest
+    mapped = container.map_member(path, PARAMS)
+    if mapped is None:
+        _read_params(path, manifest)
+    else:
+        _check_digest(path, mapped.digest(), manifest)
 
 
 def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
     """The parameters, held to their hash."""
     buffer = aligned_buffer(manifest.params_bytes)
-    digest = container.read_into(path, PARAMS, buffer.view)
+    _check_digest(path, container.read_into(path, PARAMS, buffer.view), manifest)
+    return buffer
+
+
+def _check_digest(path: pathlib.Path, digest: str, manifest: Manifest) -> None:
     if digest != manifest.hashes.get(PARAMS):
         raise ArtifactError(f"{PARAMS} in {path} does not match its hash in the manifest")
-    return buffer
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int]:
