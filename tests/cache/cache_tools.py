@@ -40,6 +40,7 @@ class Watched:
         self.settings = CacheSettings(folder, limit_bytes)
         self.warned = []
         self.compiled = 0
+        self.then = lambda: None  # what happens when a model was compiled
 
     def artifact(self, model, **options):
         request = Request(model, CompileOptions(verify=False, threads=1, **options), {})
@@ -50,6 +51,8 @@ class Watched:
 
         def compile(model):
             self.compiled += 1
-            return pipeline.compile_model(model, request.options)
+            artifact = pipeline.compile_model(model, request.options)
+            self.then()
+            return artifact
 
         return compile
