@@ -32,10 +32,11 @@ check: $(READY)  ## Style, types, layering.
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
 
-exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled and compared.
+exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled, read back, compared.
 	test -d build/exports || $(PYTHON) -m venv build/exports
 	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
 	build/exports/bin/python -m bench.exports build/models
+	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.

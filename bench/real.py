@@ -166,7 +166,7 @@ class Settings:
 def measure(source: Workload, settings: Settings) -> Result:
     """Raises FarrierError where the model cannot be compiled or run."""
     data = source.build()
-    shapes = source.open_shapes or _open_shapes(data)
+    shapes = source.open_shapes or open_shapes(data)
     opened = import_model(data, shapes, source.hot)
     began = time.perf_counter()
     options = CompileOptions(shapes=shapes, hot=source.hot, threads=settings.threads, verify=False)
@@ -292,7 +292,7 @@ def _error(made: Mapping[str, Array], wanted: Mapping[str, Array]) -> float:
     return worst
 
 
-def _open_shapes(data: bytes) -> dict[str, GivenShape]:
+def open_shapes(data: bytes) -> dict[str, GivenShape]:
     """The model's inputs, with ranges for their open dims."""
     return {
         one.name: tuple(dim if isinstance(dim, int) else _range(dim) for dim in one.dims)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from farrier.artifact.artifact import Artifact
 from farrier.errors import InvalidModelError
-from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import GivenShape, Hot
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def compile(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model,
     target: str = "host",
     shapes: Mapping[str, GivenShape] | None = None,
-    hot: Sequence[Hot] = (),
+    hot: Sequence[Hot] = TYPICAL_ALONE,
+    typical: Hot | None = None,
     trials: int | None = None,
     budget_s: float | None = None,
     threads: int = 0,
@@ -40,7 +41,9 @@ def compile(
     of a ModelProto, `folder` says where.
 
     `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
-    "w")`; `hot` the sizes of open dims that matter most: `{"batch": 1, "h": 640}`.
+    "w")`; what the model leaves open and nobody gives stays open. `typical` says what open dims
+    usually are: `{"batch": 1, "h": 640}`. Each of `hot` is such sizes that get code of their own:
+    by default, the typical ones do.
 
     With `trials` or `budget_s` the kernels are tuned by
     measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
@@ -53,6 +56,7 @@ def compile(
         target=target,
         shapes=dict(shapes or {}),
         hot=tuple(hot),
+        typical=dict(typical or {}),
         trials=trials,
         budget_s=budget_s,
         threads=threads,

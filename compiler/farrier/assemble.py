@@ -35,13 +35,15 @@ from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
-from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step
 from farrier.passes import MemoryPlan, plan_memory
 from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
 from farrier.passes.plan_memory import Segment as Where
 from farrier.target import Target
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
+
+GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,15 +64,18 @@ class LinkedModel:
     max_threads: int  # each thread has scratch memory of its own
     memory: MemoryPlan
     calls: tuple[CallRecord, ...]  # in the order of execution
+    entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """What the entry holds a size against that it finds out, and which ONNX node asks for it."""
+    """What the entry holds a size against that it finds out, and which ONNX node asks for it; or,
+    for a `reason`, that a run gets to a branch which cannot be compiled."""
 
     most: Extent  # over `Plan.dims`
     is_exact: bool
     origin: str
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +147,8 @@ def plan(
     beside: Plan | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `kernels` are by task key; constants and sizes are placed beside those of the plan
-    `beside`."""
+    target. `kernels` are by task key; constants, sizes and checks are placed beside those of the
+    plan `beside`."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
@@ -158,10 +163,11 @@ def plan(
     memory = plan_memory(program, scratch, slices, most)
     if beside is None:
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
-        typicals += [0] if program.has_checks else []  # the size that fails one
-        driver = _Driver(program, kernels, memory, ParamArena(), typicals)
+        # The size that fails a check: of this program, or of one for sizes of its dims.
+        typicals += [0] if program.has_checks or program.dims else []
+        driver = _Driver(program, kernels, memory, ParamArena(), typicals, ())
     else:
-        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes)
+        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes, beside.checks)
     return Plan(
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
@@ -185,9 +191,11 @@ def assemble(
     target: Target,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, in the
-    same arena, for single sizes of its dims; what is recorded of calls is the first one's."""
+    """Links a model's kernels, and packs its parameters. `hot` are plans of the same model, each
+    beside the one before, for single sizes of its dims; what is recorded of calls is the first
+    one's."""
     hot = hot or {}
+    plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:
         packed = beside.submit(planned.arena.pack)
         library = _library(planned, objects, target, hot)
@@ -197,18 +205,17 @@ def assemble(
         library=library,
         params=params,
         bytes_of=planned.arena.bytes_of,
-        workspace_bytes=max(
-            typical(one.memory.workspace_bytes) for one in (planned, *hot.values())
-        ),
-        workspaces=tuple(one.memory.workspace_bytes for one in (planned, *hot.values())),
+        workspace_bytes=max(typical(one.memory.workspace_bytes) for one in plans),
+        workspaces=tuple(one.memory.workspace_bytes for one in plans),
         dims=planned.dims,
         capacities=planned.capacities,
         counted=planned.counted,
-        checks=planned.checks,
+        checks=plans[-1].checks,
         sizes=shown.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
         calls=shown.calls,
+        entries=(ENTRY, GENERAL) if hot else (ENTRY,),
     )
 
 
@@ -222,13 +229,13 @@ def _library(
         name = f"{ENTRY}.hot{number}"
         entries.append(HotEntry(sizes, name, one.memory.workspace_bytes))
         made.append(one.entry(target, name, planned.dims))
-    made.append(planned.entry(target, f"{ENTRY}.any" if hot else ENTRY))
+    made.append(planned.entry(target, GENERAL if hot else ENTRY))
     if hot:
         sides = len(planned.inputs), len(planned.outputs)
-        made.append(compile_text(emit_dispatch(*sides, entries, f"{ENTRY}.any"), target))
+        made.append(compile_text(emit_dispatch(*sides, entries, GENERAL), target))
     shown = next(iter(hot.values()), planned)
     # The kernels are seen from outside too, so that a profiler can call them one by one.
-    exports = [ENTRY, *SYMBOLS, *sorted(shown.symbols)]
+    exports = [ENTRY, *SYMBOLS, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
         text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims, entries)
         made.append(compile_text(text, target))
@@ -247,10 +254,11 @@ class _Driver:
         memory: MemoryPlan,
         arena: ParamArena,
         sizes: Iterable[int],
+        checks: Iterable[Check],
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
-        self.checks: list[Check] = []
+        self.checks = [*checks]
         self._program = program
         self._kernels = kernels
         self._memory = memory
@@ -269,6 +277,9 @@ class _Driver:
                 yield self._call(step)
             case Bind():
                 yield from self._bind(step)
+            case Fail(reason, origin):
+                self.checks.append(Check(0, True, origin, reason))
+                yield entry.Fail(len(self.checks) - 1)
             case Branch(condition, then, otherwise, joined):
                 sizes = tuple((str(one.symbol), one.then, one.otherwise) for one in joined)
                 address = self._address(condition)

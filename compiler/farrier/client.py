@@ -46,7 +46,7 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.model_file import check_size
-from farrier.options import MAX_LAYER_ERROR, CompileOptions
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import GivenShape, Hot
 from farrier_device import plain
 from farrier_device.closing import Closing
@@ -167,7 +167,8 @@ class Client(Closing):
         *,
         target: str = "host",
         shapes: Mapping[str, GivenShape] | None = None,
-        hot: Sequence[Hot] = (),
+        hot: Sequence[Hot] = TYPICAL_ALONE,
+        typical: Hot | None = None,
         trials: int | None = None,
         budget_s: float | None = None,
         threads: int = 0,
@@ -191,6 +192,7 @@ class Client(Closing):
             target=target,
             shapes=shapes or {},
             hot=tuple(hot),
+            typical=dict(typical or {}),
             trials=trials,
             budget_s=budget_s,
             threads=threads,

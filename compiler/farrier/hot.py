@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farrier.errors import UsageError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import evaluate
 from farrier.shapes import Hot, NamedDim
@@ -11,7 +12,15 @@ from farrier.shapes import Hot, NamedDim
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:
     """For each hot shape the value of every symbol; a dim that it leaves out has its typical one.
-    Each shape once, in the order given."""
+    Each shape once, in the order given. Raises UsageError for a size that the model cannot have."""
+    for one in hot:
+        for dim in dims:
+            size = one.get(dim.name, dim.typical * dim.step)
+            if size % dim.step or not dim.low <= size // dim.step <= dim.high:
+                raise UsageError(
+                    f"{dim.name} is {size} in --hot, and the model leaves it {dim.range}",
+                    hint="farrier compile -v says which operator needs that",
+                )
     found = [
         {dim.symbol: one.get(dim.name, dim.typical * dim.step) // dim.step for dim in dims}
         for one in hot

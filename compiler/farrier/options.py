@@ -11,6 +11,7 @@ from farrier.precision import parse_precision
 from farrier.shapes import GivenShape, Hot, parse_dim
 
 MAX_THREADS = 1024
+TYPICAL_ALONE: tuple[Hot, ...] = ({},)  # the sizes that get code of their own
 MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
 
 
@@ -19,9 +20,11 @@ class CompileOptions:
     """Everything but the model that decides what comes out.
 
     `shapes` gives dimensions by input name: numbers, or what stays open until the model runs
-    (`farrier.shapes`). `hot` names sizes of open dims that matter most; what it leaves out has its
-    typical size. `trials` bounds the measured candidates, `budget_s` the
-    seconds spent tuning; with neither, nothing is measured and the analytic ranking decides.
+    (`farrier.shapes`); what neither the model nor the user says stays open. `typical` says what
+    open dims usually are. Each of `hot` is sizes of open dims that get code of their own, by
+    default the typical ones; a dim that it leaves out has its typical size. `trials` bounds the
+    measured candidates, `budget_s` the seconds spent tuning; with neither, nothing is measured and
+    the analytic ranking decides.
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
     max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
     `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16.
@@ -29,7 +32,8 @@ class CompileOptions:
 
     target: str = "host"
     shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
-    hot: tuple[Hot, ...] = ()
+    typical: Hot = dataclasses.field(default_factory=dict)
+    hot: tuple[Hot, ...] = TYPICAL_ALONE
     trials: int | None = None
     budget_s: float | None = None
     threads: int = 0  # 0: one per core of the target
@@ -74,6 +78,7 @@ class CompileOptions:
             **dataclasses.asdict(self),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "hot": [dict(sizes) for sizes in self.hot],
+            "typical": dict(self.typical),
         }
 
     def shared(self, count: int) -> CompileOptions:
@@ -95,12 +100,15 @@ class CompileOptions:
         fields = dict(raw)
         try:
             shapes = {str(n): tuple(s) for n, s in fields.pop("shapes", {}).items()}
-            hot = tuple(
-                {str(n): int(size) for n, size in sizes.items()} for sizes in fields.pop("hot", ())
-            )
-            return cls(shapes=shapes, hot=hot, **fields)
+            hot = tuple(map(_sizes, fields.pop("hot", TYPICAL_ALONE)))
+            typical = _sizes(fields.pop("typical", {}))
+            return cls(shapes=shapes, hot=hot, typical=typical, **fields)
         except (TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"malformed options: {error}") from error
+
+
+def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(size) for name, size in raw.items()}
 
 
 def parse_budget(text: str) -> float:

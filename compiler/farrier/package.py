@@ -27,6 +27,7 @@ from farrier.artifact.manifest import (
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
 from farrier.importer import ImportedModel
+from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
@@ -46,8 +47,8 @@ def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[Tensor
     """The model's inputs and outputs under the names that its file gives them."""
     graph = imported.graph
     return (
-        _specs(imported, imported.input_names, graph.inputs),
-        _specs(imported, imported.output_names, graph.outputs),
+        _specs(imported, imported.input_names, graph.inputs, imported.axes),
+        _specs(imported, imported.output_names, graph.outputs, [()] * len(graph.outputs)),
     )
 
 
@@ -71,6 +72,17 @@ def package(
     precision = variant.settings.precision
     report = {
         "precision": precision.value,
+        "dims": [
+            {
+                "name": dim.name,
+                "low": dim.low * dim.step,
+                "high": dim.high * dim.step,
+                "step": dim.step,
+                "typical": dim.typical * dim.step,
+            }
+            for dim in imported.dims
+        ],
+        "preconditions": list(map(str, imported.preconditions)),
         "verification": _figures(verified, precision),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
@@ -126,7 +138,10 @@ def _manifest(
         dims=tuple(named[s.name] for s in linked.dims if s not in linked.capacities),
         capacities=tuple(Capacity(s.name, s.typical) for s in linked.capacities),
         workspace=_text(linked.memory.workspace_bytes),
-        checks=tuple(SizeCheck(c.origin, _text(c.most), c.is_exact) for c in linked.checks),
+        preconditions=imported.preconditions,
+        checks=tuple(
+            SizeCheck(c.origin, _text(c.most), c.is_exact, c.reason) for c in linked.checks
+        ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
         declaration=_declaration(imported, inputs, outputs),
@@ -219,15 +234,20 @@ def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -
 
 
 def _specs(
-    imported: ImportedModel, names: Sequence[str], values: Sequence[Value]
+    imported: ImportedModel,
+    names: Sequence[str],
+    values: Sequence[Value],
+    axes: Iterable[tuple[str, ...]],
 ) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(
             name,
             STRING if name in imported.strings else value.type.dtype.value,
             *_shape(value.type.shape),
+            axes=called,
+            told=compared_with(imported.graph, value),
         )
-        for name, value in zip(names, values, strict=True)
+        for name, value, called in zip(names, values, axes, strict=True)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farrier.artifact.artifact import Artifact
@@ -13,7 +13,8 @@ from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
-from farrier.importer import import_model
+from farrier.importer import ImportedModel, import_model
+from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
@@ -24,7 +25,15 @@ from farrier.package import package, specs
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.precision import check_precision, parse_precision
-from farrier.progress import Listener, TasksFound, TimeSpent, Verified, ignore
+from farrier.progress import (
+    Listener,
+    SizesSettled,
+    TasksFound,
+    TimeSpent,
+    Verified,
+    Warned,
+    ignore,
+)
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
 from farrier.target import Target, missing_features, parse_target
@@ -66,10 +75,12 @@ def compile_model(
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
-    imported = steps("import", import_model, model, options.shapes, options.hot)
+    imported = steps("import", import_model, model, options.shapes, options.hot, options.typical)
+    if imported.dims:
+        listener(_settled(imported))
+    warned = _warn(imported.graph, (), listener)
     settings = Settings(target, threads, options.max_layer_error, precision)
-    # What is tuned is tuned for sizes: where none are named, for the typical ones.
-    hot = hot_sizes(imported.dims, options.hot or ([{}] if options.tunes else []))
+    hot = hot_sizes(imported.dims, options.hot)
     count = helpers_for(len(imported.graph.nodes))
     with LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
@@ -79,6 +90,7 @@ def compile_model(
         for number, sizes in enumerate(hot):
             steps.part = f"-hot{number}"
             one = steps("import", import_model, model, shapes_at(imported, sizes))
+            warned = _warn(one.graph, warned, listener)
             hot_made.append(making.made(one.graph, options.tunes, share=len(hot)))
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
@@ -93,7 +105,8 @@ def compile_model(
         planned = plan(made.variant.program, kernels.interfaces, target, threads)
         hot_planned: dict[tuple[int, ...], Plan] = {}
         for sizes, other in zip(hot, hot_made, strict=True):
-            instead = plan(other.variant.program, kernels.interfaces, target, threads, planned)
+            beside = next(reversed(hot_planned.values()), planned)
+            instead = plan(other.variant.program, kernels.interfaces, target, threads, beside)
             # One in which a size decides what others leave to the data would speak of other sizes.
             if instead.stands_for(planned):
                 hot_planned[planned.given(sizes)] = instead
@@ -194,9 +207,27 @@ def _check_measurable_here(target: Target) -> None:
         )
 
 
+def _warn(graph: Graph, before: Collection[str], listener: Listener) -> set[str]:
+    """Says which branches are not compiled, but for what was said `before`; gives all that is
+    said."""
+    said = dict.fromkeys(
+        f"a run that takes one branch of node {node.origin!r} will end with an error: "
+        f"{node.attr('reason')}"
+        for node in failures(graph)
+    )
+    for message in said:
+        if message not in before:
+            listener(Warned(message))
+    return {*before, *said}
+
+
 def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:
     """The scheduled kernel of every task, by the task's key."""
     return {key: choice.function() for key, choice in choices.items()}
+
+
+def _settled(imported: ImportedModel) -> SizesSettled:
+    return SizesSettled(list(map(str, imported.dims)), list(map(str, imported.preconditions)))
 
 
 def _said(verified: Verification, race: Race | None) -> Verified:

@@ -29,6 +29,15 @@ class StageFinished:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SizesSettled:
+    """The model was read, and sizes of it stay open: `dims` are their names, ranges and typical
+    sizes, and `preconditions` what was taken for granted of them beyond what the model declares."""
+
+    dims: list[str]
+    preconditions: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TasksFound:
     """The model was partitioned: `tasks` distinct kernels to tune, `kernels` calls of them."""
 
@@ -90,6 +99,7 @@ class Warned:
 Event: TypeAlias = (
     StageStarted
     | StageFinished
+    | SizesSettled
     | TasksFound
     | TrialsMeasured
     | VariantsCompared
@@ -102,6 +112,7 @@ Listener: TypeAlias = Callable[[Event], None]
 _KINDS: dict[str, type[Any]] = {
     "stage-started": StageStarted,
     "stage-finished": StageFinished,
+    "sizes-settled": SizesSettled,
     "tasks-found": TasksFound,
     "trials-measured": TrialsMeasured,
     "variants-compared": VariantsCompared,

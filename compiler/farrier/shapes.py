@@ -5,7 +5,7 @@
     range = low '..' [high] [':' step]
     sum   = term '+' term ...           past+seq, 2*n+1
     term  = [number '*'] name | number
-    hot   = name=number,name=number,...
+    hot   = name=number,name=number,... | 'none'
 
 A name is one size wherever it stands, in other inputs too; each `?` is a size of its own. With a
 step only its multiples are in the range. What a sum names stands alone somewhere.
@@ -89,6 +89,38 @@ class NamedDim:
         """The symbol, as shapes contain it."""
         return dim(self.symbol, self.low, self.high, self.typical)
 
+    @property
+    def range(self) -> str:
+        """`1 to 8`, `32 to 640 in steps of 32`."""
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.low * self.step} to {self.high * self.step}{steps}"
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.range}, typically {self.typical * self.step}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Precondition:
+    """What a compiled model takes for granted of its open dims, because an operator asks it and the
+    answer depends on them: the one for the typical sizes.
+
+    `node` is the ONNX node that asks, `asked` its question and `answer` what it was told, in the
+    user's names; `dims` are the names of those in the question, and `needs` says which sizes of
+    theirs are left. `extent`, in symbols of dims, must not be negative: 0 where the ranges and
+    steps of the dims say all that `needs` does.
+    """
+
+    node: str
+    asked: str
+    answer: bool
+    dims: tuple[str, ...]
+    needs: str
+    extent: int | str = 0
+
+    def __str__(self) -> str:
+        told = "true" if self.answer else "false"
+        return f"{self.needs}: {self.node} asks whether {self.asked}, and is told {told}"
+
 
 def parse_dim(given: int | str, where: str = "") -> Size:
     """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`; raises UsageError."""
@@ -152,17 +184,19 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
     return shapes
 
 
-def parse_hot(texts: Iterable[str]) -> tuple[dict[str, int], ...]:
-    """`["batch=1,h=640"]` → `({"batch": 1, "h": 640},)`; raises UsageError."""
-    hot = []
-    for text in texts:
-        sizes: dict[str, int] = {}
-        for item in text.split(","):
-            name, _, number = item.rpartition("=")
-            if not name or name in sizes or not re.fullmatch(r"[0-9]{1,20}", number):
-                raise UsageError(
-                    f"cannot read the sizes {text!r}", hint="--hot batch=1,height=640,width=640"
-                )
-            sizes[name] = int(number)
-        hot.append(sizes)
-    return tuple(hot)
+def parse_hot(texts: Sequence[str]) -> tuple[dict[str, int], ...]:
+    """`["batch=1,h=640"]` → `({"batch": 1, "h": 640},)`, `["none"]` → `()`; raises UsageError."""
+    return () if tuple(texts) == ("none",) else tuple(map(parse_sizes, texts))
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """`"batch=1,h=640"` → `{"batch": 1, "h": 640}`; raises UsageError."""
+    sizes: dict[str, int] = {}
+    for item in text.split(","):
+        name, _, number = item.rpartition("=")
+        if not name or name in sizes or not re.fullmatch(r"[0-9]{1,20}", number):
+            raise UsageError(
+                f"cannot read the sizes {text!r}", hint="--hot batch=1,height=640,width=640"
+            )
+        sizes[name] = int(number)
+    return sizes

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
+from farrier.choose import Choice
+from farrier.constants import FOLDER, ConstantFiles
 from farrier.errors import StorageError, UsageError
-from farrier.ir.dim import typical
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
-from farrier.progress import Listener, StageFinished, StageStarted, Warned
+from farrier.partition import Task
+from farrier.progress import Listener, StageFinished, StageStarted
 
 T = TypeVar("T")
-MAX_DUMPED_BYTES = 1 << 30  # of a graph's constants
 
 STAGES = (
     "import",
@@ -71,6 +70,8 @@ class Steps:
         self._dump = dump
         self.seconds: dict[str, float] = {}  # in all, of steps taken several times
         self.part = ""  # of the model, for the names of dumps
+        directory = dump.directory
+        self._constants = None if directory is None else ConstantFiles(directory / FOLDER)
 
     def __call__(self, stage: str, step: Callable[..., T], *args: Any) -> T:
         """Runs `step(*args)` as `stage`. Raises StoppedError after the last one wished for."""
@@ -80,52 +81,44 @@ class Steps:
         seconds = time.perf_counter() - start
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self._listener(StageFinished(stage, seconds))
-        if self._dump.directory is not None:
+        if self._dump.directory is not None and self._constants is not None:
             name = f"{STAGES.index(stage)}-{stage}{self.part}"
-            for left_out in _write(self._dump.directory, name, result):
-                self._listener(Warned(left_out))
+            _write(self._dump.directory, name, result, self._constants)
         if stage == self._dump.until:
             raise StoppedError(stage)
         return result
 
 
-def _write(directory: Path, name: str, result: Any) -> list[str]:
-    """Writes the IR in a step's result: one file, or a folder where there are several pieces. The
-    constants too large for text go beside a graph, by their digests; what of them is left out."""
-    left_out = []
+def _write(directory: Path, name: str, result: Any, constants: ConstantFiles) -> None:
+    """Writes the IR in a step's result: one file, or a folder where there are several pieces. What
+    is too large for text goes to `constants`."""
     pieces = dict(_pieces(result))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for piece, node in pieces.items():
             path = directory / name / f"{piece}.ir" if len(pieces) > 1 else directory / f"{name}.ir"
             path.parent.mkdir(exist_ok=True)
-            path.write_text(print_ir(node))
-            if isinstance(node, Graph) and node.constants:
-                beside = path.with_suffix(".constants.npz")
-                nbytes = sum(typical(c.value.type.nbytes) for c in node.constants)
-                if nbytes > MAX_DUMPED_BYTES:
-                    left_out.append(
-                        f"{beside} is not written: the constants have {nbytes / 1e9:.1f} GB, and "
-                        f"every stage would have them; farrier opt does not run on this text"
-                    )
-                    continue
-                with beside.open("wb") as file:
-                    np.savez(file, **{c.digest: c.made() for c in node.constants})  # type: ignore[arg-type]
+            written = constants.store(node) if isinstance(node, Graph) else node
+            path.write_text(print_ir(written), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
-    return left_out
 
 
 def _pieces(result: Any) -> Iterable[tuple[str, Graph | Program | Function]]:
-    """The printable parts of a step's result, by name."""
-    if isinstance(result, Graph | Program | Function):
-        yield result.name, result
-    elif isinstance(result, dict):
-        for value in result.values():
-            yield from _pieces(value)
-    elif isinstance(result, list | tuple):
-        for value in result:
-            yield from _pieces(value)
-    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
-        for field in dataclasses.fields(result):
-            yield from _pieces(getattr(result, field.name))
+    """The printable parts of a step's result, by name: those of a kernel are called as it is."""
+    match result:
+        case Graph() | Program() | Function():
+            yield result.name, result
+        case Task():
+            yield result.symbol, result.region
+        case Choice():
+            yield result.task.symbol, result.program
+        case Mapping():
+            for value in result.values():
+                yield from _pieces(value)
+        case list() | tuple():
+            for value in result:
+                yield from _pieces(value)
+        case _ if dataclasses.is_dataclass(result) and not isinstance(result, type):
+            for field in dataclasses.fields(result):
+                yield from _pieces(getattr(result, field.name))

@@ -101,7 +101,7 @@ def test_lines():
 
 
 def test_open_dims_of_which_nothing_is_said():
-    opened = real._open_shapes(model("Relu").SerializeToString())
+    opened = real.open_shapes(model("Relu").SerializeToString())
     assert opened == {"x": ("batch:1..4", "length:2..28", 24)}
 
 

@@ -48,10 +48,6 @@ def _unknown_operators(path, save):
     save(path, nodes, [1, 9])
 
 
-def _open_dims(path, save):
-    save(path, [node("Relu", ["x"], ["y"])], ["batch", 3, "height", 9])
-
-
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
@@ -62,7 +58,6 @@ def _open_dims(path, save):
         (_newer_opset, 3, ["opset 99", "reads 1 to"]),
         (_lost_data, 3, ["'w' is in the data file 'weights'", "no such file", "copy all of them"]),
         (_unknown_operators, 4, ["com.example:Frobnicate", "'first'", "Grommet", "'second'"]),
-        (_open_dims, 5, ["f32[batch, 3, height, 9]", "--shape x=?,3,?,9"]),
     ],
 )
 def test_a_bad_model_is_refused(farrier, tmp_path, save, make, code, words):
@@ -73,13 +68,6 @@ def test_a_bad_model_is_refused(farrier, tmp_path, save, make, code, words):
     for word in words:
         assert word in done.stderr
     assert not (tmp_path / "model.farrier").exists()
-
-
-def test_the_shape_that_the_hint_names_compiles(farrier, mlp):
-    refused = farrier("compile", mlp)
-    hint, *_ = (word for word in refused.stderr.split() if word.startswith("x="))
-    done = farrier("compile", mlp, "--shape", hint.replace("?", "3"))
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

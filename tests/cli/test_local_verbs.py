@@ -18,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from farrier import compile
+from farrier.constants import beside
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 
@@ -176,13 +177,28 @@ def test_every_stage_is_text_that_parses_back(farrier, mlp, tmp_path):
     stages = {path.relative_to(tmp_path / "ir").parts[0].partition("-")[2] for path in texts}
     assert {stage.removesuffix(".ir") for stage in stages} >= {"import", "optimize", "lower"}
     for path in texts:
-        arrays = {}
-        constants = path.with_suffix(".constants.npz")
-        if constants.exists():
-            with np.load(constants) as archive:
-                arrays = dict(archive)
         text = path.read_text()
-        assert print_ir(parse_ir(text, arrays)).strip() == text.strip()
+        assert print_ir(parse_ir(text, beside(path))) == text
+    done = farrier("opt", "ir/0-import.ir")
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "ir/0-import.ir").read_text())
+
+
+def test_opt_says_which_constant_it_lacks(farrier, mlp, tmp_path):
+    farrier("compile", mlp, "--shape", "x=4,37", "--until", "import", "--dump", "ir")
+    (tmp_path / "ir/constants").rename(tmp_path / "weights")
+    done = farrier("opt", "ir/0-import.ir")
+    assert (done.returncode, "--constants" in done.stderr) == (2, True)
+    assert "no array with the sha256" in done.stderr
+    done = farrier("opt", "ir/0-import.ir", "--constants", "weights")
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "ir/0-import.ir").read_text())
+    done = farrier("opt", "ir/0-import.ir", "--constants", "nowhere")
+    assert (done.returncode, "nowhere is no folder" in done.stderr) == (2, True)
+    (largest, *_) = sorted((tmp_path / "weights").iterdir(), key=lambda p: -p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-1] ^= 1
+    largest.write_bytes(content)
+    done = farrier("opt", "ir/0-import.ir", "--constants", "weights")
+    assert (done.returncode, f"{largest.name} is damaged" in done.stderr) == (2, True)
 
 
 def test_opt_prints_after_each_pass(farrier, mlp):

@@ -11,6 +11,8 @@ import pytest
 from farrier.codegen import compile_functions, compile_text, emit_entry, link, support_object
 from farrier.codegen.entry import (
     WORKSPACE_BYTES,
+    Branch,
+    Fail,
     Input,
     KernelCall,
     Output,
@@ -76,6 +78,23 @@ def test_the_first_failure_of_a_kernel_is_returned(target):
     objects = [compile_text(t, target) for t in (kernels, emit_entry(calls, 0, 0))]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         assert library.entry("farrier_entry")(pointers([0]), 0) == 5
+
+
+@pytest.mark.parametrize("usual", [None, {}])
+def test_a_branch_that_fails_ends_the_call_and_none_to_measure(target, usual):
+    """What an entry to measure reads as conditions is whatever the memory holds."""
+    kernel = "define i32 @good(ptr %args, ptr %pool) { ret i32 0 }"
+    call = (KernelCall("good", ()),)
+    steps = [
+        Branch((Input(0), 0), (Fail(6),), call),
+        Branch((Input(1), 0), call, (Fail(7),)),
+    ]
+    objects = [compile_text(t, target) for t in (kernel, emit_entry(steps, 2, 0, usual=usual))]
+    with Library.from_bytes(link([*objects, support_object(target)])) as library:
+        for first, second, code in ((0, 1, 0), (1, 1, -7), (0, 0, -8), (1, 0, -7)):
+            given = [np.array(first, bool), np.array(second, bool)]
+            args = pointers([*(array.ctypes.data for array in given), 0, 0])
+            assert library.entry("farrier_entry")(args, 0) == (code if usual is None else 0)
 
 
 def test_a_kernel_gets_the_sizes_that_it_runs_for(target):

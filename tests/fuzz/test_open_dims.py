@@ -72,14 +72,14 @@ def test_open_dims_mean_what_numbers_mean(seed):
     hypothesis.assume(names)
     wanted = import_model(fixed).graph
     try:
-        imported = import_model(model, shapes)
+        imported = import_model(model, shapes, typical=names)
     except (InvalidModelError, UnresolvedShapeError) as error:
         hypothesis.event(f"{type(error).__name__}: {str(error)[:60]}")
         hypothesis.reject()
     graph = imported.graph
     verify(graph)
     assert parse_ir(print_ir(graph), arrays_of(graph)) == graph
-    sizes = {dim.symbol: names[dim.name] for dim in imported.dims}
+    sizes = {dim.symbol: names[dim.name] // dim.step for dim in imported.dims}
     numbers = at_sizes(graph, sizes)
     verify(numbers)
     assert [v.type for v in numbers.outputs] == [v.type for v in wanted.outputs]

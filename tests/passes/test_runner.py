@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from graph_tools import SETTINGS, NetworkBuilder
 
 from farrier import debug
+from farrier.constants import beside
 from farrier.errors import CompilerError, UsageError
 from farrier.ir.graph import Graph
 from farrier.ir.parser import ParseError, parse_ir
@@ -57,8 +57,9 @@ def test_a_failing_pass_is_named_and_reproducible(monkeypatch, tmp_path):
     assert "ZeroDivisionError: no channels" in caught.value.message
     (path,) = (tmp_path / "crashes").glob("*.ir")
     assert f"farrier opt {path} -p simplify" in caught.value.hint
-    with np.load(path.with_suffix(".npz")) as arrays:
-        assert parse_ir(path.read_text(), dict(arrays)) == graph
+    text = path.read_text()
+    assert parse_ir(text, beside(path)) == graph
+    assert opt(text, [], constants=beside(path), settings=SETTINGS) == text
 
 
 def test_a_pass_that_breaks_the_graph_is_caught(monkeypatch, tmp_path):
@@ -119,8 +120,10 @@ def test_opt_prints_after_each_pass():
     assert "two" not in second
 
 
-def test_opt_takes_graphs_alone():
+def test_passes_run_on_graphs_alone():
+    kernel = "@function\ndef f(x: f32[1]):\n    x[0] = 1.0\n"
+    assert opt(kernel, [], settings=SETTINGS) == kernel
     with pytest.raises(UsageError, match="the text is a kernel"):
-        opt("@function\ndef f(x: f32[1]):\n    x[0] = 1.0\n", [], settings=SETTINGS)
+        opt(kernel, ["fuse"], settings=SETTINGS)
     with pytest.raises(ParseError, match="line 1"):
         opt("no graph", [], settings=SETTINGS)

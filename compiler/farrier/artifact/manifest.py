@@ -11,7 +11,7 @@ from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
-from farrier.shapes import MAX_EXTENT, NamedDim
+from farrier.shapes import MAX_EXTENT, NamedDim, Precondition
 
 FORMAT = 1
 STRING = "string"  # the element type of strings
@@ -21,12 +21,15 @@ STRING = "string"  # the element type of strings
 class TensorSpec:
     """One input or output of the model, under the name that the ONNX file gives it.
 
-    Strings lie in memory as u32, their code points; the shape's last extent is their width."""
+    Strings lie in memory as u32, their code points; the shape's last extent is their width.
+    `told` are integers that the model tells from others: each leads it another way."""
 
     name: str
     dtype: str  # a name of `farrier.ir.types.DType`, or STRING
     shape: tuple[int | str, ...]  # numbers, and extents in the manifest's dims
     typical: tuple[int, ...] = ()  # the shape at the typical sizes, where it is not fixed
+    axes: tuple[str, ...] = ()  # of inputs: how the model calls each axis, "" where by a number
+    told: tuple[int, ...] = ()
 
     @property
     def is_strings(self) -> bool:
@@ -66,11 +69,13 @@ class Capacity:
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeCheck:
     """A size that the entry finds out, for the ONNX node `node`: 0 to `most`, an extent in the dims
-    and capacities; that exactly where it `is_exact`."""
+    and capacities; that exactly where it `is_exact`. For a `reason` it is no size: the run is in a
+    branch of that node which cannot be compiled, and ends."""
 
     node: str
     most: int | str
     is_exact: bool = False
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class Manifest:
     precision: str = "f32"  # what contractions multiply in
     dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
     capacities: tuple[Capacity, ...] = ()  # likewise, behind those of `dims`
+    preconditions: tuple[Precondition, ...] = ()  # what was taken for granted of the dims
     counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
     checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
     workspace: int | str = 0  # its bytes, an extent in the dims and capacities
@@ -144,6 +150,7 @@ class Manifest:
                 dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
                 capacities=tuple(Capacity(**one) for one in raw.pop("capacities", ())),
                 checks=tuple(SizeCheck(**one) for one in raw.pop("checks", ())),
+                preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
                 counted=tuple(CountedDim(**one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
                 **raw,
@@ -161,7 +168,7 @@ class Manifest:
         texts += tuple(text for spec in specs for text in (spec.name, spec.dtype))
         texts += tuple(text for dim in self.dims for text in (dim.name, dim.symbol))
         texts += tuple(one.symbol for one in self.capacities)
-        texts += tuple(check.node for check in self.checks)
+        texts += tuple(text for check in self.checks for text in (check.node, check.reason))
         sizes = [self.threads, self.max_threads, self.params_bytes, self.workspace_bytes]
         sizes += [extent for spec in specs for extent in spec.typical_shape]
         sizes += [n for dim in self.dims for n in (dim.low, dim.high, dim.typical, dim.step)]
@@ -180,6 +187,8 @@ class Manifest:
             self.extents(spec)
         self.limits()
         self.workspace_extent()
+        for precondition in self.preconditions:
+            self.not_negative(precondition)
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
         """The shape of an input or output, over the manifest's symbols."""
@@ -206,6 +215,10 @@ class Manifest:
             for check in self.checks
         )
 
+    def not_negative(self, precondition: Precondition) -> Extent:
+        """What a precondition says must not be negative, over the symbols of dims."""
+        return parse_extent(str(precondition.extent), self._given())
+
     def workspace_extent(self) -> Extent:
         """The bytes of workspace, over the symbols of dims and capacities."""
         return parse_extent(str(self.workspace), self._given())
@@ -215,10 +228,19 @@ class Manifest:
         return {one.symbol: one.extent for one in self.given}
 
 
+def _precondition(raw: dict[str, Any]) -> Precondition:
+    return Precondition(**{**raw, "dims": tuple(raw["dims"])})
+
+
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(
-            spec["name"], spec["dtype"], tuple(spec["shape"]), tuple(spec.get("typical", ()))
+            spec["name"],
+            spec["dtype"],
+            tuple(spec["shape"]),
+            tuple(spec.get("typical", ())),
+            tuple(spec.get("axes", ())),
+            tuple(map(int, spec.get("told", ()))),
         )
         for spec in raw
     )

@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> None:
         limit = runpy.run_path(str(folder / "limit.py"))["limit"]
         copies = Path(outputs_path).with_suffix(f".{target}")
         limited = limit(engine["PACKAGES"][0], engine["LIMITS"][target], copies)
-    with np.load(inputs_path) as file:
-        inputs = {key: _aligned(file[key]) for key in file.files}
+    files = runpy.run_path(str(folder.parent / "arrays.py"))
+    inputs = {key: _aligned(array) for key, array in files["load_arrays"](inputs_path).items()}
     for package in engine["PACKAGES"]:
         importlib.import_module(package)
     start = time.perf_counter()
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     run, named = engine["load"](model, inputs, int(threads), **chosen)
     arrays = named(run())
     seconds = time.perf_counter() - start
-    np.savez(outputs_path, **arrays)
+    files["save_arrays"](outputs_path, arrays)
     version = importlib.metadata.version(engine["DISTRIBUTION"])
     answer = {"version": version, "limited": limited, "load_s": seconds}
     print(json.dumps(answer), file=answers, flush=True)

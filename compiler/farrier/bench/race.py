@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from farrier.arrays import load_arrays, save_arrays
 from farrier.bench import engines
 from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
@@ -132,7 +133,7 @@ def race(
         contextlib.ExitStack() as stack,
     ):
         folder = Path(name)
-        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
+        save_arrays(folder / "inputs.npz", inputs)
         lanes: list[tuple[Entrant, Lane, Path]] = []
         for number, entrant in enumerate(entrants):
             outputs = folder / f"outputs-{number}.npz"
@@ -221,14 +222,14 @@ def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Fig
 def _max_error(ours: Path, theirs: Path) -> float:
     """max |difference| over the largest magnitude of their output, over all outputs."""
     worst = 0.0
-    with np.load(ours) as a, np.load(theirs) as b:
-        for name in b.files:
-            if name not in a.files:
-                return float("inf")
-            expected = b[name].astype(np.float64)
-            scale = float(np.abs(expected).max(initial=0.0)) or 1.0
-            error = np.abs(a[name].astype(np.float64) - expected).max(initial=0.0)
-            worst = max(worst, float(error) / scale)
+    found = load_arrays(ours)
+    for name, array in load_arrays(theirs).items():
+        if name not in found:
+            return float("inf")
+        expected = array.astype(np.float64)
+        scale = float(np.abs(expected).max(initial=0.0)) or 1.0
+        error = np.abs(found[name].astype(np.float64) - expected).max(initial=0.0)
+        worst = max(worst, float(error) / scale)
     return worst
 
 

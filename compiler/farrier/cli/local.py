@@ -19,9 +19,9 @@ from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
 from farrier.model_file import Model, check_is_file
-from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes
+from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,7 +36,17 @@ ShapeOption = Annotated[
 ]
 HotOption = Annotated[
     list[str] | None,
-    typer.Option(help="Sizes of open dims to be fast at: batch=1,h=640; repeatable."),
+    typer.Option(
+        help="Sizes of open dims with code of their own: batch=1,h=640; repeatable. By default the "
+        "typical sizes; none: one code for all."
+    ),
+]
+TypicalOption = Annotated[
+    str,
+    typer.Option(
+        help="What open dims usually are: batch=1,h=640. By default a batch is 1, the side of an "
+        "image 224, and what else is open 128, or what the operators imply."
+    ),
 ]
 TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
 MaxLayerErrorOption = Annotated[
@@ -71,6 +81,7 @@ def compile_(
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     shape: ShapeOption = None,
     hot: HotOption = None,
+    typical: TypicalOption = "",
     threads: ThreadsOption = 0,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
@@ -100,7 +111,8 @@ def compile_(
     options = CompileOptions(
         target=target,
         shapes=parse_shapes(shape or []),
-        hot=parse_hot(hot or []),
+        hot=parse_hot(hot) if hot else TYPICAL_ALONE,
+        typical=parse_sizes(typical) if typical else {},
         trials=trials,
         budget_s=None if budget is None else parse_budget(budget),
         threads=threads,
@@ -156,6 +168,7 @@ def run(
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
 
+    from farrier.arrays import save_arrays
     from farrier.artifact.artifact import load
     from farrier.artifact.container import write_atomically
 
@@ -174,7 +187,7 @@ def run(
             spread = f"[{low:.6g}, {high:.6g}]" if array.size else "empty"
         typer.echo(f"{name}: {array.dtype}{list(array.shape)} {spread}")
     if output is not None:
-        write_atomically(output, lambda file: np.savez(file, **outputs))  # type: ignore[arg-type]
+        write_atomically(output, lambda file: save_arrays(file, outputs))
 
 
 def bench(
@@ -241,30 +254,31 @@ def opt(
         bool, typer.Option("--print-after-all", help="Print the graph after each pass.")
     ] = False,
     constants: Annotated[
-        Path | None, typer.Option(help="Large constants [FILE.constants.npz, if it is there].")
+        Path | None, typer.Option(help="The folder of large constants [the one beside FILE].")
     ] = None,
     target: TargetOption = "host",
     precision: PrecisionOption = "f32",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
+    from farrier import constants as large
     from farrier import passes as pipeline_passes
     from farrier.precision import parse_precision
     from farrier.target import parse_target
 
     machine = parse_target(target)
-    beside = file.with_suffix(".constants.npz")
-    if constants is None and beside.is_file():
-        constants = beside
+    if constants is not None and not constants.is_dir():
+        raise UsageError(f"{constants} is no folder", hint="--constants DIR/constants")
     typer.echo(
         pipeline_passes.opt(
             _read_text(file),
             [name.strip() for name in passes.split(",") if name.strip()],
             print_after_all=print_after_all,
-            constants={} if constants is None else _read_archive(constants),
+            constants=large.beside(file) if constants is None else large.StoredConstants(constants),
             settings=pipeline_passes.Settings(
                 machine, machine.cores, precision=parse_precision(precision)
             ),
-        )
+        ),
+        nl=False,
     )
 
 
@@ -313,13 +327,6 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError:
         hint = "farrier compile --dump DIR writes graphs as text"
         raise UsageError(f"{path} is not text", hint=hint) from None
-
-
-def _read_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
-    loaded = _load(path)
-    if not isinstance(loaded, Mapping):
-        raise InputMismatchError(f"{path} is one array, not an archive of them")
-    return dict(loaded)
 
 
 def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:

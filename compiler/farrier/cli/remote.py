@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption
+from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
 from farrier.cli.show import ProgressView, ms
 from farrier.client import Client, Job, StateChanged
-from farrier.options import MAX_LAYER_ERROR, parse_budget
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes
+from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 _PANEL = "Service"
 
@@ -42,6 +42,7 @@ def submit(
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     shape: ShapeOption = None,
     hot: HotOption = None,
+    typical: TypicalOption = "",
     threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     precision: Annotated[
@@ -66,7 +67,8 @@ def submit(
             model,
             target=target,
             shapes=parse_shapes(shape or []),
-            hot=parse_hot(hot or []),
+            hot=parse_hot(hot) if hot else TYPICAL_ALONE,
+            typical=parse_sizes(typical) if typical else None,
             trials=trials,
             budget_s=None if budget is None else parse_budget(budget),
             threads=threads,

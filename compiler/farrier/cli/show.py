@@ -58,6 +58,11 @@ class ProgressView:
                     self._stop_bar()
                 if self._verbose or summary:
                     self._print(f"{stage:<10} {seconds:6.2f} s  {summary}")
+            case progress.SizesSettled(dims, preconditions):
+                for text in dims:
+                    self._print(f"open: {text}")
+                for text in preconditions if self._verbose else ():
+                    self._print(f"assumed: {text}")
             case progress.TasksFound(tasks, kernels):
                 self._print(f"{kernels} kernels, {tasks} of them distinct")
             case progress.TrialsMeasured():

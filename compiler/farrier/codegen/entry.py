@@ -5,7 +5,8 @@ i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params
 
 `sizes` are i64: what the caller gives, then room for what the entry finds out. A size found that
 does not fit what the caller gave ends the call: the entry returns -1 - n for its check n, and
-leaves the size in the last of that room.
+leaves the size in the last of that room. So does a branch that cannot be taken, for a check of its
+own.
 """
 
 from __future__ import annotations
@@ -96,6 +97,13 @@ class Bind:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Fail:
+    """Check `number` fails whenever the run gets here."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
     """One of two sequences of steps, by the bool at `condition`. Of each symbol in `joined`, the
     value is the first extent behind `then`, and the second behind `otherwise`."""
@@ -157,7 +165,7 @@ class Repeat:
     grown: tuple[Grown, ...] = ()
 
 
-Step: TypeAlias = KernelCall | Bind | Branch | Repeat
+Step: TypeAlias = KernelCall | Bind | Fail | Branch | Repeat
 
 
 def emit_entry(
@@ -171,8 +179,9 @@ def emit_entry(
 ) -> str:
     """A module with the entry point, the kernels it calls being declared.
 
-    With `usual`, sizes that kernels leave in memory are these instead, by symbol, and others are
-    held to their limits: an entry to measure, whatever the memory holds.
+    With `usual`, sizes that kernels leave in memory are these instead, by symbol, others are held
+    to their limits, and no branch is taken that fails: an entry to measure, whatever the memory
+    holds.
 
     It returns the first non-zero code of a kernel or of a check, and 0 when all have run. The
     entry's last argument points to i64: the values of `dims`, behind them room for those of
@@ -277,7 +286,7 @@ def kernel_calls(steps: Sequence[Step]) -> Iterator[KernelCall]:
         match step:
             case KernelCall():
                 yield step
-            case Bind():
+            case Bind() | Fail():
                 pass
             case Branch():
                 yield from kernel_calls(step.then)
@@ -339,6 +348,8 @@ class _Driver:
                     self._call(step)
                 case Bind():
                     self._bind(step)
+                case Fail():
+                    self._fail(step)
                 case Branch():
                     self._branch(step)
                 case Repeat():
@@ -416,9 +427,13 @@ class _Driver:
         self._open(f"within{number}")
         return value
 
+    def _fail(self, step: Fail) -> None:
+        self._put(f"ret i32 {-1 - step.number}")
+        self._open(f"behind{step.number}")  # which nothing reaches
+
     def _branch(self, branch: Branch) -> None:
         number = next(self._count)
-        condition = self._bool(branch.condition)
+        condition = self._condition(branch)
         self._put(f"br i1 {condition}, label %then{number}, label %else{number}")
         ends: list[list[tuple[str, str]]] = []  # of each branch the values joined, and the block
         for side, (label, steps) in enumerate((("then", branch.then), ("else", branch.otherwise))):
@@ -498,6 +513,13 @@ class _Driver:
             self._define(loop.count, i)
         for grown in loop.grown:
             self._define(grown.result, self._dims[grown.symbol])
+
+    def _condition(self, branch: Branch) -> str:
+        if self._usual is not None:
+            for steps, other in ((branch.then, "false"), (branch.otherwise, "true")):
+                if any(isinstance(step, Fail) for step in steps):
+                    return other
+        return self._bool(branch.condition)
 
     def _bool(self, address: Address) -> str:
         byte = self._new(f"load i8, ptr {self._address(address)}, align 1")

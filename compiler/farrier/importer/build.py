@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import itertools
-import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,8 @@ import onnx
 from farrier.declaration import Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
 from farrier.importer.declared import declaration
-from farrier.importer.functions import expand, is_function
+from farrier.importer.functions import expand
 from farrier.importer.limits import (
-    DOMAINS,
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
     MAX_NODES,
@@ -28,21 +28,16 @@ from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
 from farrier.importer.parse import opsets, parse
-from farrier.importer.raw import (
-    RawNode,
-    describe,
-    names_read,
-    nodes_in,
-    qualified_name,
-    to_raw,
-)
+from farrier.importer.preconditions import settled
+from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node, check_types
 from farrier.importer.scope import Region, first_room
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
-from farrier.importer.symbolic import as_array, fold, has_dims
-from farrier.importer.tensors import check_size, to_array
-from farrier.importer.upgrade import READABLE, upgrade
+from farrier.importer.symbolic import as_array, fold, has_dims, parts
+from farrier.importer.tensors import MisfitError, check_size, to_array
+from farrier.importer.unknown import check_known, version_of
+from farrier.importer.upgrade import upgrade
 from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.liveness import Liveness, defined
@@ -52,12 +47,13 @@ from farrier.model_file import Model, model_of
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
-from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim
+from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
 from farrier.strings import codes_of
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
 _NOTHING: Mapping[str, memoryview] = {}
+_UNSAID: Hot = {}
 _FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
 
@@ -67,7 +63,10 @@ class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
     outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
     and never become code. `strings` are the inputs and outputs that are code points of strings;
-    `declaration` is what the file says of all that."""
+    `declaration` is what the file says of all that.
+
+    `preconditions` are what was assumed of the dims; `axes` are the user's names of each input's
+    axes, "" for those that were numbers from the start."""
 
     graph: Graph
     input_names: tuple[str, ...]
@@ -75,23 +74,28 @@ class ImportedModel:
     declaration: Declaration
     dims: tuple[NamedDim, ...] = ()
     strings: frozenset[str] = frozenset()
+    preconditions: tuple[Precondition, ...] = ()
+    axes: tuple[tuple[str, ...], ...] = ()
 
 
 def import_model(
-    data: Model | bytes, shapes: Mapping[str, GivenShape] | None = None, hot: Sequence[Hot] = ()
+    data: Model | bytes,
+    shapes: Mapping[str, GivenShape] | None = None,
+    hot: Sequence[Hot] = (),
+    typical: Hot = _UNSAID,
 ) -> ImportedModel:
-    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` sizes
-    of those that stay open.
+    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` and
+    `typical` sizes of those that stay open. What depends on them is what it is for the typical
+    sizes (`importer.preconditions`).
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     files = model_of(data)
     model, elements = parse(files)
-    _check_operators(model)
-    signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
+    signature = resolve(declared_inputs(model.graph), shapes or {}, hot, typical)
     try:
-        return _Import(model, signature, files).run(elements)
+        return settled(signature, functools.partial(_Import, model, files, elements))
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
@@ -99,25 +103,8 @@ def import_model(
         ) from error
 
 
-def _check_operators(model: onnx.ModelProto) -> None:
-    """Names every operator that Farrier does not know, how often it occurs, and where first."""
-    known, versions = names() | READABLE, opsets(model)
-    missing: dict[str, list[str]] = {}
-    for node in nodes_in(model.graph):
-        op = qualified_name(node)
-        if op not in known and not is_function(op, _version(node, versions)):
-            missing.setdefault(qualified_name(node), []).append(describe(node))
-    if missing:
-        lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
-        raise UnsupportedOperatorError(
-            f"{len(missing)} operators are not supported: {', '.join(lines)}",
-            hint="docs/operators.md lists what Farrier compiles; leave this part out of the model",
-        )
-
-
-def _version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
-    """The version of the node's operator that the model uses."""
-    return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
+def _where(node: RawNode) -> str:
+    return f"node {node.origin!r} ({node.op})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,8 +118,17 @@ class _Element:
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
-    def __init__(self, model: onnx.ModelProto, signature: Signature, files: Model) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        files: Model,
+        elements: Mapping[str, memoryview],
+        signature: Signature,
+    ) -> None:
+        """`elements` are those of initializers that the model's message leaves out."""
         self._model, self._opsets, self._files = model, opsets(model), files
+        self._elements_apart = elements
+        self._signature = signature
         self._counter = itertools.count()
         self._symbols = itertools.count()
         self._values = Names(self._hand_in)
@@ -143,7 +139,6 @@ class _Import:
         self._constant_bytes = 0
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
-        self._dims = signature.dims
         self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
@@ -155,10 +150,10 @@ class _Import:
         self._read = {output.name for output in model.graph.output}
         self._read.update(names_read(model.graph.node))
 
-    def run(self, elements: Mapping[str, memoryview]) -> ImportedModel:
-        """The model; `elements` are those of initializers that its message leaves out."""
+    def run(self) -> ImportedModel:
+        """The model; as `import_model` raises."""
         graph = self._model.graph
-        results = self._import_graph(graph, self._opsets[""], elements)
+        results = self._import_graph(graph, self._opsets[""], self._elements_apart)
         outputs: dict[str, Value] = {}
         for output, entry in zip(graph.output, results, strict=True):
             outputs |= self._outputs(output.name, entry)
@@ -167,9 +162,16 @@ class _Import:
             tuple(d.name for d in declared_inputs(graph)),
             tuple(outputs),
             declaration(self._model),
-            self._dims,
+            self._signature.dims,
             frozenset(self._strings),
+            self._signature.told(),
+            tuple(self._signature.names.values()),
         )
+
+    @property
+    def where(self) -> str:
+        """The node at hand, as messages name it."""
+        return _where(self._current)
 
     def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
         """The tensors of an output: those of a sequence are `name.0`, `name.1`, …; an optional that
@@ -192,6 +194,7 @@ class _Import:
         self, graph: onnx.GraphProto, opset: int, elements: Mapping[str, memoryview] = _NOTHING
     ) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
+        check_known(graph, self._opsets)
         for tensor in graph.initializer:
             if self._values.is_local(tensor.name):
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
@@ -199,7 +202,7 @@ class _Import:
             array = to_array(tensor, what, elements.get(tensor.name), self._files)
             self._add_constant(tensor.name, array)
         for node in graph.node:
-            check_node(node, _version(node, self._opsets | {"": opset}))
+            check_node(node, version_of(node, self._opsets | {"": opset}))
         nodes = [to_raw(node, self._files) for node in graph.node]
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
         known = [n for n in names_read(graph.node) if n in self._values and n not in made]
@@ -360,12 +363,21 @@ class _Import:
         constants: Mapping[str, npt.NDArray[Any]],
         opset: int,
     ) -> Region:
-        with self._values.nested(Body(self._values.body)) as body:
+        with self._values.nested(Body(self._values.body)) as body, self._returning():
             given = tuple(self._define(name, kind) for name, kind in inputs)
             for name, data in constants.items():
                 self._add_constant(name, data)
             outputs = map(self._all_computed, self._import_graph(graph, opset))
             return Region(body, given, tuple(outputs))
+
+    @contextlib.contextmanager
+    def _returning(self) -> Iterator[None]:
+        """Within it other nodes are imported, maybe in vain."""
+        current = self._current
+        try:
+            yield
+        finally:
+            self._current = current
 
     def finished(
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
@@ -419,10 +431,20 @@ class _Import:
         if value.name in self._bound or not has_dims(self._data.get(value.name)):
             return value
         if value.name not in self._sizes:
-            made = self._define("", value.type)
-            self.append(Node("Extents", (value,), (made,)))
-            self._sizes[value.name] = made
+            self._sizes[value.name] = self._extents(value)
         return self._sizes[value.name]
+
+    def _extents(self, value: Value) -> Value:
+        """The value of a constant that depends on sizes, computed at run time."""
+        whole, below = parts(self._data[value.name])
+        if below is not None:
+            name = self.fresh()
+            self._add_constant(name, whole, value.type.dtype)
+            divisor = self.constant(below.astype(value.type.dtype.numpy))
+            return self._values[self.add("Div", name, divisor)]
+        made = self._define("", value.type)
+        self.append(Node("Extents", (value,), (made,)))
+        return made
 
     def _constant(self, value: Value) -> Value:
         """`value`, or where it is computed although it is known, a constant of what it is."""
@@ -458,7 +480,7 @@ class _Import:
             self._values[name] = Strings(value)
 
     def _import_node(self, original: RawNode, opset: int) -> None:
-        where = f"node {original.origin!r} ({original.op})"
+        where = _where(original)
         self._current = node = original
         try:
             moved = on_codes(original, self)
@@ -472,31 +494,22 @@ class _Import:
             raise UnsupportedOperatorError(f"{where}: {error} is not supported") from error
         except NotStatic as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._named(str(error))}",
+                f"{where}: {self._signature.text(str(error))}",
                 hint="make it a constant: values may decide how long an axis is, not what is done",
                 deciding=self._deciding(node, error),
             ) from error
         except Undecided as error:
             raise UnresolvedShapeError(
-                f"{where}: {self._named(str(error))}",
-                hint="give --shape a number there, or a range in which this does not change; what "
-                "must be equal gets one name, or the sum that it is (past+seq)",
+                f"{where}: {self._signature.text(str(error))}",
+                hint="give --shape numbers, or ranges in which this does not change",
                 deciding=self._inputs_behind(self._bound),
             ) from error
         except Mismatch as error:
-            raise InvalidModelError(f"{where}: {self._named(str(error))}") from error
+            raise MisfitError(f"{where}: {self._signature.text(str(error))}") from error
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             # Attributes of wrong types and lengths surface as these: the model is at fault.
             reason = f"{type(error).__name__}: {error}"
-            raise InvalidModelError(f"{where} is malformed: {reason}") from error
-
-    def _named(self, text: str) -> str:
-        """A message with the user's names for symbols."""
-        names = {
-            dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
-            for dim in self._dims
-        }
-        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
+            raise MisfitError(f"{where} is malformed: {reason}") from error
 
     def _deciding(self, node: RawNode, error: NotStatic) -> tuple[str, ...]:
         """The model's inputs that the operands which decide a shape are computed from."""

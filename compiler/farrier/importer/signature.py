@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -21,11 +21,13 @@ from farrier.shapes import (
     Hot,
     NamedDim,
     OpenDim,
+    Precondition,
     Size,
     parse_dim,
     parse_sum,
 )
 
+_NOTHING: Hot = {}
 _ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
 
 DeclaredDim: TypeAlias = int | str
@@ -52,11 +54,34 @@ class Declared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """The type of every input by name, the dims that are open in them, and which are strings."""
+    """The type of every input by name, the dims that are open in them, and which are strings.
+
+    `names` are the user's names of each input's axes, "" for those that are numbers; `pinned` are
+    the names of dims whose typical size the user chose; `preconditions` are what was assumed of the
+    dims beyond their declared ranges."""
 
     types: dict[str, TensorType]
     dims: tuple[NamedDim, ...]
     strings: frozenset[str]
+    names: dict[str, tuple[str, ...]]
+    pinned: frozenset[str] = frozenset()
+    preconditions: tuple[Precondition, ...] = ()
+    limits: tuple[Extent, ...] = ()  # for each precondition, what must not be negative
+
+    def told(self) -> tuple[Precondition, ...]:
+        """The preconditions, with what must not be negative."""
+        return tuple(
+            dataclasses.replace(one, extent=limit if isinstance(limit, int) else str(limit))
+            for one, limit in zip(self.preconditions, self.limits, strict=True)
+        )
+
+    def text(self, message: str) -> str:
+        """A message about symbols with the user's names for them."""
+        names = {
+            dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
+            for dim in self.dims
+        }
+        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), message)
 
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:
@@ -86,15 +111,20 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
 
 
 def resolve(
-    inputs: Sequence[Declared], shapes: Mapping[str, GivenShape], hot: Sequence[Hot] = ()
+    inputs: Sequence[Declared],
+    shapes: Mapping[str, GivenShape],
+    hot: Sequence[Hot] = (),
+    typical: Hot = _NOTHING,
 ) -> Signature:
-    """The type of every input; what the user leaves open are symbols s0, s1, …
+    """The type of every input; what stays open are symbols s0, s1, …
 
-    A dim that the model or the user names has one size wherever it occurs, so giving one input's
-    shape may settle others; so do sums that the model declares ("past + sequence"). The shape of
-    strings may end with their width in characters, and must where the model does not declare its
-    rank; the width is open where none is given. Raises UsageError for a shape that clashes with the
-    model, UnresolvedShapeError for what is not given.
+    A dim that the model leaves open, and of which the user says nothing, stays open. One that the
+    model or the user names has one size wherever it occurs, so giving one input's shape may settle
+    others; so do sums that the model declares ("past + sequence"). The shape of strings may end
+    with their width in characters, and must where the model does not declare its rank; the width is
+    open where none is given. `typical`, and else the first of `hot`, says what a dim typically is.
+    Raises UsageError for a shape that clashes with the model, UnresolvedShapeError for an input of
+    unknown rank.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -102,6 +132,9 @@ def resolve(
             f"the model has no input {', '.join(map(repr, unknown))}",
             hint="its inputs: " + ", ".join(f"{d.name} {d.text()}" for d in inputs),
         )
+    without_rank = [d for d in inputs if d.dims is None and d.name not in shapes]
+    if without_rank:
+        raise _unresolved(without_rank)
     sizes: dict[str, Size] = {}  # by the model's names
     dims: dict[str, list[Size]] = {}
     for declared in inputs:
@@ -110,24 +143,24 @@ def resolve(
     for declared in inputs:
         if declared.name in dims:
             dims[declared.name] = _named(declared, dims[declared.name], sizes)
+    for name in _names_alone(inputs):
+        sizes.setdefault(name, OpenDim(name))
     for declared in inputs:
-        known = _known(declared, sizes)
-        if known is not None:
-            dims.setdefault(declared.name, known)
-    if len(dims) < len(inputs):
-        raise _unresolved([d for d in inputs if d.name not in dims], sizes)
-    return _symbols(inputs, dims, sizes, hot)
+        if declared.name not in dims and declared.dims is not None:
+            unsaid: list[Size] = [OpenDim("") if isinstance(d, str) else d for d in declared.dims]
+            known = _named(declared, unsaid, sizes)
+            if declared.is_strings:
+                known.append(_width(declared, known))
+            dims[declared.name] = known
+    return _symbols(inputs, dims, sizes, [typical, *hot])
 
 
-def _known(declared: Declared, sizes: Mapping[str, Size]) -> list[Size] | None:
-    """The dims of an input of which no shape is given; None where one stays unknown."""
-    known: list[Size] = []
-    for size in declared.dims if declared.dims is not None else ("?",):
-        found = _size_of(size, sizes) if isinstance(size, str) else size
-        if found is None:
-            return None
-        known.append(found)
-    return [*known, _width(declared, known)] if declared.is_strings else known
+def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
+    """The model's names of dims that are no sums of others."""
+    for declared in inputs:
+        for size in declared.dims or ():
+            if isinstance(size, str) and size != "?" and parse_sum(size) is None:
+                yield size
 
 
 def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
@@ -240,6 +273,9 @@ def _symbols(
                     continue
                 one, other = (_range_text(*found) for found in (ranges[size.name], size.range))
                 raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
+    usual = _usual_sizes(inputs, shapes)
+    for name, (_, most) in usual.items():
+        ranges.setdefault(name, (1, most, 1))
     chosen: dict[str, int] = {}
     for name, number in (item for one in hot for item in one.items()):
         if name not in first_axis:
@@ -247,22 +283,20 @@ def _symbols(
                 f"no dimension named {name!r} is open",
                 hint=f"open: {', '.join(first_axis) or 'none; --shape opens one'}",
             )
-        low, high, step = ranges.get(name, _ANY)
+        low, high, step = ranges[name]
         if not low <= number <= high or number % step:
             raise UsageError(
-                f"{name} is {number} in --hot, and {_range_text(low, high, step)} in --shape"
+                f"{name} is {number} in --hot or --typical, and "
+                f"{_range_text(low, high, step)} in --shape"
             )
         chosen.setdefault(name, number)
-    widths = {_name(shapes[declared.name][-1]) for declared in inputs if declared.is_strings}
     named: list[NamedDim] = []
     extents: dict[str, Extent] = {}
-    for name, axis in first_axis.items():
-        low, high, step = ranges.get(name, _ANY)
-        usual = _USUAL_WIDTH if name in widths else _USUAL_BATCH if axis == 0 else _USUAL
-        usual = high if high < DEFAULT_HIGH else usual
-        usual = chosen.get(name, min(max(usual, low), high))
+    for name in first_axis:
+        low, high, step = ranges[name]
+        size = chosen.get(name, min(max(usual[name][0], low), high))
         least, most = -(-low // step), high // step
-        found = NamedDim(name, f"s{len(named)}", least, most, max(usual // step, least), step)
+        found = NamedDim(name, f"s{len(named)}", least, most, max(size // step, least), step)
         extents[name] = step * found.extent
         if found.low < found.high:
             named.append(found)
@@ -272,8 +306,38 @@ def _symbols(
         )
         for declared in inputs
     }
+    names = {
+        name: tuple("" if isinstance(size, int) else str(_name(size)) for size in shape)
+        for name, shape in shapes.items()
+    }
     strings = frozenset(declared.name for declared in inputs if declared.is_strings)
-    return Signature(types, tuple(named), strings)
+    return Signature(types, tuple(named), strings, names, frozenset(chosen))
+
+
+def _usual_sizes(
+    inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Size]]
+) -> dict[str, tuple[int, int]]:
+    """What an open dim typically is, and at most, by its name, where nobody says it: the first
+    place where it stands decides."""
+    usual: dict[str, tuple[int, int]] = {}
+    for declared in inputs:
+        shape = shapes[declared.name]
+        kinds = [_BATCH] + [_LENGTH] * (len(shape) - 1)
+        for axis in _sides_of_images(shape):
+            kinds[axis] = _SIDE
+        if declared.is_strings:
+            kinds[-1] = _WIDTH
+        for size, kind in zip(shape, kinds, strict=False):
+            if isinstance(size, OpenDim):
+                usual.setdefault(size.name, kind)
+    return usual
+
+
+def _sides_of_images(shape: Sequence[Size]) -> tuple[int, ...]:
+    """The axes of height and width, where a shape is that of a batch of images."""
+    if len(shape) == 4 and shape[1] in _CHANNELS:
+        return 2, 3
+    return (1, 2) if len(shape) == 4 and shape[3] in _CHANNELS else ()
 
 
 def _extent(size: Size, extents: Mapping[str, Extent], sizes: Mapping[str, Size]) -> Extent:
@@ -301,42 +365,18 @@ def _range_text(low: int, high: int, step: int) -> str:
     return f"{low}..{high}" if step == 1 else f"{low}..{high}:{step}"
 
 
-_ANY = (1, DEFAULT_HIGH, 1)
-# Sizes to tune for, where the user names none and the range has no end.
-_USUAL_BATCH = 1
-_USUAL_WIDTH = 16
-_USUAL = 128
+# What a dim typically is, and what it is at most, where nobody says it.
+_BATCH = (1, DEFAULT_HIGH)  # the first axis
+_SIDE = (224, DEFAULT_HIGH)  # of an image
+_WIDTH = (16, DEFAULT_HIGH)  # of strings, in characters
+_LENGTH = (128, 1 << 20)  # of sequences, a minute of sound among them, and whatever else
+_CHANNELS = (1, 3)  # of images
 
 
-def _unresolved(open_inputs: list[Declared], sizes: Mapping[str, Size]) -> UnresolvedShapeError:
-    fixed, opened = [], []
-    every = [dim for declared in open_inputs for dim in declared.dims or ()]
-    suggested: dict[DeclaredDim, str] = {n: str(n) for n in every if str(n).isidentifier()}
-    for declared in open_inputs:
-        dims = declared.dims if declared.dims is not None else ("?",)
-        known = [d if isinstance(d, int) else _name(sizes.get(d, OpenDim("?"))) for d in dims]
-        names = [
-            size if size != "?" else _suggested(own, axis, suggested)
-            for axis, (size, own) in enumerate(zip(known, dims, strict=True))
-        ]
-        fixed.append(f"--shape {declared.name}={','.join(map(str, known))}")
-        opened.append(f"--shape {declared.name}={','.join(map(str, names))}")
-    described = ", ".join(f"{d.name} {d.text()}" for d in open_inputs)
+def _unresolved(inputs: Sequence[Declared]) -> UnresolvedShapeError:
+    shapes = " ".join(f"--shape {declared.name}=1,3,224,224" for declared in inputs)
     return UnresolvedShapeError(
-        f"the model leaves dimensions open: {described}",
-        hint=f"give each ? a number: {' '.join(fixed)} or, for all sizes in a range, a name: "
-        f"{' '.join(opened)}",
+        "the model does not declare how many dimensions these inputs have: "
+        + ", ".join(f"{declared.name} {declared.text()}" for declared in inputs),
+        hint=f"give numbers, or names for what stays open (batch,3,h,w): {shapes}",
     )
-
-
-def _suggested(own: DeclaredDim, axis: int, names: dict[DeclaredDim, str]) -> str:
-    """How an open dim may be given: by the model's name of it, where that is one in `names`, or by
-    one that no other dim has, which is added there."""
-    if parse_sum(str(own)) is not None:
-        return "?"  # it follows from the others
-    name = names.get(own)
-    if name is None:
-        taken = set(names.values())
-        name = next(n for n in map("dim{}".format, itertools.count(axis)) if n not in taken)
-        names[name if own == "?" else own] = name
-    return f"{name}:1..64"

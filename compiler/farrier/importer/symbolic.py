@@ -39,6 +39,18 @@ def has_dims(array: Array | None) -> bool:
     return array is not None and array.dtype == object
 
 
+def parts(array: Array) -> tuple[Array, Array | None]:
+    """What shares are shares of, other elements as they are, and what to divide by; None where
+    there are no shares."""
+    elements = array.reshape(-1).tolist()
+    if not any(isinstance(element, Share) for element in elements):
+        return array, None
+    whole = np.empty(len(elements), object)
+    whole[:] = [one.extent if isinstance(one, Share) else one for one in elements]
+    below = [one.denominator if isinstance(one, Share) else 1 for one in elements]
+    return whole.reshape(array.shape), np.array(below).reshape(array.shape)
+
+
 def as_array(values: Any, dtype: DType) -> Array:
     """Numbers and dims as an array: of `dtype`, or of objects where there are dims among them."""
     array = np.array(values, object)

@@ -73,20 +73,22 @@ def code_of(dtype: DType) -> int:
     return _CODES[dtype]
 
 
+class MisfitError(InvalidModelError):
+    """A node that its operands do not fit, or a tensor that is too large: an error where a run
+    comes to it."""
+
+
 def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> None:
-    """Raises InvalidModelError for too many axes, more than `most` bytes, and for an extent below
-    0."""
+    """Raises MisfitError for too many axes, more than `most` bytes, and for an extent below 0."""
     if kind.rank > MAX_RANK:
-        raise InvalidModelError(
-            f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most"
-        )
+        raise MisfitError(f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most")
     extents = [typical(extent) for extent in kind.shape]
     if min(extents, default=0) < 0:
-        raise InvalidModelError(f"{what} has the shape {kind.shape}")
+        raise MisfitError(f"{what} has the shape {kind.shape}")
     # An extent beside one of 0 counts as well: numpy refuses what it could not address.
     nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
     if nbytes > most:
-        raise InvalidModelError(
+        raise MisfitError(
             f"{what} of {kind.dtype} has the shape {kind.shape}, which takes {nbytes} bytes, more "
             f"than {most / (1 << 30):.3g} GiB"
         )

@@ -14,10 +14,11 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import (
     before_seven,
+    branches,
     classical,
     columns,
-    control,
     gradient,
+    loops,
     microsoft,
     ngrams,
     optimizers,
@@ -340,9 +341,9 @@ _REDUCTIONS = [
     "ReduceLogSumExp",
 ]
 _UPGRADES: dict[str, Upgrade] = {
-    "If": control.rewrite_if,
-    "Loop": control.rewrite_loop,
-    "Scan": control.rewrite_scan,
+    "If": branches.rewrite_if,
+    "Loop": loops.rewrite_loop,
+    "Scan": loops.rewrite_scan,
     "SequenceEmpty": sequences.empty,
     "SequenceConstruct": sequences.construct,
     "SequenceAt": sequences.at,

@@ -20,6 +20,10 @@ Loop over what it scans. The attributes `carried` and `scanned` say how many inp
 Shapes may differ from branch to branch, and from iteration to iteration. Where those of an If's
 branches do, its result has a symbol (`joined`); where what a Loop carries changes its shape, it has
 a symbol in the body, and another as a result (`grown`).
+
+A branch that cannot be compiled is one node: a run that gets there ends.
+
+    results… = Fail(reason='why it cannot be compiled')
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from collections.abc import Callable, Iterator
 from farrier.ir.dim import Dim, Extent, Symbol
 from farrier.ir.graph import Graph, Node, Value, attributes
 
+FAIL = "Fail"
 _CONTROL = frozenset(("If", "Loop"))
 
 
@@ -194,6 +199,16 @@ def make_loop(node: Loop, origin: str) -> Node:
         (body,),
         origin,
     )
+
+
+def make_failure(results: tuple[Value, ...], reason: str, origin: str) -> Node:
+    """The node that ends a run, in the place of what would give these results."""
+    return Node(FAIL, (), results, attributes(reason=reason), (), origin)
+
+
+def failures(graph: Graph) -> tuple[Node, ...]:
+    """The nodes of a graph, at any depth, that end a run."""
+    return tuple(node for whole in graphs_in(graph) for node in whole.nodes if node.op == FAIL)
 
 
 def map_regions(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:

@@ -27,8 +27,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 
+class Relation(enum.StrEnum):
+    POSITIVE = "positive"
+    ZERO = "zero"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """Whether an extent is greater than 0, or is 0; `text` is how it was asked."""
+
+    extent: Dim
+    relation: Relation
+    text: str
+
+    def answer(self, extent: Extent) -> bool:
+        """The answer where the extent is replaced by another; raises Undecided."""
+        return extent > 0 if self.relation is Relation.POSITIVE else not bool(extent)
+
+
 class Undecided(ValueError):
-    """What depends on the value of a symbol: a comparison, or a size that must be a number."""
+    """What depends on the value of a symbol: a comparison, or a size that must be a number.
+    `question` is what a symbol's value would have to answer."""
+
+    def __init__(self, question: Question) -> None:
+        depends = _described(question.extent)
+        super().__init__(f"whether {question.text} depends on {depends}")
+        self.question = question
 
 
 class DimOp(enum.StrEnum):
@@ -141,7 +165,7 @@ class Dim:
         low, high = self.bounds
         if low > 0 or high < 0:
             return True
-        raise Undecided(f"whether {self} is 0 depends on {_described(self)}")
+        raise Undecided(Question(self, Relation.ZERO, f"{self} is 0"))
 
     def __repr__(self) -> str:
         return str(self)
@@ -210,7 +234,9 @@ def bounds(extent: Extent) -> tuple[int, int]:
 def number(extent: Extent) -> int:
     """The extent where it is a number; raises Undecided for a dim."""
     if isinstance(extent, Dim):
-        raise Undecided(f"{extent} must be a number, and depends on {_described(extent)}")
+        usual = typical(extent)
+        text = f"{extent}, which must be a number, is {usual}"
+        raise Undecided(Question(as_dim(extent - usual), Relation.ZERO, text))
     return extent
 
 
@@ -256,6 +282,12 @@ def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
 
 def as_extent(atom: Atom) -> Dim:
     return _atom(atom)
+
+
+def as_dim(extent: Extent) -> Dim:
+    """An extent that is known to depend on a symbol."""
+    assert isinstance(extent, Dim)
+    return extent
 
 
 def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
@@ -398,7 +430,7 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
         quotient, rest = _divmod(-left, -right)
         return quotient, -rest
     if _least(right) < 1:
-        raise Undecided(f"whether {right} is positive depends on {_described(right)}")
+        raise Undecided(Question(as_dim(right), Relation.POSITIVE, f"{right} is positive"))
     whole, rest = _exact(left, right)
     plain = _without_remainders(rest)
     if plain != rest:  # x - x % d is a multiple of d
@@ -555,8 +587,8 @@ def _is_positive(left: Extent, right: Extent) -> bool:
     """Whether `left > right`; raises Undecided."""
     known = _exceeds(left, right)
     if known is None:
-        difference = _sum(left, right, -1)
-        raise Undecided(f"whether {left} > {right} depends on {_described(difference)}")
+        difference = as_dim(_sum(left, right, -1))
+        raise Undecided(Question(difference, Relation.POSITIVE, f"{left} > {right}"))
     return known
 
 

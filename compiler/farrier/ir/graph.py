@@ -121,26 +121,20 @@ class Constant:
         address = content.__array_interface__["data"][0]
         return address, content.shape, content.strides, content.dtype.str
 
+    @classmethod
+    def named(cls, value: Value, content: npt.NDArray[Any], digest: str) -> Constant:
+        """A constant whose digest is known, and its content therefore not read."""
+        constant = cls(value, content)
+        constant.__dict__["digest"] = digest
+        return constant
+
     @functools.cached_property
     def digest(self) -> str:
         """sha256 of dtype, shape and bytes; where it is derived, of what from and how."""
-        import numpy as np
-
         if isinstance(self.content, Derived):
             parts = (self.content.key, *(operand.digest for operand in self.content.operands))
             return hashlib.sha256(f"{self.value.type} {' '.join(parts)}".encode()).hexdigest()
-        data = self.content
-        content = hashlib.sha256(f"{data.dtype.str}{data.shape}".encode())
-        if data.dtype == object:
-            content.update(str(data.tolist()).encode())
-            return content.hexdigest()
-        # A constant may repeat one element without storing it; such data is copied, others are not.
-        flat = np.ascontiguousarray(data).reshape(-1).view("u1")
-        for start in range(0, flat.size, _PIECE):
-            piece = flat[start : start + _PIECE]
-            content.update(piece.data)
-            release(piece)
-        return content.hexdigest()
+        return digest_of(self.content)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant) or self.value != other.value:
@@ -152,6 +146,25 @@ class Constant:
 
     def __hash__(self) -> int:
         return hash(self.value)
+
+
+def digest_of(data: npt.NDArray[Any]) -> str:
+    """sha256 of dtype, shape and bytes. Of types that numpy does not know the dtype is the size of
+    an element alone, so that their bytes, in a .npy file, have the same."""
+    import numpy as np
+
+    dtype = data.dtype.str if data.dtype.isbuiltin == 1 else f"<V{data.itemsize}"
+    content = hashlib.sha256(f"{dtype}{data.shape}".encode())
+    if data.dtype == object:
+        content.update(str(data.tolist()).encode())
+        return content.hexdigest()
+    # A constant may repeat one element without storing it; such data is copied, others are not.
+    flat = np.ascontiguousarray(data).reshape(-1).view("u1")
+    for start in range(0, flat.size, _PIECE):
+        piece = flat[start : start + _PIECE]
+        content.update(piece.data)
+        release(piece)
+    return content.hexdigest()
 
 
 class ConstantData(Mapping[K, "npt.NDArray[Any]"]):

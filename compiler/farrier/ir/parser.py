@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 class ParseError(UsageError):
     """Text that is not IR; `line` and `column` count from one."""
 
-    def __init__(self, message: str, line: int, column: int, source: str = "") -> None:
+    def __init__(
+        self, message: str, line: int, column: int, source: str = "", *, hint: str = ""
+    ) -> None:
         place = f"line {line}, column {column}: {message}"
-        super().__init__(f"{place}\n    {source.strip()}" if source else place)
+        super().__init__(f"{place}\n    {source.strip()}" if source else place, hint=hint)
         self.line = line
         self.column = column
 
@@ -58,16 +60,19 @@ def parse_ir(
             return ProgramReader(dims).program(definition)
         raise Malformed(definition.decorator_list[0], f"unknown kind of IR @{kind}")
     except SyntaxError as error:
+        hint = ""
         line, column = error.lineno or 1, error.offset or 1
         message = error.msg
     except ValueError as error:  # a null byte
-        line, column, message = 1, 1, str(error)
+        line, column, message, hint = 1, 1, str(error), ""
+    except (RecursionError, MemoryError):
+        line, column, message, hint = 1, 1, "the text nests too deeply", ""
     except Malformed as error:
         line, column = error.node.lineno, error.node.col_offset + 1
-        message = str(error)
+        message, hint = str(error), error.hint
     lines = text.splitlines()
     source = lines[line - 1] if line <= len(lines) else ""
-    raise ParseError(message, line, column, source)
+    raise ParseError(message, line, column, source, hint=hint)
 
 
 def _only_definition(module: ast.Module) -> ast.FunctionDef:

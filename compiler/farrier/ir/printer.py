@@ -162,18 +162,23 @@ def _typed(value: Value) -> str:
     return f"{value.name}: {print_type(value.type)}"
 
 
-def _constant(constant: Constant, named: Named) -> str:
-    if isinstance(constant.content, Derived):
-        return f'constant("{named(constant)}")'
+def is_written_out(constant: Constant) -> bool:
+    """Whether the text of a constant holds its elements: of a few, and of those that are dims. A
+    NaN's payload has no literal."""
     data = constant.content
-    if data.dtype == object:
-        values = ", ".join(map(str, data.ravel().tolist()))
-        return f"constant({values if data.ndim == 0 else f'[{values}]'})"
-    if data.size > INLINE_ELEMENTS or _has_nan(data):  # a NaN's payload has no literal
+    if isinstance(data, Derived):
+        return False
+    return data.dtype == object or (data.size <= INLINE_ELEMENTS and not _has_nan(data))
+
+
+def _constant(constant: Constant, named: Named) -> str:
+    data = constant.content
+    if isinstance(data, Derived) or not is_written_out(constant):
         return f'constant("{named(constant)}")'
+    write = str if data.dtype == object else _literal
     if data.ndim == 0:
-        return f"constant({_literal(data.item())})"
-    return f"constant([{', '.join(map(_literal, data.ravel().tolist()))}])"
+        return f"constant({write(data.item())})"
+    return f"constant([{', '.join(map(write, data.ravel().tolist()))}])"
 
 
 def _has_nan(data: Any) -> bool:

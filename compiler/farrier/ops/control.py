@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from farrier.ir.control import If, Loop, grown, joined
+from farrier.ir.control import FAIL, If, Loop, grown, joined
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops.operator import (
@@ -16,6 +16,7 @@ from farrier.ops.operator import (
     Constants,
     Kind,
     Mismatch,
+    NotStatic,
     Operator,
     Types,
 )
@@ -145,7 +146,17 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     raise Mismatch("it has no regions")
 
 
+def _fail_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
+    raise NotStatic("its results have the types of those of the other branch", ())
+
+
+def _fail_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
+    raise ValueError(str(attrs["reason"]))
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("If", Kind.CONTROL, _infer, _reference, None, frozenset({0})),
     Operator("Loop", Kind.CONTROL, _infer, _reference, None, frozenset({0, 1})),
+    # Farrier's own: ends the run.
+    Operator(FAIL, Kind.CONTROL, _fail_infer, _fail_reference, None),
 )

@@ -22,6 +22,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     axis_attr,
+    clash,
     int_attr,
     normal_axis,
     present,
@@ -90,7 +91,7 @@ def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
     x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
     depth = number(indices.shape[-1]) if indices.rank else 0
-    if not 1 <= depth <= x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
+    if not 1 <= depth <= x.rank - batch or clash(x.shape[:batch], indices.shape[:batch]):
         raise Mismatch(
             f"indices {indices.shape} do not fit an input {x.shape} with {batch} batch axes"
         )
@@ -174,7 +175,7 @@ def _sequence_axes(attrs: Attrs, rank: int) -> tuple[int, int]:
 def _reverse_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, lengths = required(types, 0), checked_indices(types)
     batch, _ = _sequence_axes(attrs, x.rank)
-    if lengths.shape != (x.shape[batch],):
+    if clash(lengths.shape, (x.shape[batch],)):
         raise Mismatch(f"lengths {lengths.shape} of {x.shape[batch]} sequences")
     return (TensorType(x.dtype, x.shape),)
 

@@ -19,7 +19,7 @@ from farrier.ir.dim import Dim, Extent, number
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node
 from farrier.ir.special import convert
-from farrier.ir.types import DType, TensorType
+from farrier.ir.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -205,6 +205,11 @@ def extents_array(extents: Iterable[Extent]) -> Array:
 def differ(left: Extent, right: Extent) -> bool:
     """Whether two extents that must agree clash. Raises Undecided where that depends."""
     return left != right and bool(left - right)
+
+
+def clash(left: Shape, right: Shape) -> bool:
+    """Whether two shapes that must agree do not. Raises Undecided where that depends."""
+    return len(left) != len(right) or any(map(differ, left, right))
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -37,6 +37,8 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    clash,
+    differ,
     float_attr,
     int_attr,
     optional,
@@ -141,7 +143,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     blocks = -(-cell.hidden // LANES)
     wanted = (cell.directions, blocks, cell.hidden, cell.gates, LANES)
     width = cell.directions * cell.gates * cell.hidden
-    if x.rank != 3 or x.shape[2] != width or weights.shape != wanted:
+    if x.rank != 3 or differ(x.shape[2], width) or clash(weights.shape, wanted):
         raise Mismatch(f"inputs {x.shape} and weights {weights.shape} for {cell.hidden} units")
     steps, batch = cell.steps_and_batch(x.shape)
     if cell.is_batch_first:
@@ -152,7 +154,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         last = (cell.directions, batch, cell.hidden)
     for position, shape in ((2, (batch,)), (3, last), (4, last)):
         given = types[position] if position < len(types) else None
-        if given is not None and given.shape != shape:
+        if given is not None and clash(given.shape, shape):
             raise Mismatch(f"input {position} is {given.shape}, and must be {shape}")
     states = (TensorType(x.dtype, last),) * (2 if cell.kind == "lstm" else 1)
     return (TensorType(x.dtype, all_states), *states)

@@ -25,6 +25,8 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    clash,
+    differ,
     float_attr,
     int_attr,
     present,
@@ -48,7 +50,7 @@ _MOST_SAMPLES = 1 << 12  # of a bin along an axis, whatever the box
 
 def _boxes(types: Types, columns: int) -> TensorType:
     boxes = required(types, 1)
-    if boxes.rank != 2 or boxes.shape[1] != columns:
+    if boxes.rank != 2 or differ(boxes.shape[1], columns):
         raise Mismatch(f"boxes {boxes.shape}, and not [boxes, {columns}]")
     return boxes
 
@@ -71,7 +73,7 @@ def _align_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     x, boxes, images = _image(types), _boxes(types, 4), checked_indices(types, 2)
     if str(attrs.get("mode", "avg")) not in ("avg", "max"):
         raise NotSupported(f"mode {attrs['mode']!r}")
-    if images.shape != boxes.shape[:1]:
+    if clash(images.shape, boxes.shape[:1]):
         raise Mismatch(f"{images.shape} images for boxes {boxes.shape}")
     size = (int_attr(attrs, "output_height", 1), int_attr(attrs, "output_width", 1))
     return (TensorType(x.dtype, (boxes.shape[0], x.shape[1], *size)),)

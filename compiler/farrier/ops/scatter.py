@@ -24,6 +24,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     axis_attr,
+    clash,
     optional,
     present,
     required,
@@ -80,7 +81,7 @@ def _elements_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
         for a, (wanted, extent) in enumerate(zip(indices.shape, x.shape, strict=True))
         if a != axis
     )
-    if not fits or updates.shape != indices.shape or updates.dtype is not x.dtype:
+    if not fits or clash(updates.shape, indices.shape) or updates.dtype is not x.dtype:
         raise Mismatch(
             f"indices {indices.shape} and updates {updates.shape} of {updates.dtype} do not fit an "
             f"input {x.shape} of {x.dtype} beside axis {axis}"
@@ -129,7 +130,7 @@ def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
     x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
     depth = number_of(indices.shape[-1]) if indices.rank else 0
     wanted = (*indices.shape[:-1], *x.shape[depth:])
-    if not 1 <= depth <= x.rank or updates.shape != wanted or updates.dtype is not x.dtype:
+    if not 1 <= depth <= x.rank or clash(updates.shape, wanted) or updates.dtype is not x.dtype:
         raise Mismatch(
             f"indices {indices.shape} and updates {updates.shape} of {updates.dtype} do not fit an "
             f"input {x.shape} of {x.dtype}"
@@ -220,7 +221,7 @@ def _cache_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     _cache_axis(types, attrs)
     cache = required(types, 0)
     starts = types[2] if len(types) > 2 else None
-    if starts is not None and starts.shape != cache.shape[:1]:
+    if starts is not None and clash(starts.shape, cache.shape[:1]):
         raise Mismatch(f"write indices {starts.shape} for {cache.shape[0]} sequences")
     return (TensorType(cache.dtype, cache.shape),)
 

@@ -21,6 +21,8 @@ from farrier.ops.operator import (
     Mismatch,
     Operator,
     Types,
+    clash,
+    differ,
     int_attr,
     optional,
     present,
@@ -42,9 +44,9 @@ def _most(constants: Constants, types: Types) -> Extent:
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     boxes, scores = required(types, 0), required(types, 1)
-    if boxes.rank != 3 or scores.rank != 3 or boxes.shape[2] != 4:
+    if boxes.rank != 3 or scores.rank != 3 or differ(boxes.shape[2], 4):
         raise Mismatch(f"boxes {boxes.shape} and scores {scores.shape}")
-    if scores.shape[::2] != boxes.shape[:2]:
+    if clash(scores.shape[::2], boxes.shape[:2]):
         raise Mismatch(f"scores {scores.shape} do not fit boxes {boxes.shape}")
     bound = product((*scores.shape[:2], _most(constants, types)))
     known = 0 if isinstance(bound, int) and bound == 0 else None

@@ -27,6 +27,7 @@ from farrier.ops.operator import (
     Operator,
     Types,
     as_ints,
+    clash,
     int_attr,
     optional,
     present,
@@ -136,11 +137,11 @@ def _unpooled(types: Types, attrs: Attrs) -> tuple[Extent, ...]:
 
 def _unpool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x, indices = required(types, 0), required(types, 1)
-    if indices.shape != x.shape or indices.dtype is not DType.I64:
+    if clash(indices.shape, x.shape) or indices.dtype is not DType.I64:
         raise Mismatch(f"indices {indices.shape} of {indices.dtype} for an input {x.shape}")
     shape = _unpooled(types, attrs)
     wanted = static_extents(types, constants, 2, "output shape")
-    if wanted is not None and (len(wanted) != x.rank or wanted[:2] != x.shape[:2]):
+    if wanted is not None and (len(wanted) != x.rank or clash(wanted[:2], x.shape[:2])):
         raise Mismatch(f"output shape {wanted} for an input {x.shape}")
     return (TensorType(x.dtype, wanted or shape),)
 

@@ -78,7 +78,7 @@ def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
         return (TensorType(x.dtype, tuple(extent for extent in shape if extent != 1)),)
     axes = {normal_axis(axis, x.rank) for axis in given}
     for axis in axes:
-        if shape[axis] != 1:
+        if differ(shape[axis], 1):
             raise Mismatch(f"axis {axis} of {shape} is squeezed and is not 1 long")
     return (TensorType(x.dtype, tuple(n for a, n in enumerate(shape) if a not in axes)),)
 

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
-from farrier.ir.control import If, Loop, grown, joined
+from farrier.ir.control import FAIL, If, Loop, grown, joined
 from farrier.ir.dim import Extent, Symbol, symbols
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.printer import print_ir
@@ -20,6 +20,7 @@ from farrier.partition.program import (
     Branch,
     Call,
     Carried,
+    Fail,
     Home,
     Program,
     Repeat,
@@ -96,6 +97,8 @@ class _Flattening:
                 steps.append(self._repeat(Loop.of(node), prefix, runs, node.origin))
             elif node.op in ("Bind", "Require"):
                 steps.append(self._bind(node, inputs))
+            elif node.op == FAIL:
+                steps.append(Fail(str(node.attr("reason")), node.origin))
             elif node.op == "Adjoin":
                 self._adjoin(node, inputs, outputs[0])
             elif inputs:

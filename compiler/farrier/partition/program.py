@@ -3,6 +3,7 @@
     program = Program([value] inputs, [value] outputs, [constant], [step], homes)
     step    = Call(task, [value] inputs, [value] outputs)
             | Bind(value, [extent])
+            | Fail(reason)
             | Branch(condition, [step] then, [step] otherwise)
             | Repeat(trips?, condition?, again?, iteration, [carried], [slice] read,
                      [slice] written, [step] body)
@@ -56,6 +57,15 @@ class Bind:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Fail:
+    """A run that gets here ends: `origin` names the ONNX node that has the branch which cannot be
+    compiled, `reason` says why."""
+
+    reason: str
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
     condition: Value
     then: tuple[Step, ...]
@@ -99,7 +109,7 @@ class Repeat:
     origin: str = ""
 
 
-Step: TypeAlias = Call | Bind | Branch | Repeat
+Step: TypeAlias = Call | Bind | Fail | Branch | Repeat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +183,7 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
         match step:
             case Call():
                 yield step
-            case Bind():
+            case Bind() | Fail():
                 pass
             case Branch():
                 yield from calls_in(step.then)
@@ -188,7 +198,7 @@ def _with_tasks(steps: Iterable[Step], tasks: Iterator[str]) -> tuple[Step, ...]
         match step:
             case Call():
                 found.append(dataclasses.replace(step, task=next(tasks)))
-            case Bind():
+            case Bind() | Fail():
                 found.append(step)
             case Branch():
                 then = _with_tasks(step.then, tasks)
@@ -208,7 +218,7 @@ def _binds(steps: Iterable[Step]) -> Iterator[Bind]:
                 yield from _binds((*step.then, *step.otherwise))
             case Repeat():
                 yield from _binds(step.body)
-            case Call():
+            case Call() | Fail():
                 pass
 
 
@@ -222,6 +232,8 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
                     yield from value.type.shape
             case Bind():
                 yield from step.extents
+            case Fail():
+                pass
             case Branch():
                 yield from _extents_of((*step.then, *step.otherwise))
                 yield from (joined.symbol for joined in step.joined)
@@ -242,6 +254,8 @@ def _defined_in(steps: Iterable[Step]) -> Iterator[str]:
             case Bind():
                 if not step.is_check:
                     yield from (symbol.name for symbol in symbols(step.extents))
+            case Fail():
+                pass
             case Branch():
                 yield from _defined_in((*step.then, *step.otherwise))
                 yield from (symbol.name for one in step.joined for symbol in symbols((one.symbol,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from farrier.ir.control import FAIL
 from farrier.ir.graph import Derived, Graph, Node
 from farrier.ops import Kind, lookup, run_node
 from farrier.passes.rewriting import Rewriter, derived
@@ -51,7 +52,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 def is_foldable(node: Node, rewriter: Rewriter) -> bool:
     """Whether this pass computes `node`."""
-    if node.regions or not all(v.type.is_static for v in node.outputs):
+    if node.regions or node.op == FAIL or not all(v.type.is_static for v in node.outputs):
         return False
     given = [rewriter.constant_of(value) for value in node.inputs if value is not None]
     if any(constant is None or constant.has_dims for constant in given):

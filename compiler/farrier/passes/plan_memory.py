@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, ceildiv, is_less, maximum, number, typical, upper
 from farrier.ir.graph import Value
-from farrier.partition.program import Bind, Branch, Call, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
@@ -237,6 +237,8 @@ class _Timeline:
                     self._call(step)
                 case Bind():
                     self._touch(step.value)
+                case Fail():
+                    pass
                 case Branch():
                     self._touch(step.condition)
                     self.walk(step.then)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier import debug
+from farrier.constants import FOLDER, ConstantFiles
 from farrier.errors import CompilerError, UsageError
 from farrier.ir.control import map_regions
 from farrier.ir.graph import Constant, Graph
@@ -131,22 +132,17 @@ def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> C
     what = error.message if isinstance(error, CompilerError) else f"{type(error).__name__}: {error}"
     return CompilerError(
         f"the pass {name} failed on graph {graph.name}: {what}",
-        hint=f"farrier opt {path} -p {name} --constants {path.with_suffix('.npz')} "
-        f"--precision {settings.precision}",
+        hint=f"farrier opt {path} -p {name} --precision {settings.precision}",
     )
 
 
 def write_reproducer(name: str, graph: Graph) -> Path:
-    """Leaves `graph` as text, its large constants beside it as .npz, and gives the text's path."""
-    import numpy as np
-
+    """Leaves `graph` as text, its large constants beside it, and gives the text's path."""
     directory = debug.crash_directory()
     directory.mkdir(parents=True, exist_ok=True)
-    text, arrays = print_ir(graph), arrays_of(graph)
     path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"
-    path.write_text(text, encoding="utf-8")
-    named = {digest: array for digest, array in arrays.items() if digest in text}
-    np.savez(path.with_suffix(".npz"), **named)  # type: ignore[arg-type]
+    written = ConstantFiles(directory / FOLDER).store(graph)
+    path.write_text(print_ir(written), encoding="utf-8")
     return path
 
 
@@ -158,11 +154,14 @@ def opt(
     *,
     settings: Settings,
 ) -> str:
-    """What `farrier opt` prints: the IR text of a graph after `passes`, or after each of them."""
+    """What `farrier opt` prints: the IR text of a graph after `passes`, or after each of them; with
+    no pass, that of a kernel too."""
     graph = parse_ir(text, constants)
-    if not isinstance(graph, Graph):
-        raise UsageError("passes run on a @graph, and the text is a kernel")
     verify(graph)
+    if not isinstance(graph, Graph):
+        if passes:
+            raise UsageError("passes run on a @graph, and the text is a kernel")
+        return print_ir(graph)
     shown: list[str] = []
 
     def keep(run: PassRun) -> None:

@@ -23,7 +23,6 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
-from farrier.shapes import NamedDim
 from farrier.strings import codes_of, fitted, strings_of
 from farrier.target import missing_features
 from farrier_device import native
@@ -97,6 +96,10 @@ class Session:
         self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
         self._workspace_extent = manifest.workspace_extent()
+        self._limits_of_dims = [
+            (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
+        ]
+        self._axes = {spec.name: spec.axes for spec in manifest.inputs}
         self._found_at = len(manifest.given) + len(manifest.counted)
         self._args = native.pointers(
             [
@@ -134,7 +137,7 @@ class Session:
             if self.manifest.dims and not self._is_laid_out_for(inputs):
                 self._resize(self._sizes_of(inputs))
             for position, slot in enumerate(self._inputs):
-                array, self._args[position] = slot.placed(inputs[slot.name])
+                array, self._args[position] = self._placed(slot, inputs[slot.name])
                 arrays.append(array)
             self.call()
             results = self._results(outputs)
@@ -189,7 +192,8 @@ class Session:
         """Runs the model on whatever the input buffers hold: what `bench` times.
 
         Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
-        impossible, MemoryLimitError for one that takes too much memory.
+        impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
+        much memory.
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
@@ -201,6 +205,13 @@ class Session:
     def _make_room(self, number: int) -> None:
         """Raises the capacity that check `number` found too small."""
         check, limit = self.manifest.checks[number], self._limits[number]
+        if check.reason:
+            raise InputMismatchError(
+                f"the inputs lead node {check.node!r} of {self.manifest.name} to a branch that is "
+                f"not compiled: {check.reason}",
+                hint="give inputs that lead to the other branch, or compile the model for sizes "
+                "that fit this one",
+            )
         size = self._sizes[self._found_at]
         shown = () if limit is None else symbols((limit,))
         grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
@@ -242,16 +253,16 @@ class Session:
         sizes: dict[str, int] = {}
         sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
-            shape = np.shape(inputs[spec.name])
+            shape = slot.read(inputs[spec.name]).shape
             for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
                 if extent in dims:
                     dim = dims[extent]
                     number, rest = divmod(size, dim.step)
                     if rest or not dim.low <= number <= dim.high:
-                        raise InputMismatchError(
+                        raise self._out_of_range(
                             f"input {spec.name} has {size} at axis {axis}, and {dim.name} is "
-                            f"{_range_of(dim)}",
-                            hint="compile the model with another range in --shape",
+                            f"{dim.range}",
+                            [dim.name],
                         )
                     if sizes.setdefault(dim.symbol, number) != number:
                         raise InputMismatchError(
@@ -262,14 +273,43 @@ class Session:
                     sums.append((spec.name, axis, size, extent))
         if len(sizes) < len(dims):  # an input of another rank: the slot says which
             for slot in self._inputs:
-                slot.placed(inputs[slot.name])
+                self._placed(slot, inputs[slot.name])
         for name, axis, size, extent in sums:
             if size != evaluate(extent, sizes):
-                raise InputMismatchError(
+                raise self._out_of_range(
                     f"input {name} has {size} at axis {axis}, and the other inputs make it "
-                    f"{evaluate(extent, sizes)}"
+                    f"{evaluate(extent, sizes)}",
+                    self._axes[name][axis : axis + 1],
+                )
+        for precondition, extent in self._limits_of_dims:
+            if evaluate(extent, sizes) < 0:
+                given = (f"{d.name} {sizes[d.symbol] * d.step}" for d in dims.values())
+                raise self._out_of_range(
+                    f"{self.manifest.name} does not take {', '.join(given)}", precondition.dims
                 )
         return sizes
+
+    def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
+        """With what was taken for granted of the dims of these names."""
+        taken = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
+        if not taken:
+            return InputMismatchError(message, hint="compile it with another range in --shape")
+        return InputMismatchError(
+            f"{message}; {taken[-1]}",
+            hint="compile it for such sizes: --typical or --shape gives them",
+        )
+
+    def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
+        """As `_Slot.placed`; the error says what was taken for granted of a size that differs."""
+        try:
+            return slot.placed(value)
+        except InputMismatchError as error:
+            shape = slot.read(value).shape
+            sizes = zip(self._axes[slot.name], shape, slot.shape, strict=False)
+            names = [name for name, given, taken in sizes if name and given != taken]
+            if not names:
+                raise
+            raise self._out_of_range(error.message, names) from None
 
     def _symbols(self) -> dict[str, int]:
         """The value of every symbol in the run that is over."""
@@ -338,12 +378,6 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _range_of(dim: NamedDim) -> str:
-    """`1 to 8`, `32 to 640 in steps of 32`."""
-    steps = f" in steps of {dim.step}" if dim.step > 1 else ""
-    return f"{dim.low * dim.step} to {dim.high * dim.step}{steps}"
-
-
 def _cpu_a_thread(threads: int) -> tuple[int, ...]:
     """The CPUs to bind the threads to: all, where there is one for each, else none.
 
@@ -397,13 +431,17 @@ class _Slot:
         self.shape = shape
         self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
 
+    def read(self, value: npt.ArrayLike) -> Array:
+        """What numpy makes of it; raises InputMismatchError."""
+        try:
+            return np.asarray(value)
+        except ValueError as error:  # nested lists of unequal lengths
+            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
         """`value` where the call may read it, and its address: as it is where it is aligned, else
         in the slot."""
-        try:
-            array = np.asarray(value)
-        except ValueError as error:  # nested lists of unequal lengths
-            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+        array = self.read(value)
         if array.dtype != self.dtype or array.shape != self.shape:
             raise InputMismatchError(
                 f"input {self.name} is {array.dtype}{list(array.shape)}, the model takes "

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NoDeviceError, NotFoundError
-from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, CompileOptions
+from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import MAX_EXTENT
 from farrier.target import parse_target
 from farrier_farm import jobs
@@ -45,9 +45,13 @@ class Options(BaseModel):
         "is known when the model runs: a name, a name with a range (batch:1..8), or ?",
     )
     hot: list[Sizes] = Field(
-        default_factory=list,
+        default_factory=lambda: [dict(sizes) for sizes in TYPICAL_ALONE],
         max_length=100,
-        description="sizes of open dimensions, by name, that matter most",
+        description="sizes of open dimensions, by name, that get code of their own; what is left "
+        "out has its typical size",
+    )
+    typical: Sizes = Field(
+        default_factory=dict, description="what open dimensions usually are, by name"
     )
     trials: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = Field(
         default=None, description="candidates to measure; null for no bound of this kind"

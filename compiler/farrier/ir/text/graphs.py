@@ -69,35 +69,47 @@ class GraphReader:
     def _constant(self, value: Value, call: ast.Call) -> Constant:
         if len(call.args) != 1 or call.keywords:
             raise Malformed(call, "constant takes its elements, or the sha256 of its content")
-        names = (node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name))
-        if not self._dims.keys().isdisjoint(names):
-            return Constant(value, self._sizes(value.type, call.args[0]))
+        if _names(call.args[0]) & self._dims.keys():
+            return Constant(value, self._with_dims(value.type, call.args[0]))
         content = read_literal(call.args[0])
         if not isinstance(content, str):
             return Constant(value, _array(value.type, content, call))
         if content not in self._arrays:
-            raise Malformed(call, f"no array with the sha256 {content} was given")
+            raise Malformed(
+                call,
+                f"no array with the sha256 {content} was given",
+                hint="a dump leaves such arrays in a folder beside the text; --constants names it",
+            )
         data = self._arrays[content]
-        if data.dtype.kind == "V":  # what .npz makes of bf16
+        if data.dtype.kind == "V":  # what .npy makes of bf16
             data = data.view(value.type.dtype.numpy)
         if data.shape != value.type.shape or data.dtype != value.type.dtype.numpy:
             raise Malformed(
                 call, f"the array is {data.dtype}{list(data.shape)}, not as {value.name} is typed"
             )
-        return Constant(value, data)
+        return Constant.named(value, data, content)
 
-    def _sizes(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
-        """A constant with dims among its elements."""
+    def _with_dims(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
+        """A constant with dims among its elements; others are numbers, floats too."""
         import numpy as np
 
         items = content.elts if isinstance(content, ast.List) else [content]
         array = np.empty(len(items), object)
-        array[:] = [read_extent(item, self._dims) for item in items]
+        array[:] = [
+            read_extent(item, self._dims)
+            if _names(item) & self._dims.keys()
+            else read_literal(item)
+            for item in items
+        ]
         if array.size != type.size:
             raise Malformed(content, f"{array.size} elements for the shape {type.shape}")
         array = array.reshape(type.static_shape)
         array.flags.writeable = False
         return array
+
+
+def _names(expression: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
 
 
 def _is_constant(call: ast.expr) -> TypeGuard[ast.Call]:

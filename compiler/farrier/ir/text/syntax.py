@@ -8,11 +8,12 @@ from typing import Any
 
 
 class Malformed(Exception):
-    """What is wrong, and the syntax node where."""
+    """What is wrong, the syntax node where, and the way out if there is one."""
 
-    def __init__(self, node: Any, message: str) -> None:
+    def __init__(self, node: Any, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.node = node
+        self.hint = hint
 
 
 def split(node: ast.expr, operator: type[ast.operator]) -> tuple[ast.expr, ast.expr | None]:

@@ -1,62 +1,32 @@
-"""If, Loop and Scan → nodes with regions, or where shapes need it, the nodes of their graphs.
+"""Loop and Scan → nodes with regions, or where shapes need it, the nodes of their graphs.
 
-A condition that is known is none: the graph of the branch stands in its place. A loop whose trip
-count is known is unrolled where it is small, and where what it carries is no tensor of one shape.
+A loop whose trip count is known is unrolled where it is small, and where what it carries is no
+tensor of one shape.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 
 from farrier.errors import UnresolvedShapeError
 from farrier.importer.limits import MAX_UNROLLED
-from farrier.importer.names import Absent, Entry, Strings
-from farrier.importer.names import Sequence as Tensors
+from farrier.importer.names import Entry
 from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.regions import UNFIT, append, bind, captures_of
 from farrier.importer.scope import Region, Regions, ints
-from farrier.ir.control import If, Loop, make_if, make_loop
-from farrier.ir.dim import Dim, Extent, maximum, number, symbols, upper
-from farrier.ir.graph import Node, Value
+from farrier.importer.tensors import dtype_of
+from farrier.ir.control import Loop, make_loop
+from farrier.ir.dim import Dim, Extent, number, symbols
+from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Mismatch, NotStatic, NotSupported
-from farrier.ops.control import check_control
 from farrier.ops.operator import to_extents
 
 _SMALL = 64  # nodes that a loop may unroll to where it need not
-
-Form: TypeAlias = tuple[Any, ...]
-
-
-def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
-    condition = scope.entry(node.inputs[0])
-    graphs = [node.attrs["then_branch"], node.attrs["else_branch"]]
-    known = scope.data(node.inputs[0])
-    if known is not None:
-        taken = graphs[0] if known.reshape(-1)[0] else graphs[1]
-        _bind(node.outputs, scope.inline(taken, {}, opset), scope)
-        return []
-    assert isinstance(condition, Value)
-    regions = [scope.region(graph, [], {}, opset) for graph in graphs]
-    forms = [tuple(map(_form, region.outputs)) for region in regions]
-    if forms[0] != forms[1]:
-        raise NotStatic("its branches return sequences of different lengths, or one an empty value")
-    outputs = [[v for entry in r.outputs for v in _tensors(entry)] for r in regions]
-    joins = _Joins(scope, frozenset().union(*map(scope.found_in, regions)))
-    results = [joins.result(then, other) for then, other in zip(*outputs, strict=True)]
-    captured = _captured(regions, scope)
-    then, otherwise = (
-        scope.finished(region, name, captured, values)
-        for region, name, values in zip(regions, ("then", "otherwise"), outputs, strict=True)
-    )
-    made = If(condition, captured, tuple(results), (then, otherwise))
-    _append(make_if(made, node.origin), scope)
-    _bind(node.outputs, _entries(forms[0], results), scope)
-    return []
 
 
 def rewrite_loop(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
@@ -78,7 +48,7 @@ def rewrite_loop(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
         carried=tuple(zip(names, initial, strict=True)),
         scanned=(),
     )
-    _bind(node.outputs, loop.outputs(), scope)
+    bind(node.outputs, loop.outputs(), scope)
     return []
 
 
@@ -113,7 +83,7 @@ def rewrite_scan(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     for position, (axis, back) in enumerate(zip(axes, backwards, strict=True), states):
         whole = _turned(scope.bind("", results[position]), back, scope)
         results[position] = scope.entry(_moved(whole, 0, axis, scope))
-    _bind(node.outputs, results, scope)
+    bind(node.outputs, results, scope)
     return []
 
 
@@ -161,7 +131,11 @@ class _Loop:
         if len(carried) == len(self.carried):
             try:
                 made = self._from_region(self._region(carried), carried, trips)
-            except UnresolvedShapeError as error:
+            except UNFIT as error:
+                if trips == 0:
+                    return self._never()
+                if not isinstance(error, UnresolvedShapeError):
+                    raise
                 reason = error.message
             else:
                 if made is not None:
@@ -215,7 +189,7 @@ class _Loop:
                 raise NotStatic(f"it stacks {part.type.shape}, which differs in each iteration", ())
         always = known and (self.condition is None or self._known(self.condition))
         ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
-        captured = _captured([region], scope)
+        captured = captures_of([region], scope)
         again = None if known else again
         outputs = [*([] if again is None else [again]), *returned]
         body = scope.finished(region, "body", captured, outputs)
@@ -243,8 +217,22 @@ class _Loop:
             parts=tuple(parts),
             extent=str(ran) if parts and trips_value is self.trips and ran != trips else "",
         )
-        _append(make_loop(made, self.origin), scope)
+        append(make_loop(made, self.origin), scope)
         return [*made.results, *made.stacks]
+
+    def _never(self) -> list[Entry]:
+        """The outputs of a loop that runs no iteration, and whose body cannot be typed: what is
+        stacked has the type that the body declares. NotStatic where it declares none."""
+        returned = self.graph.output[(self.goes_on is not None) + len(self.carried) :]
+        stacks = []
+        for info in returned:
+            declared = info.type.tensor_type
+            dims = [dim.dim_value for dim in declared.shape.dim if dim.HasField("dim_value")]
+            if not declared.HasField("shape") or len(dims) < len(declared.shape.dim):
+                raise NotStatic(f"it never runs, and its body does not declare {info.name!r}", ())
+            kind = TensorType(dtype_of(declared.elem_type, f"{info.name!r}"), tuple(dims))
+            stacks.append(self._empty(kind))
+        return [*(entry for _, entry in self.carried), *stacks]
 
     def _ran(self, trips: Extent | None, always: bool) -> tuple[Extent | None, Value | None]:
         """How many iterations a loop runs that stacks, and the value that says how many it may;
@@ -311,12 +299,6 @@ class _Loop:
         return self.scope.entry(self.scope.constant(np.empty(shape, part.dtype.numpy)))
 
 
-def _append(node: Node, scope: Regions) -> None:
-    """Raises Mismatch where the node and its regions are typed apart."""
-    check_control(node)
-    scope.append(node)
-
-
 def _grown(
     initial: Sequence[TensorType],
     current: Sequence[TensorType],
@@ -370,91 +352,6 @@ def _value(name: str, scope: Regions) -> Value:
     if not isinstance(entry, Value):
         raise Mismatch(f"{name!r} is no tensor")
     return entry
-
-
-def _bind(names: Sequence[str], entries: Sequence[Entry], scope: Regions) -> None:
-    """Names what is returned; a node may leave out the last outputs."""
-    if len(entries) < len(names):
-        raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
-    for name, entry in zip(names, entries, strict=False):
-        scope.bind(name, entry)
-
-
-class _Joins:
-    """Results of branches, which may differ in their extents. `inside` are symbols of the branches'
-    own."""
-
-    def __init__(self, scope: Regions, inside: frozenset[str]) -> None:
-        self._scope = scope
-        self._inside = inside
-        self._known: dict[tuple[Extent, Extent], Extent] = {}
-
-    def result(self, then: Value, otherwise: Value) -> Value:
-        left, right = then.type, otherwise.type
-        if left.dtype is not right.dtype:
-            raise Mismatch(f"one branch returns {left.dtype}, the other {right.dtype}")
-        if left.rank != right.rank:
-            raise NotStatic(f"one branch returns the shape {left.shape}, the other {right.shape}")
-        shape = tuple(map(self._extent, left.shape, right.shape))
-        return self._scope.define(TensorType(left.dtype, shape))
-
-    def _extent(self, then: Extent, otherwise: Extent) -> Extent:
-        if then == otherwise:
-            return then
-        if (then, otherwise) not in self._known:
-            most = (upper(e, lambda s: s.name not in self._inside) for e in (then, otherwise))
-            self._known[then, otherwise] = self._scope.counted(maximum(*most))
-        return self._known[then, otherwise]
-
-
-def _captured(regions: Sequence[Region], scope: Regions) -> tuple[Value, ...]:
-    """What regions use of the graph around them, constants left out: those are their own."""
-    found = {
-        outside.name: outside
-        for region in regions
-        for outside, inside in region.body.captured.values()
-        if scope.known(inside) is None
-    }
-    return tuple(found.values())
-
-
-def _form(entry: Entry) -> Form | None:
-    """What there is beside the tensors: None for a tensor."""
-    match entry:
-        case Value():
-            return None
-        case Strings():
-            return ("strings",)
-        case Tensors(items):
-            return tuple(map(_form, items))
-        case Absent():
-            return ("absent",)
-
-
-def _tensors(entry: Entry) -> list[Value]:
-    match entry:
-        case Value():
-            return [entry]
-        case Strings(codes):
-            return [codes]
-        case Tensors(items):
-            return [value for item in items for value in _tensors(item)]
-        case Absent():
-            return []
-
-
-def _entries(forms: Sequence[Form | None], values: Sequence[Value]) -> list[Entry]:
-    """The inverse of `_form` and `_tensors`."""
-    rest = iter(values)
-
-    def made(form: Form | None) -> Entry:
-        if form is None:
-            return next(rest)
-        if form == ("strings",):
-            return Strings(next(rest))
-        return Absent() if form == ("absent",) else Tensors(tuple(map(made, form)))
-
-    return list(map(made, forms))
 
 
 def _moved(name: str, axis: int, to: int, scope: Regions) -> str:

@@ -1,0 +1,33 @@
+"""Arrays by name in a .npz file, of plain elements alone: nothing pickles, nothing unpickles.
+
+numpy's own `savez` pickles objects unless it is told otherwise, which only newer versions can be.
+This file needs numpy and nothing of Farrier: an engine of another environment runs it as it is.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from os import PathLike
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def save_arrays(
+    file: str | PathLike[str] | IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Writes the arrays as `numpy.savez` does. Raises ValueError for one of objects."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.save(member, np.asanyarray(array), allow_pickle=False)
+
+
+def load_arrays(file: str | PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a .npz file. Raises ValueError where it holds objects, or one array alone."""
+    loaded = np.load(file, allow_pickle=False)
+    if not isinstance(loaded, Mapping):
+        raise ValueError(f"{file} is one array, not an archive of them")
+    return dict(loaded)

@@ -1,0 +1,186 @@
+"""Questions that open dims leave undecided are answered for the typical sizes.
+
+An import that cannot go on without an answer begins again with dims of which it is always right:
+
+    x: f32[s0, 3, s1, 224], and a pool asks whether 0 > (s1 + 31) // 32 - 2
+    ->  s1 in 33..65536, because at s1 = 224 it is not
+
+What is left of the dims is a range, the multiples of a number, what others make of them, or one
+size. Which sizes those are, and who asked, stays with the model as a precondition. Where the answer
+for the typical sizes makes the model impossible, and another one does not, the operator implies the
+sizes: the nearest ones with that answer become typical.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from farrier.errors import InvalidModelError, UnresolvedShapeError
+from farrier.importer.narrowing import Narrowing, divisors, narrowings
+from farrier.importer.signature import Signature
+from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typical
+from farrier.shapes import NamedDim, Precondition
+
+_MOST_QUESTIONS = 64
+_MOST_TURNS = 8  # of the typical sizes, to others that an operator implies
+_NEAR = 4096  # how far from a typical size others are looked for one by one
+
+T = TypeVar("T", covariant=True)
+
+
+class Importing(Protocol[T]):
+    """One import of a model with given types of its inputs."""
+
+    def run(self) -> T:
+        """Raises UnresolvedShapeError from Undecided, InvalidModelError."""
+
+    @property
+    def where(self) -> str:
+        """The node at hand, as messages name it."""
+
+
+def settled(signature: Signature, begin: Callable[[Signature], Importing[T]]) -> T:
+    """What an import gives that needs no further answer. Raises what imports do:
+    UnresolvedShapeError for what no input decides, InvalidModelError for what is impossible at the
+    typical sizes."""
+    start = signature
+    asked: tuple[Question, str] | None = None  # the question before, and where
+    refused: InvalidModelError | None = None
+    turns = 0
+    for _ in range(_MOST_QUESTIONS):
+        importing = begin(signature)
+        try:
+            return importing.run()
+        except UnresolvedShapeError as error:
+            undecided = error.__cause__
+            if not isinstance(undecided, Undecided):
+                raise
+            narrower = narrowed(signature, undecided.question, importing.where)
+            if narrower is None:
+                raise
+            signature, asked = narrower, (undecided.question, importing.where)
+        except InvalidModelError as error:
+            refused = refused or error
+            other = None
+            if asked is not None and asked[1] == importing.where and turns < _MOST_TURNS:
+                other = _with_other_answer(start, asked[0])
+            if other is None:
+                raise _at_typical_sizes(refused, start) from error
+            signature = start = other
+            asked, turns = None, turns + 1
+    raise UnresolvedShapeError(
+        f"the model asks more than {_MOST_QUESTIONS} questions about the sizes of its inputs",
+        hint="give numbers with --shape",
+    )
+
+
+def narrowed(signature: Signature, question: Question, where: str) -> Signature | None:
+    """The signature for the sizes at which a question has the answer that it has at the typical
+    ones, as far as that can be told; None where it is not about dims of inputs alone."""
+    dims = {dim.symbol: dim for dim in signature.dims}
+    asked = {symbol.name: symbol for symbol in symbols((question.extent,))}
+    if not dims.keys() >= asked.keys():
+        return None
+    answer = question.answer(typical(question.extent))
+    of = [dims[name] for name in asked]
+    for narrowing in narrowings(question, answer, of, asked):
+        if _decides(narrowing, question, answer):
+            return _applied(signature, narrowing, question, answer, where)
+    return None
+
+
+def _decides(narrowing: Narrowing, question: Question, answer: bool) -> bool:
+    try:
+        return question.answer(narrowing.change(question.extent)) is answer
+    except Undecided:
+        return False
+
+
+def _applied(
+    signature: Signature, narrowing: Narrowing, question: Question, answer: bool, where: str
+) -> Signature:
+    names = {dim.symbol: dim.name for dim in signature.dims}
+    asked = dict.fromkeys(names[symbol.name] for symbol in symbols((question.extent,)))
+    made = Precondition(
+        where,
+        signature.text(question.text),
+        answer,
+        tuple(asked),
+        signature.text(narrowing.needs),
+    )
+    types = {
+        name: dataclasses.replace(kind, shape=tuple(map(narrowing.change, kind.shape)))
+        for name, kind in signature.types.items()
+    }
+    dims = tuple(
+        left for dim in signature.dims if (left := narrowing.dims.get(dim.symbol, dim)) is not None
+    )
+    limits = (*map(narrowing.change, signature.limits), narrowing.not_negative)
+    return dataclasses.replace(
+        signature,
+        types=types,
+        dims=dims,
+        preconditions=(*signature.preconditions, made),
+        limits=limits,
+    )
+
+
+def _with_other_answer(start: Signature, question: Question) -> Signature | None:
+    """The signature with typical sizes at which a question has the other answer, the nearest ones;
+    None where there are none near, or the user chose the sizes."""
+    asked = {symbol.name for symbol in symbols((question.extent,))}
+    free = [dim for dim in start.dims if dim.symbol in asked and dim.name not in start.pinned]
+    usual = {dim.symbol: dim.typical for dim in start.dims}
+    wanted = not question.answer(evaluate(question.extent, usual))
+    ways = [[dim] for dim in free] + ([free] if len(free) > 1 else [])
+    for together in ways:
+
+        def does(size: int, together: Sequence[NamedDim] = together) -> bool:
+            sizes = usual | {dim.symbol: size for dim in together}
+            return question.answer(evaluate(question.extent, sizes)) is wanted
+
+        found = next(filter(does, _near(together, question.relation)), None)
+        if found is not None:
+            step = max(divisors(question.extent, together[0]), default=1)
+            # Of several that do, models are made for what divides without a remainder.
+            rounded = (found // step * step, -(-found // step) * step)
+            size = next(filter(does, filter(None, rounded)), found)
+            return _with_typical(start, usual | {dim.symbol: size for dim in together})
+    return None
+
+
+def _near(dims: list[NamedDim], relation: Relation) -> Iterator[int]:
+    """Values that all the symbols may have, those near the typical one first."""
+    low, high = max(dim.low for dim in dims), min(dim.high for dim in dims)
+    usual = dims[0].typical
+    for distance in range(1, _NEAR + 1):
+        for size in (usual - distance, usual + distance):
+            if low <= size <= high:
+                yield size
+    if relation is Relation.POSITIVE:
+        far = (_NEAR << power for power in itertools.count(1))
+        yield from itertools.takewhile(lambda size: size <= high, far)
+
+
+def _with_typical(signature: Signature, sizes: dict[str, int]) -> Signature:
+    """The signature with other typical sizes, by symbol."""
+    dims = tuple(dataclasses.replace(dim, typical=sizes[dim.symbol]) for dim in signature.dims)
+    made = Narrowing({dim.symbol: dim for dim in dims}, "")
+    types = {
+        name: dataclasses.replace(kind, shape=tuple(map(made.change, kind.shape)))
+        for name, kind in signature.types.items()
+    }
+    return dataclasses.replace(signature, types=types, dims=dims)
+
+
+def _at_typical_sizes(error: InvalidModelError, signature: Signature) -> InvalidModelError:
+    """The error, with the sizes for which the model was read."""
+    if error.hint or not signature.dims:
+        return error
+    sizes = ", ".join(f"{dim.name}={dim.typical * dim.step}" for dim in signature.dims)
+    return InvalidModelError(
+        error.message, hint=f"it was read for {sizes}; --typical or --shape gives other sizes"
+    )

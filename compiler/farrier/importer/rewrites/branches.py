@@ -1,0 +1,168 @@
+"""If → a node with two regions, or where the condition is known, the nodes of the branch taken.
+
+A branch that cannot be typed for the sizes at hand, or that needs what Farrier lacks, ends the run
+that takes it: what it would return has the types of what the other branch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import onnx
+
+from farrier.errors import FarrierError, UnresolvedShapeError
+from farrier.importer.names import Absent, Body, Entry, Strings
+from farrier.importer.names import Sequence as Tensors
+from farrier.importer.raw import RawNode
+from farrier.importer.rewrites.regions import UNFIT, append, bind, captures_of
+from farrier.importer.scope import Region, Regions
+from farrier.ir.control import If, make_failure, make_if
+from farrier.ir.dim import Extent, maximum, upper
+from farrier.ir.graph import Value
+from farrier.ir.types import TensorType
+from farrier.ops import Mismatch, NotStatic
+
+Form: TypeAlias = tuple[Any, ...]
+
+
+def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
+    condition = scope.entry(node.inputs[0])
+    graphs = [node.attrs["then_branch"], node.attrs["else_branch"]]
+    known = scope.data(node.inputs[0])
+    if known is not None:
+        taken = graphs[0] if known.reshape(-1)[0] else graphs[1]
+        bind(node.outputs, scope.inline(taken, {}, opset), scope)
+        return []
+    assert isinstance(condition, Value)
+    regions = _branches(graphs, node.origin, opset, scope)
+    forms = [tuple(map(_form, region.outputs)) for region in regions]
+    if forms[0] != forms[1]:
+        raise NotStatic("its branches return sequences of different lengths, or one an empty value")
+    outputs = [[v for entry in r.outputs for v in _tensors(entry)] for r in regions]
+    joins = _Joins(scope, frozenset().union(*map(scope.found_in, regions)))
+    results = [joins.result(then, other) for then, other in zip(*outputs, strict=True)]
+    captured = captures_of(regions, scope)
+    then, otherwise = (
+        scope.finished(region, name, captured, values)
+        for region, name, values in zip(regions, ("then", "otherwise"), outputs, strict=True)
+    )
+    made = If(condition, captured, tuple(results), (then, otherwise))
+    append(make_if(made, node.origin), scope)
+    bind(node.outputs, _entries(forms[0], results), scope)
+    return []
+
+
+def _branches(
+    graphs: Sequence[onnx.GraphProto], origin: str, opset: int, scope: Regions
+) -> list[Region]:
+    """The graphs as regions; one that cannot be compiled fails. Raises the error of the first where
+    no graph can be compiled."""
+    attempts = [_attempted(graph, opset, scope) for graph in graphs]
+    model = next((region for region in attempts if isinstance(region, Region)), None)
+    if model is None:
+        raise _both(*(error for error in attempts if isinstance(error, FarrierError)))
+    return [
+        one if isinstance(one, Region) else _failing(model, one.message, origin, scope)
+        for one in attempts
+    ]
+
+
+def _attempted(graph: onnx.GraphProto, opset: int, scope: Regions) -> Region | FarrierError:
+    try:
+        return scope.region(graph, [], {}, opset)
+    except UNFIT as error:
+        return error
+
+
+def _both(then: FarrierError, other: FarrierError) -> FarrierError:
+    """The error of one branch, which tells that of the other as well."""
+    message = f"{then.message}; and in the other branch, {other.message}"
+    if isinstance(then, UnresolvedShapeError):
+        return UnresolvedShapeError(message, hint=then.hint, deciding=then.deciding)
+    return type(then)(message, hint=then.hint)
+
+
+def _failing(model: Region, reason: str, origin: str, scope: Regions) -> Region:
+    """A branch that ends the run instead of returning what the region `model` does. Extents that
+    the data decides in `model` are at their bounds."""
+    inside = scope.found_in(model)
+    values = tuple(
+        scope.define(
+            TensorType(
+                value.type.dtype,
+                tuple(upper(e, lambda s: s.name not in inside) for e in value.type.shape),
+            )
+        )
+        for entry in model.outputs
+        for value in _tensors(entry)
+    )
+    body = Body()
+    body.nodes.append(make_failure(values, reason, origin))
+    return Region(body, (), tuple(_entries([_form(entry) for entry in model.outputs], values)))
+
+
+class _Joins:
+    """Results of branches, which may differ in their extents. `inside` are symbols of the branches'
+    own."""
+
+    def __init__(self, scope: Regions, inside: frozenset[str]) -> None:
+        self._scope = scope
+        self._inside = inside
+        self._known: dict[tuple[Extent, Extent], Extent] = {}
+
+    def result(self, then: Value, otherwise: Value) -> Value:
+        left, right = then.type, otherwise.type
+        if left.dtype is not right.dtype:
+            raise Mismatch(f"one branch returns {left.dtype}, the other {right.dtype}")
+        if left.rank != right.rank:
+            raise NotStatic(f"one branch returns the shape {left.shape}, the other {right.shape}")
+        shape = tuple(map(self._extent, left.shape, right.shape))
+        return self._scope.define(TensorType(left.dtype, shape))
+
+    def _extent(self, then: Extent, otherwise: Extent) -> Extent:
+        if then == otherwise:
+            return then
+        if (then, otherwise) not in self._known:
+            most = (upper(e, lambda s: s.name not in self._inside) for e in (then, otherwise))
+            self._known[then, otherwise] = self._scope.counted(maximum(*most))
+        return self._known[then, otherwise]
+
+
+def _form(entry: Entry) -> Form | None:
+    """What there is beside the tensors: None for a tensor."""
+    match entry:
+        case Value():
+            return None
+        case Strings():
+            return ("strings",)
+        case Tensors(items):
+            return tuple(map(_form, items))
+        case Absent():
+            return ("absent",)
+
+
+def _tensors(entry: Entry) -> list[Value]:
+    match entry:
+        case Value():
+            return [entry]
+        case Strings(codes):
+            return [codes]
+        case Tensors(items):
+            return [value for item in items for value in _tensors(item)]
+        case Absent():
+            return []
+
+
+def _entries(forms: Sequence[Form | None], values: Sequence[Value]) -> list[Entry]:
+    """The inverse of `_form` and `_tensors`."""
+    rest = iter(values)
+
+    def made(form: Form | None) -> Entry:
+        if form is None:
+            return next(rest)
+        if form == ("strings",):
+            return Strings(next(rest))
+        return Absent() if form == ("absent",) else Tensors(tuple(map(made, form)))
+
+    return list(map(made, forms))

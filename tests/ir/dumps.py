@@ -1,0 +1,27 @@
+"""Dumps the stages of models, and reads them back."""
+
+from __future__ import annotations
+
+import pytest
+
+from farrier.constants import beside
+from farrier.options import CompileOptions
+from farrier.passes import Settings, opt
+from farrier.pipeline import Dump, StoppedError, compile_model
+from farrier.target import parse_target
+
+TARGET = "x86-64-v3"
+SETTINGS = Settings(parse_target(TARGET), 2)
+
+
+def dumped(folder, data, shapes=None, hot=(), until="lower"):
+    """The texts of a model's stages, by their paths within the folder; each reads back."""
+    options = CompileOptions(target=TARGET, threads=2, verify=False, shapes=shapes or {}, hot=hot)
+    with pytest.raises(StoppedError):
+        compile_model(data, options, dump=Dump(folder, until))
+    texts = {}
+    for path in folder.rglob("*.ir"):
+        text = path.read_text(encoding="utf-8")
+        assert opt(text, [], constants=beside(path), settings=SETTINGS) == text, path
+        texts[str(path.relative_to(folder))] = text
+    return texts
