@@ -107,6 +107,19 @@ def test_a_dim_is_fixed_by_its_name():
         assert isinstance(caught.value, ort.InvalidArgument) or kind is onnxruntime
 
 
+def test_what_the_model_leaves_open_stays_open():
+    ours, theirs = both(named_batch())
+    assert ours.get_inputs()[0].shape == theirs.get_inputs()[0].shape == ["batch", 3]
+    assert ours.get_outputs()[0].shape == ["batch", 3]
+    for batch in (1, 5, 2):
+        x = np.resize(X, (batch, 3))
+        np.testing.assert_array_equal(ours.run(None, {"x": x}), theirs.run(None, {"x": x}))
+    for session in (ours, theirs):
+        with pytest.raises(Exception, match="3") as caught:
+            session.run(None, {"x": X[:, :2]})
+        assert "InvalidArgument" in {kind.__name__ for kind in type(caught.value).__mro__}
+
+
 def test_every_element_type_has_onnx_s_name_and_number():
     from farrier.declaration import tensor_type
 

@@ -60,57 +60,75 @@ def wanted(output_names: Sequence[str] | None, declaration: Declaration) -> list
     return asked
 
 
-def array_of(value: Any, spec: TensorSpec) -> Array:
-    """An array that the model takes as that input: an array, an OrtValue, or a list, which becomes
-    one of the input's dtype. Raises InvalidArgument for another dtype, rank or size; RuntimeError
-    for what is no array; Fail for None."""
-    array = value.numpy() if isinstance(value, OrtValue) else value
-    if array is None:
-        raise refused(InputMismatchError, "Fail", f"the input {spec.name} is None")
-    if isinstance(array, list | tuple):
-        array = _of_list(array, spec)
-    if not isinstance(array, np.ndarray):
-        raise refused(
-            InputMismatchError,
-            "RuntimeError",
-            f"the input {spec.name} is a {type(value).__name__}, and no array",
-            "numpy.asarray(…), or an OrtValue",
-        )
-    return _checked(array, spec)
+class Taken:
+    """What the model takes as one input: dtype, rank, and the sizes that are fixed."""
 
+    __slots__ = ("_dtype", "_fixed", "_name", "_sizes", "_spec")
 
-def _of_list(items: Sequence[Any], spec: TensorSpec) -> Array:
-    try:
-        return np.array(items, np.str_ if spec.is_strings else spec.element.numpy)
-    except (TypeError, ValueError) as error:
-        raise refused(
-            InputMismatchError, "RuntimeError", f"the list for input {spec.name}: {error}"
-        ) from error
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec = spec
+        self._name = spec.name
+        self._dtype = spec.element.numpy
+        self._sizes = spec.shape[:-1] if spec.is_strings else spec.shape
+        is_fixed = all(isinstance(size, int) for size in self._sizes) and not spec.is_strings
+        self._fixed = self._sizes if is_fixed else None
 
+    def array(self, value: Any) -> Array:
+        """What is given as an array: an array, an OrtValue, or a list, which becomes one of the
+        input's dtype. Raises InvalidArgument for another dtype, rank or size; RuntimeError for what
+        is no array; Fail for None."""
+        if (
+            isinstance(value, np.ndarray)
+            and value.dtype == self._dtype
+            and value.shape == self._fixed
+        ):
+            return value
+        array = value.numpy() if isinstance(value, OrtValue) else value
+        if array is None:
+            raise refused(InputMismatchError, "Fail", f"the input {self._name} is None")
+        if isinstance(array, list | tuple):
+            array = self._of_list(array)
+        if not isinstance(array, np.ndarray):
+            raise refused(
+                InputMismatchError,
+                "RuntimeError",
+                f"the input {self._name} is a {type(value).__name__}, and no array",
+                "numpy.asarray(…), or an OrtValue",
+            )
+        return self._checked(array)
 
-def _checked(array: Array, spec: TensorSpec) -> Array:
-    if spec.is_strings:
-        fits, shape = array.dtype.kind in "USOT", spec.shape[:-1]
-    else:
-        fits, shape = array.dtype.newbyteorder("=") == spec.element.numpy, spec.shape
-    if not fits:
-        raise refused(
-            InputMismatchError,
-            "InvalidArgument",
-            f"the input {spec.name} is {array.dtype}, and the model takes "
-            f"{tensor_type(spec.dtype)}",
-            "convert it with .astype()",
-        )
-    pairs = list(zip(array.shape, shape, strict=False))
-    if array.ndim != len(shape) or any(isinstance(own, int) and size != own for size, own in pairs):
-        raise refused(
-            InputMismatchError,
-            "InvalidArgument",
-            f"the input {spec.name} has the shape {list(array.shape)}, and the model takes "
-            f"[{', '.join(map(str, shape))}]",
-        )
-    # A byte order is no dtype of ONNX: the numbers stay what they are.
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    def _of_list(self, items: Sequence[Any]) -> Array:
+        try:
+            return np.array(items, np.str_ if self._spec.is_strings else self._dtype)
+        except (TypeError, ValueError) as error:
+            raise refused(
+                InputMismatchError, "RuntimeError", f"the list for input {self._name}: {error}"
+            ) from error
+
+    def _checked(self, array: Array) -> Array:
+        if self._spec.is_strings:
+            fits = array.dtype.kind in "USOT"
+        else:
+            fits = array.dtype.newbyteorder("=") == self._dtype
+        if not fits:
+            raise refused(
+                InputMismatchError,
+                "InvalidArgument",
+                f"the input {self._name} is {array.dtype}, and the model takes "
+                f"{tensor_type(self._spec.dtype)}",
+                "convert it with .astype()",
+            )
+        pairs = zip(array.shape, self._sizes, strict=False)
+        is_other = any(isinstance(own, int) and size != own for size, own in pairs)
+        if array.ndim != len(self._sizes) or is_other:
+            raise refused(
+                InputMismatchError,
+                "InvalidArgument",
+                f"the input {self._name} has the shape {list(array.shape)}, and the model takes "
+                f"[{', '.join(map(str, self._sizes))}]",
+            )
+        # A byte order is no dtype of ONNX: the numbers stay what they are.
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _listed(names: Any) -> str:

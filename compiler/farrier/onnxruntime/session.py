@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from farrier.errors import CancelledError, FarrierError, UsageError
 from farrier.onnxruntime.compiling import artifact_of
 from farrier.onnxruntime.errors import as_onnxruntime_loads, as_onnxruntime_runs, refused
-from farrier.onnxruntime.feed import array_of, check_names, wanted
+from farrier.onnxruntime.feed import Taken, check_names, wanted
 from farrier.onnxruntime.metadata import (
     ModelMetadata,
     NodeArg,
@@ -67,7 +67,7 @@ class InferenceSession:
             self._session: Session = artifact.session()
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
-        self._inputs = {spec.name: spec for spec in manifest.inputs}
+        self._inputs = {spec.name: Taken(spec) for spec in manifest.inputs}
         self._outputs = {value.name: value for value in self._declaration.outputs}
 
     def run(
@@ -83,8 +83,9 @@ class InferenceSession:
         missing, InvalidArgument for one of another name, dtype or shape and for an output that the
         model lacks.
         """
-        check_names(dict.fromkeys(input_feed.keys()), self._declaration)
-        names = wanted(output_names, self._declaration)
+        if input_feed.keys() != self._inputs.keys():
+            check_names(input_feed, self._declaration)
+        names = wanted(output_names, self._declaration) if output_names else [*self._outputs]
         return self._computed(names, input_feed, {}, run_options)
 
     def run_with_ort_values(
@@ -107,7 +108,7 @@ class InferenceSession:
     ) -> None:
         """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
         `error` is "" where all went well, and `outputs` is empty where not."""
-        check_names(dict.fromkeys(input_feed.keys()), self._declaration)
+        check_names(input_feed, self._declaration)
 
         def work() -> None:
             try:
@@ -198,7 +199,7 @@ class InferenceSession:
         """The values of outputs, those in `into` written there."""
         if getattr(run_options, "terminate", False):
             raise refused(CancelledError, "Fail", "the call's RunOptions say terminate")
-        arrays = {name: array_of(feed[name], spec) for name, spec in self._inputs.items()}
+        arrays = {name: taken.array(feed[name]) for name, taken in self._inputs.items()}
         members = {member: into.get(n) for n in names for member in self._outputs[n].members}
         with as_onnxruntime_runs():
             results = self._session.run(arrays, members)
