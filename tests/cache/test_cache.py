@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -68,8 +69,10 @@ def test_an_unchanged_file_is_not_hashed(watched, path, monkeypatch):
     assert watched.compiled == 1
 
 
-def test_a_file_written_just_now_is_hashed_again(watched, path):
+def test_a_file_written_just_now_is_hashed_again(watched, path, monkeypatch):
     """It could change once more within the tick of its file system's clock."""
+    stamp = files._stamp
+    monkeypatch.setattr(files, "_stamp", lambda found: stamp(found)[:-1])  # no time of the inode
     now = time.time_ns()
     os.utime(path, ns=(now, now))
     watched.artifact(path)
@@ -144,9 +147,11 @@ def test_the_entry_used_longest_ago_goes_first(watched, tmp_path):
     watched.artifact(models[0])
     size = entries(watched)[0].stat().st_size
     watched.settings = dataclasses.replace(watched.settings, limit_bytes=int(2.5 * size))
+    (first,) = (watched.settings.folder / "entries").glob("*.json")
     watched.artifact(models[1])
     for seal in (watched.settings.folder / "entries").glob("*.json"):
         long_ago(seal)
+    os.utime(first, (1, 1))
     kept = watched.artifact(models[0])  # used now
     watched.artifact(models[2])
     assert len(entries(watched)) == 2
@@ -251,6 +256,26 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
     holder.kill()
     holder.communicate()
     assert waiting.communicate(timeout=60)[0]
+
+
+def test_one_makes_an_entry_at_a_time(tmp_path):
+    store = Store(tmp_path, 0)
+    seen = []
+
+    def make(number):
+        with store.making("key"):
+            seen.append(number)
+            time.sleep(0.2)
+            seen.append(number)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    with store.making("another"):
+        pass
+    for thread in threads:
+        thread.join()
+    assert seen[::2] == seen[1::2]
 
 
 def test_the_key_says_what_makes_code_differ(monkeypatch):

@@ -72,6 +72,7 @@ CALLS = {
 def test_a_call_that_does_not_fit(sessions, mistake):
     ours, theirs = (raised(lambda s=s: CALLS[mistake](s)) for s in sessions)
     same(ours, theirs)
+    assert type(ours).__name__ == type(theirs).__name__
     if not mistake.endswith(("list", "no feed")) or mistake == "a ragged list":
         assert isinstance(ours, FarrierError)
 
