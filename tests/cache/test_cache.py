@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from cache_tools import WEIGHTS, Watched, long_ago, model_bytes
 
 from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
-from farrier.errors import StorageError, UsageError
+from farrier.errors import InvalidModelError, StorageError, UsageError
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)
@@ -87,6 +88,30 @@ def test_a_change_of_content_under_the_same_time_is_seen_by_the_inode_s(watched,
     path.write_bytes(model_bytes(4.0))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     computes(watched.artifact(path), 4.0)
+
+
+def test_data_files_are_part_of_the_model(watched, tmp_path, monkeypatch):
+    place = tmp_path / "big.onnx"
+    data = tmp_path / "big.data"
+
+    def save(scale):
+        model = onnx.load_model_from_string(model_bytes(scale))
+        onnx.save(model, place, save_as_external_data=True, location=data.name, size_threshold=0)
+        for file in (place, data):
+            long_ago(file)
+
+    save(1.0)
+    computes(watched.artifact(place))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "content_of", None)
+        computes(watched.artifact(place))
+    assert watched.compiled == 1
+    save(2.0)  # the message stays the same
+    computes(watched.artifact(place), 2.0)
+    assert watched.compiled == 2
+    data.unlink()
+    with pytest.raises(InvalidModelError, match=r"big\.data"):
+        watched.artifact(place)
 
 
 def test_a_damaged_entry_is_thrown_away(watched, path):
