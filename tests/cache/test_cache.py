@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from cache_tools import WEIGHTS, Watched, long_ago, model_bytes
 from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
-from farrier.errors import InvalidModelError, StorageError, UsageError
+from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)
@@ -143,6 +144,29 @@ def test_an_entry_without_its_seal_is_held_to_its_hashes(watched, path):
     computes(watched.artifact(path))
     assert (watched.compiled, watched.warned) == (1, [])
     assert Store(watched.settings.folder, 0).verify() == []
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_an_entry_may_go_while_it_is_read(watched, path, monkeypatch, what):
+    from farrier.cache import store
+
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    load = store.load_mapped
+
+    def load_late(place):
+        monkeypatch.setattr(store, "load_mapped", load)
+        if what == "replaced":
+            shutil.copyfile(entry, place.with_name("copy"))
+            place.with_name("copy").replace(place)
+        else:
+            place.unlink()
+        raise ArtifactError("what was read of two")
+
+    monkeypatch.setattr(store, "load_mapped", load_late)
+    computes(watched.artifact(path))
+    assert not watched.warned
+    assert watched.compiled == (1 if what == "replaced" else 2)
 
 
 def test_verify_removes_what_is_damaged(watched, path):

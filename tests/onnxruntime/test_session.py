@@ -315,8 +315,13 @@ def test_what_would_change_results_is_refused():
 def test_an_artifact_is_a_model(tmp_path):
     path = tmp_path / "net.farrier"
     farrier.compile(affine(), verify=False).save(path)
-    session = farrier.InferenceSession(path)
+    options = farrier.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = farrier.InferenceSession(path, options)
     np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], 2 * X + 1)
+    assert session._session.threads == 1
+    with pytest.warns(UserWarning, match="compiled already"):
+        farrier.InferenceSession(path, providers=[("FarrierExecutionProvider", {"trials": 3})])
 
 
 def test_a_model_from_the_cache_needs_no_compiler(cache, tmp_path):

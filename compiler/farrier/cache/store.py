@@ -30,6 +30,7 @@ from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
 _PAUSE_S = 0.05
+_ATTEMPTS = 3  # at an entry that changes while it is read
 _LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
 _FORGOTTEN_S = 90 * 86400.0
 _FOLDERS = ("entries", "files", "locks")
@@ -74,10 +75,20 @@ class Store:
     def get(self, key: str) -> Artifact | None:
         """The entry; None where there is none. Raises ArtifactError where it is damaged."""
         path = self._path(key)
-        try:
-            found = path.stat()
-        except OSError:
-            return None
+        for _ in range(_ATTEMPTS):
+            found = _stat(path)
+            if found is None:
+                return None
+            try:
+                return self._load(key, path, found)
+            except ArtifactError:
+                now = _stat(path)
+                if now is not None and _stamp(now) == _stamp(found):
+                    raise
+                # Another process has removed or replaced it meanwhile.
+        return None
+
+    def _load(self, key: str, path: Path, found: os.stat_result) -> Artifact:
         seal = self._seal(key)
         if _read(seal).get("stamp") != _stamp(found):
             check_params(path)
@@ -203,6 +214,13 @@ def _lock(file: IO[bytes]) -> None:
             return
         except BlockingIOError:
             time.sleep(_PAUSE_S)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _stamp(found: os.stat_result) -> list[int]:

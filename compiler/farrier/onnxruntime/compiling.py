@@ -12,6 +12,7 @@ from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
 from farrier.errors import UnverifiableError
 from farrier.onnxruntime.providers import Chosen
+from farrier.options import CompileOptions
 from farrier.shapes import GivenShape
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def artifact_of(
     """The model's artifact: loaded where the path is of one, else from the cache, else compiled and
     kept there. The compiler is imported where something is to be compiled. Raises FarrierError."""
     if isinstance(model, Path) and model.suffix == ARTIFACT:
-        if sizes:
-            warn(f"{model} is compiled already: the sizes of dims stay as they are")
+        if sizes or chosen.options != CompileOptions(threads=chosen.options.threads):
+            warn(f"{model} is compiled already: options of the compiler and sizes do not apply")
         return load(model)
     settings = CacheSettings.from_environment()
     if not chosen.uses_cache:

@@ -64,7 +64,7 @@ class InferenceSession:
         self._chosen = choose(providers, provider_options, _threads(self._options), self._warn)
         with as_onnxruntime_loads(model):
             artifact = artifact_of(model, self._chosen, fixed_sizes(sess_options), self._warn)
-            self._session: Session = artifact.session()
+            self._session: Session = artifact.session(self._chosen.options.threads)
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
         self._inputs = {spec.name: Taken(spec) for spec in manifest.inputs}
