@@ -115,7 +115,7 @@ def test_unaligned_and_foreign_arrays(artifact):
     [
         ((0, 2), (0, 2), "input x has 0 at axis 0, and batch is 1 to 5000"),
         ((5001, 2), (5001, 2), "input x has 5001 at axis 0, and batch is 1 to 5000"),
-        ((3, 2), (4, 2), "input k has 4 at axis 0, and another input makes batch 3"),
+        ((3, 2), (4, 2), "input k has 4 at axis 0, and elsewhere batch is 3"),
         ((3, 3), (3, 2), r"input x is int64\[3, 3\], the model takes int64\[3, 2\]"),
         ((), (3, 2), r"input x is int64\[\], the model takes int64"),
         ((3, 2, 1), (3, 2), r"input x is int64\[3, 2, 1\], the model takes int64\[3, 2\]"),

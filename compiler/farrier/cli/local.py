@@ -197,6 +197,7 @@ def bench(
         Path | None, typer.Option("--model", help="An artifact's ONNX file, if not beside it.")
     ] = None,
     shape: ShapeOption = None,
+    typical: TypicalOption = "",
     target: TargetOption = "host",
     threads: ThreadsOption = 0,
     precision: PrecisionOption = "f32",
@@ -223,6 +224,7 @@ def bench(
             options = CompileOptions(
                 target=target,
                 shapes=parse_shapes(shape or []),
+                typical=parse_sizes(typical) if typical else {},
                 threads=threads,
                 verify=False,
                 precision=precision,

@@ -74,6 +74,9 @@ def narrowings(
             positive = extent if answer else 1 - extent
         if len(dims) > 1:
             yield from _at_most(positive, dims, asked)
+    if len(dims) > 1:
+        for more in _as_typical(extent):
+            yield from _at_most(more, dims, asked)
     box = [_ranged(one, _holds_along(question, answer, dims, one)) for one in dims]
     yield _all(box)
     if question.relation is Relation.ZERO and answer:
@@ -199,6 +202,17 @@ def _at_most(
             made = dim(name, of.low, most, of.typical)
             needs = f"{rest} is more than {-factor * as_extent(symbol)}"
             yield Narrowing({name: left}, needs, {name: made}, positive - 1)
+
+
+def _as_typical(extent: Extent) -> Iterator[Extent]:
+    """What is positive where each minimum and maximum is the operand that it typically is."""
+    for atom in atoms((extent,)):
+        if isinstance(atom, Combined):
+            if atom.op in (DimOp.MIN, DimOp.MAX):
+                more = atom.right - atom.left
+                yield (more if typical(more) >= 0 else -more) + 1
+            yield from _as_typical(atom.left)
+            yield from _as_typical(atom.right)
 
 
 def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:

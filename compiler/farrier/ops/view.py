@@ -75,7 +75,7 @@ def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
     given = static_ints(types, constants, 1, "axes")
     shape = x.shape
     if given is None:
-        return (TensorType(x.dtype, tuple(extent for extent in shape if extent != 1)),)
+        return (TensorType(x.dtype, tuple(extent for extent in shape if differ(extent, 1))),)
     axes = {normal_axis(axis, x.rank) for axis in given}
     for axis in axes:
         if differ(shape[axis], 1):

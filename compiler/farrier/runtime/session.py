@@ -265,9 +265,10 @@ class Session:
                             [dim.name],
                         )
                     if sizes.setdefault(dim.symbol, number) != number:
-                        raise InputMismatchError(
-                            f"input {spec.name} has {size} at axis {axis}, and another input "
-                            f"makes {dim.name} {sizes[dim.symbol] * dim.step}"
+                        raise self._out_of_range(
+                            f"input {spec.name} has {size} at axis {axis}, and elsewhere "
+                            f"{dim.name} is {sizes[dim.symbol] * dim.step}",
+                            [dim.name, *self._axes[spec.name][axis : axis + 1]],
                         )
                 elif not isinstance(extent, int):
                     sums.append((spec.name, axis, size, extent))

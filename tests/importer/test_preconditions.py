@@ -1,0 +1,150 @@
+"""Sizes that a question leaves: whatever is asked of dims has one answer at all that is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from onnx import helper
+
+import farrier
+from farrier.errors import InputMismatchError, InvalidModelError, UsageError
+from farrier.importer import import_model
+from farrier.importer.preconditions import narrowed
+from farrier.importer.signature import Declared, resolve
+from farrier.ir.dim import Undecided, evaluate, maximum, minimum
+from farrier.ir.types import DType
+
+node = helper.make_node
+SIZES = st.integers(1, 300)
+DIMS = ("a", "b", "c")
+
+
+def extents(leaves):
+    """Sizes that models compute: linear, divided, bounded, multiplied."""
+    return (
+        st.tuples(leaves, st.integers(-9, 9)).map(sum)
+        | st.tuples(leaves, st.integers(2, 33)).map(lambda p: (p[0] + p[1] - 1) // p[1])
+        | st.tuples(leaves, st.integers(2, 33)).map(lambda p: p[0] % p[1])
+        | st.tuples(leaves, leaves).map(lambda p: p[0] - p[1])
+        | st.tuples(leaves, leaves).map(lambda p: p[0] + 2 * p[1])
+        | st.tuples(leaves, SIZES).map(lambda p: minimum(*p))
+        | st.tuples(leaves, leaves).map(lambda p: maximum(*p))
+        | st.tuples(leaves, st.integers(1, 64)).map(lambda p: p[0] * p[1])
+    )
+
+
+def signature(usual):
+    """Three dims up to 400, with these typical sizes."""
+    inputs = [Declared("x", DType.F32, DIMS)]
+    return resolve(inputs, {"x": tuple(f"{n}:1..400" for n in DIMS)}, (), usual)
+
+
+def asked(ask):
+    try:
+        ask()
+    except Undecided as error:
+        return error.question
+    return None
+
+
+@given(
+    data=st.data(),
+    usual=st.fixed_dictionaries(dict.fromkeys(DIMS, SIZES)),
+    is_zero=st.booleans(),
+)
+def test_what_is_left_has_the_typical_answer(data, usual, is_zero):
+    before = signature(usual)
+    leaves = st.sampled_from(before.types["x"].shape)
+    extent = data.draw(st.recursive(leaves, extents, max_leaves=5))
+    question = asked((lambda: bool(extent)) if is_zero else (lambda: extent > 0))
+    assume(question is not None)
+    after = narrowed(before, question, "here")
+    sizes = {dim.symbol: usual[dim.name] // dim.step for dim in after.dims}
+    assert tuple(evaluate(e, sizes) for e in after.types["x"].shape) == tuple(map(usual.get, DIMS))
+    wanted = question.answer(evaluate(question.extent, _by_symbol(before, usual)))
+    drawn = {
+        dim.symbol: data.draw(st.integers(dim.low, dim.high), label=dim.name) for dim in after.dims
+    }
+    assume(all(evaluate(limit, drawn) >= 0 for limit in after.limits))
+    actual = dict(zip(DIMS, (evaluate(e, drawn) for e in after.types["x"].shape), strict=True))
+    assert question.answer(evaluate(question.extent, _by_symbol(before, actual))) is wanted
+    (told,) = after.told()
+    assert told.answer is wanted
+    assert set(told.dims) <= set(DIMS)
+
+
+def _by_symbol(made, sizes):
+    return {dim.symbol: sizes[dim.name] for dim in made.dims}
+
+
+CASES = {
+    "range": ([node("MaxPool", ["x"], ["y"], kernel_shape=[5, 5])], "x[2] is 5 to 65536"),
+    "multiples": (
+        [node("Conv", ["x", "w"], ["h"], strides=[2, 2], kernel_shape=[2, 2]),
+         node("ConvTranspose", ["h", "w"], ["u"], strides=[2, 2]), node("Add", ["x", "u"], ["y"])],
+        "x[2] is a multiple of 2",
+    ),
+    "one": ([node("Squeeze", ["x", "zero"], ["y"])], "x[0] is 1"),
+    "others": ([node("MatMul", ["x", "x"], ["y"])], "x[3] is x[2]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_that_breaks_a_precondition_names_it(model, case):
+    nodes, needs = CASES[case]
+    constants = {"w": np.ones((1, 1, 2, 2), np.float32), "zero": np.array([0])}
+    data = model(nodes, {"x": [None, 1, None, None]}, constants=constants)
+    artifact = farrier.compile(data)
+    (taken,) = (one for one in artifact.manifest.preconditions if one.needs == needs)
+    assert str(taken) in artifact.report["preconditions"]
+    reference = onnxruntime.InferenceSession(data)
+    for shape in ((1, 1, 224, 224), (1, 1, 10, 10)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        (wanted,) = reference.run(None, {"x": x})
+        np.testing.assert_allclose(artifact.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputMismatchError) as caught:
+        artifact.run({"x": np.ones((3, 1, 3, 2) if case != "one" else (2, 1, 9, 9), "f4")})
+    assert f"node {nodes[-1].output[0]!r}" in caught.value.message
+    assert needs in caught.value.message
+    assert "--typical" in caught.value.hint
+
+
+def test_a_bound_on_a_sum_of_dims(model):
+    """A table of positions bounds what was seen and what is new together."""
+    nodes = [
+        node("Concat", ["p", "x"], ["c"], axis=0),
+        node("Shape", ["c"], ["n"]),
+        node("Slice", ["table", "zero", "n", "zero"], ["t"]),
+        node("Add", ["c", "t"], ["y"]),
+    ]
+    constants = {"table": np.arange(100, dtype=np.float32), "zero": np.array([0])}
+    data = model(nodes, {"p": ["past"], "x": ["seq"]}, constants=constants)
+    artifact = farrier.compile(data, typical={"past": 40, "seq": 8})
+    reference = onnxruntime.InferenceSession(data)
+    for past, seq in ((40, 8), (99, 1), (1, 99)):
+        feed = {"p": np.ones(past, np.float32), "x": np.zeros(seq, np.float32)}
+        np.testing.assert_array_equal(artifact.run(feed)["y"], reference.run(None, feed)[0])
+    with pytest.raises(InputMismatchError, match=r"does not take past 60, seq 60; .*'y'"):
+        artifact.run({"p": np.ones(60, np.float32), "x": np.ones(60, np.float32)})
+
+
+def test_an_operator_implies_the_typical_size(model):
+    """What no size near the usual one fits is what the weights were made for."""
+    nodes = [
+        node("AveragePool", ["x"], ["h"], kernel_shape=[8, 8], strides=[8, 8]),
+        node("Flatten", ["h"], ["f"]),
+        node("MatMul", ["f", "w"], ["y"]),
+    ]
+    data = model(nodes, {"x": ["n", 3, "h", "w2"]}, constants={"w": np.ones((48, 5), np.float32)})
+    imported = import_model(data)
+    assert [(d.name, d.low, d.high, d.typical) for d in imported.dims] == [
+        ("n", 1, 65536, 1), ("h", 32, 39, 32), ("w2", 32, 39, 32)
+    ]  # fmt: skip
+    with pytest.raises(InvalidModelError, match="differ in their inner extent") as caught:
+        import_model(data, typical={"h": 64, "w2": 64})
+    assert "--typical" in caught.value.hint
+    with pytest.raises(UsageError, match="h is 64 in --hot, and the model leaves it 32 to 39"):
+        farrier.compile(data, hot=[{"h": 64}], typical={"h": 32, "w2": 32})
