@@ -1,8 +1,9 @@
 """`python -m bench.first_output [MODEL …]`: from a model's path to its first output.
 
-Each figure is the median, in milliseconds, over processes of their own: from the call of `InferenceSession(path)` to
-the end of the first `run`, imports not counted, the page cache warm. `compiled` is one process with
-an empty cache, `cached` are the ones after it; `onnxruntime` loads the same file.
+Each figure is the median, in milliseconds, over processes of their own: from the call of
+`InferenceSession(path)` to the end of the first `run`, imports not counted, the page cache warm.
+`compiled` is one process with an empty cache, `cached` are the ones after it; `onnxruntime` loads
+the same file.
 """
 
 from __future__ import annotations
