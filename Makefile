@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.farrier-ready
+# torch and transformers, which Farrier itself needs not.
+EXPORTER := build/exports
+EXPORTER_READY := $(EXPORTER)/.ready
 
-.PHONY: demo test check bench exports conformance chaos explore format clean
+.PHONY: demo test check bench exports public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -32,12 +35,24 @@ check: $(READY)  ## Style, types, layering.
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
 
-exports: $(READY)  ## Exports of real models, in an environment of their own with torch; compiled, read back, compared.
-	test -d build/exports || $(PYTHON) -m venv build/exports
-	build/exports/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
-	build/exports/bin/python -m bench.exports build/models
+exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by torch; compiled, read back, compared.
+	$(EXPORTER)/bin/python -m bench.exports tiny build/models
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
+
+public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports, with no option; 7 GB of disk.
+	$(EXPORTER)/bin/python -m bench.exports full build/full
+	$(BIN)/python -m bench.public
+	$(BIN)/python -m bench.public build/full
+
+$(EXPORTER_READY):
+	$(PYTHON) -m venv $(EXPORTER)
+	$(EXPORTER)/bin/pip install -q torch==2.13.0 transformers onnx onnxscript
+	@touch $@
+
+wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environment, and used there.
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m pytest -m slow tests/artifact/test_install.py
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)

@@ -38,6 +38,7 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
+from bench.compare import difference, in_float64
 from bench.workloads import NAMES, Workload, workload
 from farrier.artifact.artifact import Artifact
 from farrier.bench.race import Entrant, race
@@ -45,7 +46,6 @@ from farrier.errors import FarrierError, UsageError
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import ImportedModel, import_model, inspect
 from farrier.ir.special import convert
-from farrier.ops.run import run_graph
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.shapes import GivenShape, parse_hot, parse_shapes, parse_sum
@@ -220,11 +220,11 @@ class _Bench:
         names = list(self._opened.output_names)
         theirs = dict(zip(names, map(np.asarray, self._peer.run(names, inputs)), strict=True))
         ours = self._artifact.run(inputs)
-        error = _error(ours, theirs)
+        found = difference(ours, theirs)
         exact = peer_exact = None
-        if not error <= TOLERANCE:
-            wanted = self._in_float64(shapes, inputs)
-            exact, peer_exact = _error(ours, wanted), _error(theirs, wanted)
+        if found > TOLERANCE:
+            wanted = in_float64(self._data, inputs)
+            exact, peer_exact = difference(ours, wanted), difference(theirs, wanted)
         entrants = [self._entrant, Entrant("onnxruntime", self._model)]
         if self._settings.static:
             entrants.append(self._static(shapes))
@@ -238,7 +238,7 @@ class _Bench:
         return Run(
             {dim.name: dim.step * sizes[dim.symbol] for dim in self._opened.dims},
             is_hot,
-            error,
+            found,
             exact,
             peer_exact,
             figures[0].median_ms,
@@ -261,14 +261,6 @@ class _Bench:
             arrays[name] = convert(np.asarray(drawn(shapes[name])), dtype)
         return arrays
 
-    def _in_float64(self, shapes: Mapping[str, tuple[int, ...]], inputs: Arrays) -> Arrays:
-        """What the operators give that are computed in float64."""
-        imported = import_model(self._data, shapes)
-        graph = imported.graph
-        given = {v.name: inputs[n] for n, v in zip(imported.input_names, graph.inputs, strict=True)}
-        outputs = run_graph(graph, given, wide=True).values()
-        return dict(zip(imported.output_names, outputs, strict=True))
-
     def _static(self, shapes: Mapping[str, tuple[int, ...]]) -> Entrant:
         options = CompileOptions(shapes=dict(shapes), threads=self._settings.threads, verify=False)
         made = compile_model(self._data, options, name=self._name)
@@ -277,19 +269,6 @@ class _Bench:
 
 def _below(rng: np.random.Generator, limit: int) -> Any:
     return lambda shape: rng.integers(0, limit, shape)
-
-
-def _error(made: Mapping[str, Array], wanted: Mapping[str, Array]) -> float:
-    """max |difference| over the range of the wanted output, the worst of all outputs."""
-    worst = 0.0
-    for name, expected in wanted.items():
-        if made[name].shape != expected.shape:
-            return float("inf")
-        if expected.size:
-            exact = expected.astype(np.float64)
-            difference = np.abs(made[name].astype(np.float64) - exact).max()
-            worst = max(worst, float(difference / (np.ptp(exact) or 1.0)))
-    return worst
 
 
 def open_shapes(data: bytes) -> dict[str, GivenShape]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from bench import models
 from farrier.errors import UsageError
@@ -15,10 +16,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
     """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open, and
-    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.shapes`)."""
+    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.shapes`). `opened` is the
+    same model as exporters write it that leave batch and sizes open."""
 
     name: str
     build: Callable[[], bytes]
+    opened: Callable[[], bytes] | None = None
     shapes: Shapes = dataclasses.field(default_factory=dict)
     open_shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
     hot: tuple[Hot, ...] = ()
@@ -32,22 +35,33 @@ def workload(name: str) -> Workload:
 
 
 def _generated(name: str) -> Workload:
-    return Workload(name, lambda: models.build(name))
+    opened = _OPENED.get(name, {"size": _IMAGE[2:]})
+    return Workload(
+        name, lambda: models.build(name), lambda: models.build(name, batch="batch", **opened)
+    )
 
 
 def _light(name: str) -> Workload:
-    return Workload(name, lambda: models.light(name))
+    return Workload(name, lambda: models.light(name), lambda: models.light(name, shape=_IMAGE))
 
 
 def _trained(part: str, shape: tuple[int, ...], opened: str, hot: str) -> Workload:
+    def build() -> bytes:  # all dims are open as it is
+        return models.rapidocr(part).read_bytes()
+
     return Workload(
         f"rapidocr_{part}",
-        lambda: models.rapidocr(part).read_bytes(),
+        build,
+        build,
         {"x": shape},
         parse_shapes([f"x={opened}"]),
         parse_hot([hot]),
     )
 
+
+_IMAGE = ("batch", 3, "height", "width")
+# What is open beside the batch, where it is not height and width: ViT's positions fix its size.
+_OPENED: Mapping[str, Mapping[str, Any]] = {"bert_base": {"tokens": "tokens"}, "vit_b16": {}}
 
 _WORKLOADS = {
     one.name: one

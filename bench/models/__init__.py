@@ -2,7 +2,8 @@
 
     build("resnet18")                       the bytes of an ONNX model
     build("bert_base", layers=2, tokens=32) a smaller variant
-    rapidocr("rec")                         the path of a trained model, out of a PyPI wheel
+    build("resnet18", batch="batch")        one whose batch is open
+    trained("nudenet")                      the path of a trained model, out of a PyPI wheel
     light("squeezenet")                     a known topology, out of the onnx package
 
 The graphs have the operators that torch's exporter writes at opset 17, batch normalization left
@@ -20,9 +21,9 @@ from bench.models.light import light
 from bench.models.mobilenet import mobilenet_v2
 from bench.models.resnet import resnet18, resnet50
 from bench.models.vit import vit_b16
-from bench.models.wheel import rapidocr
+from bench.models.wheel import TRAINED, rapidocr, trained
 
-__all__ = ["NAMES", "build", "light", "rapidocr"]
+__all__ = ["NAMES", "TRAINED", "build", "light", "rapidocr", "trained"]
 
 _BUILDERS: dict[str, Callable[..., bytes]] = {
     "resnet18": resnet18,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from bench.models.writer import Writer
+from bench.models.writer import Size, Writer
+
+_POSITIONS = 512
 
 
 def bert_base(
     seed: int,
     *,
-    batch: int = 1,
-    tokens: int = 128,
+    batch: Size = 1,
+    tokens: Size = 128,
     layers: int = 12,
     width: int = 768,
     heads: int = 12,
@@ -30,8 +32,8 @@ def bert_base(
     types = w.input("token_type_ids", (batch, tokens), TensorProto.INT64)
     x = w.op("Gather", w.normal((vocabulary, width), 0.6), ids)
     x = w.op("Add", x, w.op("Gather", w.normal((2, width), 0.6), types))
-    positions = w.weight(np.arange(tokens, dtype=np.int64).reshape(1, tokens))
-    x = w.op("Add", x, w.op("Gather", w.normal((512, width), 0.6), positions))
+    positions = _positions(w, tokens)
+    x = w.op("Add", x, w.op("Gather", w.normal((_POSITIONS, width), 0.6), positions))
     bias = _mask_bias(w, mask, batch, tokens)
     x = w.layer_norm(x, width, 1e-12)
     for _ in range(layers):
@@ -47,7 +49,16 @@ def bert_base(
     return w.finish()
 
 
-def _mask_bias(w: Writer, mask: str, batch: int, tokens: int) -> str:
+def _positions(w: Writer, tokens: Size) -> str:
+    """i64[1, tokens]: as many as there are tokens."""
+    if not isinstance(tokens, str):
+        return w.weight(np.arange(tokens, dtype=np.int64).reshape(1, tokens))
+    known = w.weight(np.arange(_POSITIONS, dtype=np.int64).reshape(1, _POSITIONS))
+    zero, one = w.constant([0], np.int64), w.constant([1], np.int64)
+    return w.op("Slice", known, zero, w.sizes([tokens]), one, one)
+
+
+def _mask_bias(w: Writer, mask: str, batch: Size, tokens: Size) -> str:
     """[batch, tokens] of 0 and 1 → [batch, 1, tokens, tokens] of lowest f32 and 0."""
     for axis in (1, 2):
         mask = w.op("Unsqueeze", mask, w.constant([axis], np.int64))
@@ -58,7 +69,7 @@ def _mask_bias(w: Writer, mask: str, batch: int, tokens: int) -> str:
 
 
 def _attention(
-    w: Writer, x: str, bias: str, batch: int, tokens: int, width: int, heads: int
+    w: Writer, x: str, bias: str, batch: Size, tokens: Size, width: int, heads: int
 ) -> str:
     """Scaled dot-product attention in separate projections, heads by Reshape and Transpose."""
     split = (batch, tokens, heads, width // heads)

@@ -7,20 +7,23 @@ each becomes an initializer of seeded random numbers, scaled such that activatio
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from bench.models.writer import Size
 from farrier.errors import UsageError
 
 _FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
-def light(name: str, seed: int = 0) -> bytes:
+def light(name: str, seed: int = 0, shape: Sequence[Size] | None = None) -> bytes:
     """`squeezenet`, `densenet121`, `inception_v2`, `shufflenet`, …: ONNX bytes, the same for the
-    same seed. Raises UsageError for a name that the package does not have."""
+    same seed. `shape` is another one for the input. Raises UsageError for a name that the package
+    does not have."""
     path = _FOLDER / f"light_{name}.onnx"
     if not path.is_file():
         names = sorted(p.stem.removeprefix("light_") for p in _FOLDER.glob("light_*.onnx"))
@@ -31,10 +34,12 @@ def light(name: str, seed: int = 0) -> bytes:
     rng = np.random.default_rng(seed)
     made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
     for node in made:
-        shape = tuple(int(size) for size in numpy_helper.to_array(constants[node.input[0]]))
-        graph.initializer.append(numpy_helper.from_array(_weights(rng, shape), node.output[0]))
+        sizes = tuple(int(size) for size in numpy_helper.to_array(constants[node.input[0]]))
+        graph.initializer.append(numpy_helper.from_array(_weights(rng, sizes), node.output[0]))
         graph.node.remove(node)
     _drop(graph, {node.input[0] for node in made})
+    if shape is not None:
+        _reshape(graph, shape)
     return bytes(model.SerializeToString())
 
 
@@ -53,3 +58,15 @@ def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
         kept = [item for item in field if item.name not in names]
         del field[:]
         field.extend(kept)
+
+
+def _reshape(graph: onnx.GraphProto, shape: Sequence[Size]) -> None:
+    """Gives the input another shape and the output its batch."""
+    constants = {tensor.name for tensor in graph.initializer}
+    (given,) = (value for value in graph.input if value.name not in constants)
+    for value, sizes in ((given, shape), (graph.output[0], shape[:1])):
+        for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
+            if isinstance(size, str):
+                dim.dim_param = size
+            else:
+                dim.dim_value = size

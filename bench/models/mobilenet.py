@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.models.writer import Writer
+from bench.models.writer import Size, Writer, image
 
 # expansion, output channels, blocks, stride of the first block
 _STAGES = (
@@ -17,14 +17,19 @@ _STAGES = (
 
 
 def mobilenet_v2(
-    seed: int, *, batch: int = 1, size: int = 224, classes: int = 1000, stages: int = len(_STAGES)
+    seed: int,
+    *,
+    batch: Size = 1,
+    size: Size | tuple[Size, Size] = 224,
+    classes: int = 1000,
+    stages: int = len(_STAGES),
 ) -> bytes:
-    """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes].
+    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes].
 
     `stages` below 7 leaves out the last ones.
     """
     w = Writer("mobilenet_v2", seed)
-    x = w.input("x", (batch, 3, size, size))
+    x = w.input("x", image(batch, size))
     channels, last = 32, 1280
     x = _relu6(w, w.batch_norm(w.conv(x, 3, channels, 3, stride=2), channels))
     for expansion, outputs, blocks, first_stride in _STAGES[:stages]:

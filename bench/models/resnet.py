@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from bench.models.writer import Writer
+from bench.models.writer import Size, Writer, image
 
 _RESIDUAL_GAIN = 0.2  # of a block's last normalization, so that sums of blocks stay near one
 
 
 def resnet18(
-    seed: int, *, batch: int = 1, size: int = 224, width: int = 64, classes: int = 1000
+    seed: int,
+    *,
+    batch: Size = 1,
+    size: Size | tuple[Size, Size] = 224,
+    width: int = 64,
+    classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes]."""
+    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
     return _resnet("resnet18", seed, (2, 2, 2, 2), False, batch, size, width, classes)
 
 
 def resnet50(
-    seed: int, *, batch: int = 1, size: int = 224, width: int = 64, classes: int = 1000
+    seed: int,
+    *,
+    batch: Size = 1,
+    size: Size | tuple[Size, Size] = 224,
+    width: int = 64,
+    classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes]."""
+    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
     return _resnet("resnet50", seed, (3, 4, 6, 3), True, batch, size, width, classes)
 
 
@@ -26,13 +36,13 @@ def _resnet(
     seed: int,
     depths: tuple[int, ...],
     bottleneck: bool,
-    batch: int,
-    size: int,
+    batch: Size,
+    size: Size | tuple[Size, Size],
     width: int,
     classes: int,
 ) -> bytes:
     w = Writer(name, seed)
-    x = w.input("x", (batch, 3, size, size))
+    x = w.input("x", image(batch, size))
     x = w.op("Relu", w.batch_norm(w.conv(x, 3, width, 7, stride=2), width))
     x = w.op(
         "MaxPool",

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from bench.models.writer import Writer
+from bench.models.writer import Size, Writer
 
 
 def vit_b16(
     seed: int,
     *,
-    batch: int = 1,
+    batch: Size = 1,
     size: int = 224,
     patch: int = 16,
     layers: int = 12,
@@ -55,7 +55,7 @@ def vit_b16(
     return w.finish()
 
 
-def _packed_attention(w: Writer, x: str, batch: int, tokens: int, width: int, heads: int) -> str:
+def _packed_attention(w: Writer, x: str, batch: Size, tokens: int, width: int, heads: int) -> str:
     """Attention with one packed projection, sequence first, heads folded into the batch."""
     head = width // heads
     x = w.op("Transpose", x, perm=[1, 0, 2])
@@ -64,9 +64,9 @@ def _packed_attention(w: Writer, x: str, batch: int, tokens: int, width: int, he
     packed = w.op("Transpose", packed, perm=[3, 1, 2, 0, 4])
     packed = w.op("Squeeze", packed, w.constant([-2], np.int64))
     parts = [w.op("Gather", packed, w.constant(i, np.int64), axis=0) for i in range(3)]
+    folded = -1 if isinstance(batch, str) else batch * heads
     parts = [
-        w.op("Transpose", w.reshape(part, (tokens, batch * heads, head)), perm=[1, 0, 2])
-        for part in parts
+        w.op("Transpose", w.reshape(part, (tokens, folded, head)), perm=[1, 0, 2]) for part in parts
     ]
     query, key, value = (w.reshape(part, (batch, heads, tokens, head)) for part in parts)
     root = w.op("Sqrt", w.constant(1 / math.sqrt(head)))
@@ -74,5 +74,6 @@ def _packed_attention(w: Writer, x: str, batch: int, tokens: int, width: int, he
     scores = w.op("MatMul", w.op("Mul", query, root), w.op("Mul", key, root))
     mixed = w.op("MatMul", w.op("Softmax", scores, axis=-1), value)
     mixed = w.op("Transpose", mixed, perm=[2, 0, 1, 3])
-    rows = w.gemm(w.reshape(mixed, (tokens * batch, width)), width, width)
+    flat = -1 if isinstance(batch, str) else tokens * batch
+    rows = w.gemm(w.reshape(mixed, (flat, width)), width, width)
     return w.op("Transpose", w.reshape(rows, (tokens, batch, width)), perm=[1, 0, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET, IR_VERSION = 17, 8
+
+Size: TypeAlias = int | str  # an extent, or the name of an input's dim that stays open
+
+
+def image(batch: Size, size: Size | tuple[Size, Size]) -> tuple[Size, ...]:
+    """The shape of RGB images; `size` is height and width, or both."""
+    height, width = size if isinstance(size, tuple) else (size, size)
+    return batch, 3, height, width
 
 
 class Writer:
@@ -25,12 +33,16 @@ class Writer:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._count = 0
+        self._places: dict[str, tuple[str, int]] = {}  # open dims: an input and its axis
 
-    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
+    def input(self, name: str, shape: Sequence[Size], dtype: int = TensorProto.FLOAT) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+        for axis, size in enumerate(shape):
+            if isinstance(size, str):
+                self._places.setdefault(size, (name, axis))
         return name
 
-    def output(self, value: str, name: str, shape: Sequence[int]) -> None:
+    def output(self, value: str, name: str, shape: Sequence[Size]) -> None:
         """Makes `value` an output of the model under `name`."""
         for node in self._nodes:
             for position, made in enumerate(node.output):
@@ -111,12 +123,28 @@ class Writer:
         bias = self.normal((outputs,), 0.1)
         return self.op("Gemm", x, weight, bias, alpha=1.0, beta=1.0, transB=1)
 
-    def reshape(self, x: str, shape: Sequence[int]) -> str:
-        return self.op("Reshape", x, self.constant(shape, np.int64), allowzero=0)
+    def reshape(self, x: str, shape: Sequence[Size]) -> str:
+        return self.op("Reshape", x, self.sizes(shape), allowzero=0)
 
-    def shape(self, shape: Sequence[int]) -> str:
+    def sizes(self, shape: Sequence[Size]) -> str:
+        """A vector of sizes, i64: a Constant, or a Concat of what the inputs' shapes are asked."""
+        if not any(isinstance(size, str) for size in shape):
+            return self.constant(shape, np.int64)
+        parts = [
+            self._asked(size) if isinstance(size, str) else self.constant([size], np.int64)
+            for size in shape
+        ]
+        return self.op("Concat", *parts, axis=0)
+
+    def _asked(self, dim: str) -> str:
+        """The size of an open dim as a vector of one."""
+        name, axis = self._places[dim]
+        size = self.op("Gather", self.op("Shape", name), self.constant(axis, np.int64), axis=0)
+        return self.op("Unsqueeze", size, self.constant([0], np.int64))
+
+    def shape(self, shape: Sequence[Size]) -> str:
         """A shape for Expand in the exporter's words, where −1 would stand for 1."""
-        wanted, length = self.constant(shape, np.int64), self.constant([len(shape)], np.int64)
+        wanted, length = self.sizes(shape), self.constant([len(shape)], np.int64)
         one = numpy_helper.from_array(np.ones(1, np.int64))
         ones = self.op("ConstantOfShape", length, value=one)
         negative = self.op("Mul", ones, self.constant(-1, np.int64))

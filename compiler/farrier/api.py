@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from farrier.artifact.artifact import Artifact
 from farrier.errors import InvalidModelError
+from farrier.extras import not_installed
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import GivenShape, Hot
 
@@ -50,7 +51,10 @@ def compile(
     algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
     contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
     """
-    from farrier import pipeline, progress
+    try:
+        from farrier import pipeline, progress
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
 
     options = CompileOptions(
         target=target,

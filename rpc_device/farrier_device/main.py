@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from farrier_device.interrupts import guarded
+
+_USAGE = 2  # the exit code
 
 
 def main() -> None:
@@ -11,6 +15,15 @@ def main() -> None:
 
 
 def _run() -> int:
-    from farrier_device import agent  # gRPC takes a while
-
+    try:
+        from farrier_device import agent  # gRPC takes a while
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("google", "grpc"):
+            raise
+        sys.stderr.write(
+            f"error: the agent needs the package {package}, which is not installed\n"
+            "  hint: pip install 'farrier[device]'\n"
+        )
+        return _USAGE
     return agent.main()

@@ -1,9 +1,11 @@
-"""A machine with Python, numpy and Farrier's wheel runs artifacts, with nothing of the compiler."""
+"""What people install: the wheel, built from the source archive; with numpy it runs artifacts."""
 
+import email
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -12,9 +14,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from tests.artifact.wheels import ROOT, build
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = """
+PACKAGES = {
+    "farrier": "compiler",
+    "farrier_farm": "farm",
+    "farrier_server": "server",
+    "farrier_worker": "worker",
+    "farrier_device": "rpc_device",
+}
+MOST_BYTES = 1_500_000
+RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
@@ -24,22 +34,31 @@ np.save(sys.argv[4], artifact.run({"x": np.load(sys.argv[3])})["y"])
 import json
 print(json.dumps(sorted({m.partition(".")[0] for m in sys.modules})))
 """
+CALL = "import sys; sys.path.insert(0, sys.argv.pop(1)); "
 
 
-@pytest.fixture
-def site(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def site(built, tmp_path_factory):
     """The wheel's files beside numpy's."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", tmp_path, ROOT], check=True)
-    (wheel,) = tmp_path.glob("farrier-*.whl")
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
+    site = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(built[1]) as archive:
         archive.extractall(site)
     installed = Path(np.__file__).parents[1]
     for name in ("numpy", "numpy.libs"):
         if (installed / name).exists():
             (site / name).symlink_to(installed / name)
     return site
+
+
+def python(program, *words):
+    """-I -S: no environment, no site-packages but the folder that is given."""
+    command = [sys.executable, "-I", "-S", "-c", program, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
 
 
 def test_the_base_install_runs_an_artifact_with_numpy_alone(site, tmp_path):
@@ -56,10 +75,7 @@ def test_the_base_install_runs_an_artifact_with_numpy_alone(site, tmp_path):
     farrier.compile(model).save(tmp_path / "net.farrier")
     x = generator.standard_normal((3, 23), np.float32)
     np.save(tmp_path / "x.npy", x)
-    words = [site, *(tmp_path / name for name in ("net.farrier", "x.npy", "y.npy"))]
-    # -I -S: no environment, no site-packages but the folder that is given.
-    command = [sys.executable, "-I", "-S", "-c", PROGRAM, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    done = python(RUN, site, *(tmp_path / name for name in ("net.farrier", "x.npy", "y.npy")))
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.tanh(x @ w), atol=1e-5)
     imported = set(json.loads(done.stdout))
@@ -67,14 +83,67 @@ def test_the_base_install_runs_an_artifact_with_numpy_alone(site, tmp_path):
     assert not imported & {"onnx", "llvmlite", "typer", "rich", "httpx", "grpc", "redis"}
 
 
-def test_the_wheel_carries_what_the_roles_read_beside_their_code(site):
-    packages = {p.name for p in site.iterdir() if p.is_dir() and not p.is_symlink()}
-    assert {
-        "farrier",
-        "farrier_farm",
-        "farrier_server",
-        "farrier_worker",
-        "farrier_device",
-    } <= packages
-    for data in ("farrier_farm/leases.lua", "farrier_farm/devices.lua"):
-        assert (site / data).is_file()
+@pytest.mark.parametrize(
+    ("call", "extra"),
+    [
+        ("from farrier.cli.main import main; main()", "compiler"),
+        ("from farrier_device.main import main; main()", "device"),
+        (
+            "import farrier\n"
+            "try: farrier.compile('m.onnx')\n"
+            "except farrier.FarrierError as e: sys.stderr.write(str(e)); sys.exit(e.exit_code)",
+            "compiler",
+        ),
+    ],
+)
+def test_what_the_base_install_lacks_is_named_with_its_extra(site, call, extra):
+    done = python(CALL + call, site)
+    assert done.returncode == 2
+    assert "which is not installed" in done.stderr
+    assert f"pip install 'farrier[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_wheel_has_the_packages_whole_and_nothing_else(site):
+    packaged = {p.name for p in site.iterdir() if p.is_dir() and not p.is_symlink()}
+    assert packaged == {*PACKAGES, "farrier-0.1.0.dist-info"}
+    for package, folder in PACKAGES.items():
+        packed, here = site / package, ROOT / folder / package
+        assert files(packed) == files(here)
+        assert all(
+            (packed / name).read_bytes() == (here / name).read_bytes() for name in files(here)
+        )
+    data = {Path(name).suffix for package in PACKAGES for name in files(site / package)}
+    assert {".lua", ".ll", ".proto"} <= data
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_what_the_wheel_says_of_itself(built, site):
+    """Without extras it brings numpy, and is small beside it: no need for one of its own to run."""
+    wheel = built[1]
+    assert wheel.stat().st_size < MOST_BYTES
+    about = email.message_from_string((site / "farrier-0.1.0.dist-info/METADATA").read_text())
+    always = [text for text in about.get_all("Requires-Dist") if "extra ==" not in text]
+    assert [text.partition(">")[0] for text in always] == ["numpy"]
+    assert set(about.get_all("Provides-Extra")) >= {"all", "bench", "compiler", "device", "server"}
+    assert about["License-Expression"] == "Apache-2.0"
+    assert (site / "farrier-0.1.0.dist-info/licenses/LICENSE").read_text() == (
+        ROOT / "LICENSE"
+    ).read_text()
+    points = (site / "farrier-0.1.0.dist-info/entry_points.txt").read_text()
+    assert "farrier = farrier.cli.main:main" in points
+    assert "farrier-device = farrier_device.main:main" in points
+
+
+def test_the_source_archive_has_the_license_and_the_tests(built):
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "Makefile"} <= names
+    assert any(name.startswith("tests/") for name in names)

