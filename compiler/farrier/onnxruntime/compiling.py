@@ -11,6 +11,7 @@ from farrier.artifact.artifact import Artifact, load
 from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
 from farrier.errors import UnverifiableError
+from farrier.extras import not_installed
 from farrier.onnxruntime.providers import Chosen
 from farrier.options import CompileOptions
 from farrier.shapes import GivenShape
@@ -38,8 +39,11 @@ def artifact_of(
 
 
 def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Artifact:
-    from farrier import pipeline
-    from farrier.progress import Event, Warned
+    try:
+        from farrier import pipeline
+        from farrier.progress import Event, Warned
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
 
     def listen(event: Event) -> None:
         if isinstance(event, Warned):
