@@ -15,7 +15,12 @@ import numpy.typing as npt
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import LinkedModel
-from farrier.errors import InputMismatchError, NoDeviceError, VerificationError
+from farrier.errors import (
+    InputMismatchError,
+    NoDeviceError,
+    UnverifiableError,
+    VerificationError,
+)
 from farrier.importer import ImportedModel, external_initializers
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
@@ -127,7 +132,7 @@ class Verifier:
         try:
             self._draw()
         except _NO_RESULT as error:
-            raise VerificationError(
+            raise UnverifiableError(
                 f"none of {_SEEDS} random inputs has a result: {error}",
                 hint="--no-verify skips this step",
             ) from None
@@ -395,5 +400,4 @@ def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
     graph = imported.graph
     given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     outputs = run_graph(graph, given, wide=True)
-    wanted = (value.type.dtype.numpy for value in graph.outputs)
-    return "float64", [a.astype(d) for a, d in zip(outputs.values(), wanted, strict=True)]
+    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]
