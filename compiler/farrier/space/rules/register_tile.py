@@ -216,7 +216,7 @@ class _Kernel:
 
     def estimate(self, columns: Columns) -> Estimate:
         found = microkernel.estimate(self._problem, _tiles(columns), self.machine)
-        if not self.program.dims:
+        if not self._open:
             return found
         return dataclasses.replace(
             found, seconds=found.seconds * (1 + _COPY * self._copies(columns))
@@ -227,11 +227,16 @@ class _Kernel:
         extents are open. These take time to make, and no size says that it is the right one."""
         panel = columns["vectors"] * self.machine.lanes
         tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
-        sizes = {axis.name: axis.extent for axis in self.contraction.stage.axes}
-        for axis, name in zip(self.tiled, ("rows", "columns"), strict=True):
-            if isinstance(sizes.get(axis), Dim):
-                tiles *= np.where(columns[name] > 1, _WIDTHS, 1.0)
+        for name in self._open:
+            tiles *= np.where(columns[name] > 1, _WIDTHS, 1.0)
         return tiles - 1
+
+    @functools.cached_property
+    def _open(self) -> tuple[str, ...]:
+        """The knobs of the tiled axes whose extents are open."""
+        sizes = {axis.name: axis.extent for axis in self.contraction.stage.axes}
+        tiled = zip(self.tiled, ("rows", "columns"), strict=True)
+        return tuple(name for axis, name in tiled if isinstance(sizes.get(axis), Dim))
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
