@@ -62,7 +62,7 @@ def _key_at(variant: Variant, call: Call, sizes: Mapping[str, int]) -> str:
     if not call.dims or not is_known or any(evaluate(d, sizes) != 1 for d in call.dims):
         return ""
     task = variant.choices[call.task].task
-    ones: dict[Atom, Extent] = {symbol: 1 for symbol in task.region.dims}
+    ones: dict[Atom, Extent] = dict.fromkeys(task.region.dims, 1)
 
     def change(extent: Extent) -> Extent:
         return substitute(extent, ones)
