@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, UsageError
@@ -117,9 +117,9 @@ class BlobStore(ContentStore):
             self._remove(upload_id)
             return digest
 
-    def sweep(self, keep: Container[str], older_than_s: float) -> int:
-        """Removes uploads, drafts, and blobs not in `keep`, that nobody wrote for so long; returns
-        bytes."""
+    def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
+        """Removes uploads, drafts, and blobs that are not needed, that nobody wrote or renewed for
+        so long; returns bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path in self._uploads.iterdir():
@@ -130,7 +130,7 @@ class BlobStore(ContentStore):
                 if stat.st_mtime < limit:
                     self._remove(path.stem)
                     removed += stat.st_size
-        return removed + super().sweep(keep, older_than_s)
+        return removed + super().sweep(is_needed, older_than_s)
 
     def _file(self, upload_id: str, suffix: str) -> Path:
         return self._uploads / f"{upload_id}{suffix}"

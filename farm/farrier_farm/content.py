@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -146,15 +146,39 @@ class ContentStore:
         """Bytes of all blobs and drafts."""
         return sum(size for _, size, _ in self._files())
 
-    def sweep(self, keep: Container[str], older_than_s: float) -> int:
-        """Removes drafts, and blobs not in `keep`, that nobody wrote for so long; returns bytes."""
+    def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
+        """Removes drafts, and blobs that are not needed, that nobody wrote or renewed for so long;
+        returns bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path, size, modified in self._files():
-            if modified < limit and path.name not in keep:
+            if modified >= limit:
+                continue
+            if path.parent == self.drafts and not _DIGEST.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-                removed += size
+            elif not self._removed(path, is_needed, limit):
+                continue
+            removed += size
         return removed
+
+    def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
+        """Removes a blob, unless it is needed. It is put aside first, and looked at once more:
+        whoever renewed it before finds it needed or young here, whoever comes later finds none. A
+        sweep that is killed in between leaves it aside, for the next one."""
+        aside = self.drafts / path.name
+        with disk.storage_errors(f"cannot remove blob {path.name}"):
+            try:
+                if path != aside:
+                    if is_needed(path.name):
+                        return False
+                    path.replace(aside)
+                if aside.stat().st_mtime >= limit or is_needed(path.name):
+                    disk.publish(aside, self._path(path.name))
+                    return False
+                aside.unlink()
+            except FileNotFoundError:  # another sweep was quicker
+                return False
+            return True
 
     def _path(self, sha256: str) -> Path:
         return self.root / sha256[:2] / sha256

@@ -20,6 +20,7 @@ from farrier_farm.settings import Settings
 from farrier_farm.states import State
 
 _QUEUE = "compile"
+REFERS = ("model", "artifact")  # fields that name what a job keeps
 _WAITING = "device:"  # and a target: the queue of jobs that wait for a device of its kind
 
 
@@ -73,6 +74,7 @@ class Jobs:
             crashes=settings.job_crashes,
             hint="compile the model alone with `farrier compile` to see the crash",
             events=settings.events_kept,
+            refers=REFERS,
         )
         self.leases = Leases(client, "job", policy)
         self._devices = devices

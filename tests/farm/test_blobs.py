@@ -25,6 +25,11 @@ def store(tmp_path: Path) -> BlobStore:
     return BlobStore(Settings(home=tmp_path, min_free_bytes=0, max_upload_bytes=1 << 20))
 
 
+def nothing(_sha256: str) -> bool:
+    """What a sweep need not spare."""
+    return False
+
+
 def _bytes(count: int, seed: int = 7) -> bytes:
     return random.Random(seed).randbytes(count)
 
@@ -226,7 +231,7 @@ def test_a_sweep_removes_what_is_old_and_unnamed(store: BlobStore) -> None:
     for path in (store.path(kept), store.path(old), draft):
         os.utime(path, (0, 0))
     os.utime(store.root.parent / "uploads" / f"{idle.id}.part", (0, 0))
-    assert store.sweep({kept}, older_than_s=3600) == 100 + 50 + 4
+    assert store.sweep({kept}.__contains__, older_than_s=3600) == 100 + 50 + 4
     assert [store.has(digest) for digest in (kept, old, fresh)] == [True, False, True]
     assert store.upload(busy.id).offset == 0
     with pytest.raises(NotFoundError):
@@ -254,10 +259,39 @@ def test_a_sweep_removes_what_a_crash_left_of_an_upload(tmp_path: Path, step: st
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     store = BlobStore(Settings(home=tmp_path, min_free_bytes=0))
     [left] = _leftovers(store)
-    store.sweep(set(), older_than_s=3600)
+    store.sweep(nothing, older_than_s=3600)
     assert left.exists()
     os.utime(left, (0, 0))
-    store.sweep(set(), older_than_s=3600)
+    store.sweep(nothing, older_than_s=3600)
+    assert _leftovers(store) == []
+
+
+def test_what_is_renewed_while_a_sweep_looks_at_it_stays(store: BlobStore) -> None:
+    digest = store.put(b"data")
+    os.utime(store.path(digest), (0, 0))
+    asked = []
+
+    def is_needed(sha256: str) -> bool:
+        asked.append(store.renew(sha256))  # before it is put aside, then after
+        return False
+
+    assert store.sweep(is_needed, older_than_s=3600) == 0
+    assert asked == [True]
+    assert store.has(digest)
+    os.utime(store.path(digest), (0, 0))
+    assert store.sweep(lambda _: bool(asked.append(store.has(digest))), older_than_s=3600) == 4
+    assert asked == [True, True, False]
+
+
+def test_what_a_killed_sweep_put_aside_comes_back_where_it_is_needed(store: BlobStore) -> None:
+    needed, unused = (store.put(_bytes(100, seed)) for seed in range(2))
+    for digest in (needed, unused):
+        aside = store.drafts / digest
+        store.path(digest).rename(aside)
+        os.utime(aside, (0, 0))
+    assert store.sweep({needed}.__contains__, older_than_s=3600) == 100
+    assert store.get(needed) == _bytes(100, 0)
+    assert not store.has(unused)
     assert _leftovers(store) == []
 
 
@@ -265,7 +299,7 @@ def test_storing_again_renews_the_time(store: BlobStore) -> None:
     digest = store.put(b"data")
     os.utime(store.path(digest), (0, 0))
     store.put(b"data")
-    assert store.sweep(set(), older_than_s=3600) == 0
+    assert store.sweep(nothing, older_than_s=3600) == 0
 
 
 def test_the_default_limit_takes_2_gib_and_refuses_3_gb(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def _impatient(
     farm: Farm, listener: progress.Listener = progress.ignore, **changes: object
 ) -> FarmRunner:
     settings = dataclasses.replace(farm.settings, **changes)
-    parts = farm.measurements, farm.devices, farm.blobs
+    parts = farm.measurements, farm.devices, farm.blobs, farm.references
     return FarmRunner(settings, *parts, "host", listener=listener)
 
 
@@ -154,7 +154,7 @@ def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -
     [warning] = heard
     assert "no device for host is connected" in warning.message
     assert warning.message.endswith("waits 2 s for one")
-    assert farm.measurements.blobs() == set()  # the batch was dropped
+    assert not farm.references.are_there(DIGEST)  # the batch was dropped
 
 
 def test_a_batch_that_nobody_takes_in_time_is_lost(
@@ -163,7 +163,7 @@ def test_a_batch_that_nobody_takes_in_time_is_lost(
     connect_device("asleep")
     result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), blobs)
     assert result.fault is DeviceFault.LOST
-    assert farm.measurements.blobs() == set()
+    assert not farm.references.are_there(DIGEST)
 
 
 def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, connect_device) -> None:
