@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farrier.artifact.artifact import Artifact
+from farrier.errors import InvalidModelError
 from farrier.options import MAX_LAYER_ERROR, CompileOptions
 from farrier.shapes import GivenShape, Hot
 
 if TYPE_CHECKING:
     import onnx
 
+    from farrier.model_file import Model
     from farrier.progress import Listener
 
 
 def compile(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model,
     target: str = "host",
     shapes: Mapping[str, GivenShape] | None = None,
     hot: Sequence[Hot] = (),
@@ -30,8 +32,12 @@ def compile(
     verify: bool = True,
     precision: str = "f32",
     listener: Listener | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Artifact:
     """Compiles an ONNX model (a path, its bytes, or a ModelProto) for this machine.
+
+    Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
+    of a ModelProto, `folder` says where.
 
     `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
     "w")`; `hot` the sizes of open dims that matter most: `{"batch": 1, "h": 640}`.
@@ -42,14 +48,7 @@ def compile(
     contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
     """
     from farrier import pipeline, progress
-    from farrier.model_file import read_model
 
-    if isinstance(model, bytes):
-        data, name = model, "model"
-    elif isinstance(model, str | os.PathLike):
-        data, name = read_model(Path(model)), Path(model).stem
-    else:
-        data, name = model.SerializeToString(), model.graph.name or "model"
     options = CompileOptions(
         target=target,
         shapes=dict(shapes or {}),
@@ -62,4 +61,28 @@ def compile(
         verify=verify,
         precision=precision,
     )
-    return pipeline.compile_model(data, options, name=name, listener=listener or progress.ignore)
+    given = _given(model, None if folder is None else Path(folder))
+    return pipeline.compile_model(given, options, listener=listener or progress.ignore)
+
+
+def _given(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model, folder: Path | None
+) -> Model:
+    """What the caller hands in, as a model. Raises UsageError, InvalidModelError."""
+    from farrier.model_file import Model
+
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return Model.of_path(model)
+    if isinstance(model, bytes):
+        return Model.of_bytes(model, folder=folder)
+    try:
+        message = model.SerializeToString()
+    except Exception as error:  # protobuf's own, which differ between its implementations
+        raise InvalidModelError(
+            f"the ModelProto cannot be written as one message: {error}",
+            hint="a message ends at 2 GiB: onnx.save(model, 'm.onnx', save_as_external_data=True), "
+            "and pass that path",
+        ) from error
+    return Model.of_bytes(message, model.graph.name or "model", folder)

@@ -18,6 +18,7 @@ from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
+from farrier.model_file import Model, model_of
 from farrier.options import CompileOptions
 from farrier.package import package, specs
 from farrier.partition import extract_tasks
@@ -40,21 +41,22 @@ _NOWHERE = Dump()
 
 
 def compile_model(
-    model: bytes,
+    model: Model | bytes,
     options: CompileOptions,
     *,
-    name: str = "model",
+    name: str = "",
     runner: Runner | None = None,
     records: RecordStore | None = None,
     listener: Listener = ignore,
     dump: Dump = _NOWHERE,
 ) -> Artifact:
-    """Compiles one ONNX model.
+    """Compiles one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Raises FarrierError;
     StoppedError after the step that `dump.until` names.
     """
+    model = model_of(model)
     steps = Steps(listener, dump)
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
@@ -100,7 +102,7 @@ def compile_model(
             verified = steps("verify", verifier.verify, linked, device, threads)
             listener(_said(verified, shown.race))
     return package(
-        name,
+        name or model.name,
         imported,
         [made.variant, *(one.variant for one in hot_made)],
         linked,

@@ -21,6 +21,7 @@ from farrier.ir.graph import Value
 from farrier.ir.special import convert
 from farrier.ir.types import DType
 from farrier.measure import Blobs, Runner, sizes_argument
+from farrier.model_file import Model, model_of
 from farrier.ops.run import run_graph
 from farrier.precision import Precision, rounding
 from farrier.strings import codes_of, fitted, random_strings, strings_of
@@ -71,7 +72,7 @@ class _Case:
     last are the operators in float64, which decide where a build differs from the first.
     """
 
-    def __init__(self, model: bytes, imported: ImportedModel, arrays: Arrays) -> None:
+    def __init__(self, model: Model, imported: ImportedModel, arrays: Arrays) -> None:
         self.arrays = arrays
         self._imported = imported
         self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
@@ -105,7 +106,7 @@ class Verifier:
 
     def __init__(
         self,
-        model: bytes,
+        model: Model | bytes,
         imported: ImportedModel,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
@@ -114,7 +115,7 @@ class Verifier:
     ) -> None:
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
-        self._model = model
+        self._model = model_of(model)
         self._imported = imported
         self._specs = inputs
         self._outputs = outputs
@@ -294,7 +295,7 @@ def _error(one: Array, other: Array) -> float:
     return off / span if span and math.isfinite(off) else math.inf
 
 
-def _onnxruntime(model: bytes) -> Judge | None:
+def _onnxruntime(model: Model) -> Judge | None:
     """ONNX Runtime as a judge; None where it is not installed.
 
     Its session, which holds the weights once more, lives for one call.
@@ -309,8 +310,9 @@ def _onnxruntime(model: bytes) -> Judge | None:
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:
+            source = str(model.path) if model.has_folder else bytes(model.message)
             session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
+                source, options, providers=["CPUExecutionProvider"]
             )
             given = {
                 name: strings_of(array) if name in imported.strings else array

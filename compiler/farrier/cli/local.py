@@ -18,7 +18,7 @@ from rich.table import Table
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
-from farrier.model_file import check_is_file, read_model
+from farrier.model_file import Model, check_is_file
 from farrier.options import MAX_LAYER_ERROR, CompileOptions, parse_budget
 from farrier.progress import Warned
 from farrier.shapes import parse_hot, parse_shapes
@@ -121,9 +121,8 @@ def compile_(
             )
         try:
             artifact = pipeline.compile_model(
-                read_model(model),
+                Model.of_path(model),
                 options,
-                name=model.stem,
                 records=store,
                 listener=view,
                 dump=pipeline.Dump(dump, until),
@@ -216,7 +215,7 @@ def bench(
                 precision=precision,
             )
             path = Path(folder) / "model.farrier"
-            pipeline.compile_model(read_model(model), options, name=model.stem).save(path)
+            pipeline.compile_model(Model.of_path(model), options).save(path)
         manifest = load(path).manifest
         threads = threads or manifest.threads
         check_runs_here(manifest, threads)

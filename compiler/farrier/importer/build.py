@@ -44,6 +44,7 @@ from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.liveness import Liveness, defined
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.model_file import Model
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
@@ -71,7 +72,7 @@ class ImportedModel:
 
 
 def import_model(
-    data: bytes, shapes: Mapping[str, GivenShape] | None = None, hot: Sequence[Hot] = ()
+    data: Model | bytes, shapes: Mapping[str, GivenShape] | None = None, hot: Sequence[Hot] = ()
 ) -> ImportedModel:
     """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` sizes
     of those that stay open.

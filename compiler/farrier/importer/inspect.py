@@ -8,6 +8,7 @@ import dataclasses
 from farrier.importer.parse import opset, parse
 from farrier.importer.raw import qualified_name
 from farrier.importer.signature import Declared, declared_inputs
+from farrier.model_file import Model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ModelSummary:
     operators: dict[str, int]
 
 
-def inspect(data: bytes) -> ModelSummary:
+def inspect(data: Model | bytes) -> ModelSummary:
     """Raises InvalidModelError for bytes that are no ONNX model."""
     model, _ = parse(data)
     return ModelSummary(

@@ -7,7 +7,6 @@ MICROSOFT = "com.microsoft"  # of ONNX Runtime's own operators
 OLDEST_OPSET = 1
 NEWEST_OPSET = 28
 
-MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 MAX_TENSOR_BYTES = 1 << 31  # one value, computed or constant
 MAX_CONSTANT_BYTES = 1 << 31  # all constants together, written out
 MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes

@@ -13,13 +13,13 @@ from farrier.errors import InvalidModelError
 from farrier.importer.limits import (
     DOMAINS,
     MAX_INLINED_BYTES,
-    MAX_MODEL_BYTES,
     MAX_NODES,
     NEWEST_OPSET,
     OLDEST_OPSET,
 )
 from farrier.importer.raw import graphs_in, graphs_of, nodes_in
 from farrier.importer.wire import split
+from farrier.model_file import MAX_BYTES, Model, model_of
 
 
 class Parsed(NamedTuple):
@@ -30,31 +30,32 @@ class Parsed(NamedTuple):
     elements: Mapping[str, memoryview]
 
 
-def parse(data: bytes) -> Parsed:
+def parse(model: Model | bytes) -> Parsed:
     """The model, its local functions inlined; raises InvalidModelError."""
+    data = model_of(model).message
     if not data:
         raise InvalidModelError("the model is empty: 0 bytes", hint="pass an .onnx file's bytes")
-    if len(data) > MAX_MODEL_BYTES:
+    if len(data) > MAX_BYTES:
         raise InvalidModelError(f"the model has {len(data)} bytes, and ONNX ends at 2 GiB")
-    model = onnx.ModelProto()
+    proto = onnx.ModelProto()
     message, elements = split(data)
     try:
-        model.ParseFromString(message)
+        proto.ParseFromString(message)
     except DecodeError as error:
         raise InvalidModelError(
             f"{len(data)} bytes are no ONNX model: truncated, or not protobuf",
             hint="upload the file again, and check it with onnx.checker",
         ) from error
-    if not model.HasField("graph") or not model.graph.output:
+    if not proto.HasField("graph") or not proto.graph.output:
         raise InvalidModelError("the model has no graph with outputs: is this an ONNX file?")
-    _check_names(model)
-    opset(model)
-    for entry in model.opset_import:
+    _check_names(proto)
+    opset(proto)
+    for entry in proto.opset_import:
         if not 0 <= entry.version < 1 << 31:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
-    for graph in graphs_in(model.graph):
+    for graph in graphs_in(proto.graph):
         _refuse_external_data(graph)
-    return Parsed(_inline(model), elements)
+    return Parsed(_inline(proto), elements)
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

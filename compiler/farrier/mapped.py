@@ -1,0 +1,135 @@
+"""Files that are read where they lie: mapped, checked for changes, and let go of page by page."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import InvalidModelError, UsageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_READ_BYTES = 1 << 20
+
+
+class MappedFile:
+    """A regular file's bytes, mapped at the first use of `view`; pages that nobody looks at take no
+    memory of the process.
+
+    The file is held open, so that whatever happens to its name, the bytes are of one file. Who
+    shortens it in the very moment in which it is read ends this process (SIGBUS): readers call
+    `check_unchanged` before each larger piece, and once more before they rely on what they made.
+    """
+
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        """Raises UsageError where the path leads to no regular file, or to none that can be read;
+        errors name the file `shown`, where that is another."""
+        self.path = path
+        self._shown = shown or path
+        check_is_file(path)
+        try:
+            # A pipe that took the file's place since would make us wait for who writes to it.
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise UsageError(f"cannot read {self._shown}: {error.strerror}") from error
+        weakref.finalize(self, os.close, self._file)
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{self._shown} is no regular file")
+        self.size = found.st_size
+        self.stat = found
+        self._view: memoryview | None = None
+
+    @property
+    def place(self) -> Path:
+        """Where the open file really lies."""
+        return Path(os.readlink(f"/proc/self/fd/{self._file}"))
+
+    @property
+    def view(self) -> memoryview:
+        """All bytes, read-only."""
+        if self._view is None:
+            try:
+                access = mmap.ACCESS_READ
+                pages = mmap.mmap(self._file, self.size, access=access) if self.size else b""
+            except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
+                self.check_unchanged()
+                reason = getattr(error, "strerror", None) or error
+                raise UsageError(f"cannot map {self._shown}: {reason}") from error
+            self._view = memoryview(pages)
+        return self._view
+
+    def check_unchanged(self, what: str = "") -> None:
+        """Raises InvalidModelError, which names the file and `what` is read from it, where it is
+        not what it was when it was opened: by size, time, and which file its path leads to."""
+        try:
+            now, named = os.fstat(self._file), os.stat(self.path)
+        except FileNotFoundError:
+            how = "is gone"
+        except OSError as error:
+            how = f"cannot be read: {error.strerror}"
+        else:
+            if _stamp(now) == _stamp(named) == _stamp(self.stat):
+                return
+            how = f"had {self.size} bytes and has {named.st_size}"
+            if now.st_size == named.st_size == self.size:
+                how = "is another file" if now.st_ino != named.st_ino else "has other bytes"
+        raise InvalidModelError(
+            f"{what and what + ': '}{self._shown} {how}, changed while it was read",
+            hint="compile the model again when nobody writes to its files",
+        )
+
+    def sha1(self) -> str:
+        """The digest of all bytes in hex, read in pieces."""
+        state, at = hashlib.sha1(usedforsecurity=False), 0
+        while piece := os.pread(self._file, _READ_BYTES, at):
+            state.update(piece)
+            at += len(piece)
+        return state.hexdigest()
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Lets go of the pages of a mapped file that an array is a view of; they are read again where
+    it is. Other arrays stay as they are."""
+    import numpy as np
+
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    if not isinstance(owner, memoryview) or not isinstance(owner.obj, mmap.mmap):
+        return
+    base = np.frombuffer(owner.obj, np.uint8).__array_interface__["data"][0]
+    sides = zip(array.strides, array.shape, strict=True)
+    steps = [stride * (extent - 1) for stride, extent in sides]
+    first = array.__array_interface__["data"][0] - base
+    low = first + sum(step for step in steps if step < 0)
+    high = first + sum(step for step in steps if step > 0) + array.itemsize
+    start = low - low % mmap.PAGESIZE
+    if array.size:
+        owner.obj.madvise(mmap.MADV_DONTNEED, start, high - start)
+
+
+def check_is_file(path: Path) -> None:
+    """Raises UsageError where the path leads to no regular file."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"no such file: {path}") from None
+    except OSError as error:
+        reason = "its links go in a circle" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(f"cannot read {path}: {reason}") from error
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path} is a directory", hint="name a file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is no regular file")
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,82 @@
+"""The fields of a protobuf message, where they lie.
+
+A message is a row of fields, each a varint of 8 * number + wire type and a value; the value of wire
+type 2 is a varint of its length and so many bytes, of a string or of another message
+(https://protobuf.dev/programming-guides/encoding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups are of no ONNX message
+_MAX_SHIFT = 63  # of a varint's last byte
+
+
+class Field(NamedTuple):
+    """Where a field begins, its value, and what follows it."""
+
+    number: int
+    kind: int
+    start: int
+    value: int
+    end: int
+
+
+class MalformedError(Exception):
+    """Not a message, or not one whose parts can be told."""
+
+
+def fields(view: memoryview, start: int, end: int) -> Iterator[Field]:
+    """The fields of the message in `view[start:end]`. Raises MalformedError."""
+    at = start
+    while at < end:
+        tag, value = varint(view, at, end)
+        kind = tag & 7
+        if kind == VARINT:
+            _, after = varint(view, value, end)
+        elif kind == BYTES:
+            length, value = varint(view, value, end)
+            after = value + length
+        elif kind in (FIXED64, FIXED32):
+            after = value + (8 if kind == FIXED64 else 4)
+        else:
+            raise MalformedError
+        if after > end:
+            raise MalformedError
+        yield Field(tag >> 3, kind, at, value, after)
+        at = after
+
+
+def varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A number, seven bits a byte, the lowest first, and where it ends. Raises MalformedError."""
+    number = 0
+    for shift in range(0, _MAX_SHIFT + 1, 7):
+        if at >= end:
+            break
+        byte = view[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
+    raise MalformedError
+
+
+def header(number: int, length: int) -> bytes:
+    """What stands before the bytes of a field's value."""
+    written = bytearray()
+    for left in (number << 3 | BYTES, length):
+        while left >= 0x80:
+            written.append(left & 0x7F | 0x80)
+            left >>= 7
+        written.append(left)
+    return bytes(written)
+
+
+def text(raw: memoryview) -> str:
+    """A string's value. Raises MalformedError where it is not UTF-8."""
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError:
+        raise MalformedError from None
