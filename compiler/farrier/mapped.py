@@ -28,10 +28,12 @@ class MappedFile:
     `check_unchanged` before each larger piece, and once more before they rely on what they made.
     """
 
-    def __init__(self, path: Path, shown: Path | None = None) -> None:
+    def __init__(self, path: Path, shown: Path | None = None, *, fixed: bool = False) -> None:
         """Raises UsageError where the path leads to no regular file, or to none that can be read;
-        errors name the file `shown`, where that is another."""
+        errors name the file `shown`, where that is another. A `fixed` one is named by its content:
+        others may touch it, or put the same bytes in its place, and it has not changed."""
         self.path = path
+        self._fixed = fixed
         self._shown = shown or path
         check_is_file(path)
         try:
@@ -69,6 +71,8 @@ class MappedFile:
     def check_unchanged(self, what: str = "") -> None:
         """Raises InvalidModelError, which names the file and `what` is read from it, where it is
         not what it was when it was opened: by size, time, and which file its path leads to."""
+        if self._fixed:
+            return
         try:
             now, named = os.fstat(self._file), os.stat(self.path)
         except FileNotFoundError:

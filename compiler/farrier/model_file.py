@@ -3,7 +3,7 @@
     Model.of_path(Path("m.onnx"))                    data lies beside it, where the message says
     Model.of_bytes(data)                             a message in memory, of a self-contained model
     Model.of_bytes(data, folder=Path("models"))      one whose data lies in a folder
-    Model.of_files(blob, {"m.onnx.data": other})     files that lie elsewhere, under other names
+    Model.of_files(blob, {"m.onnx.data": other})     files in a store that names them by content
 
 Nothing is read but what is asked for: a message is mapped, and so is each data file, when a tensor
 in it is first asked for. ONNX is not imported.
@@ -82,9 +82,10 @@ class Model:
 
     @classmethod
     def of_files(cls, message: Path, data: Mapping[str, Path], name: str = "model") -> Model:
-        """A model whose files lie anywhere, under any names: `data` leads from the locations that
-        the message names to files. Raises as `of_path`."""
-        file = _message(message)
+        """A model whose files lie in a store that names them by their content, and so never changes
+        them: `data` leads from the locations that the message names to files. Raises as
+        `of_path`."""
+        file = _message(message, fixed=True)
         return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
 
     @property
@@ -139,11 +140,11 @@ class Model:
 
     def _open(self, location: str, what: str) -> MappedFile:
         of = f"{what or self.name} is in the data file {location!r}"
-        _check_location(location, of)
+        check_location(location, of)
         if self._data is not None:
             if location not in self._data:
                 raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
-            return _existing(self._data[location], of, self._data[location])
+            return _existing(self._data[location], of, fixed=True)
         if self._folder is None:
             raise InvalidModelError(
                 f"{of}, and bytes have no folder",
@@ -151,7 +152,7 @@ class Model:
                 "data (folder=…)",
             )
         path = self._folder / location
-        file = _existing(path, of, path)
+        file = _existing(path, of)
         allowed = {Path(os.path.realpath(self._folder))}
         if self._file is not None:
             allowed.add(self._file.place.parent)
@@ -185,13 +186,13 @@ def check_size(path: Path, size: int) -> None:
         )
 
 
-def _message(path: Path) -> MappedFile:
-    file = MappedFile(path)
+def _message(path: Path, *, fixed: bool = False) -> MappedFile:
+    file = MappedFile(path, fixed=fixed)
     check_size(path, file.size)
     return file
 
 
-def _check_location(location: str, of: str) -> None:
+def check_location(location: str, of: str) -> None:
     """Raises InvalidModelError for what is no relative path that stays below where it starts."""
     path = PurePosixPath(location)
     if not location or "\0" in location or "\\" in location or location.endswith("/"):
@@ -209,9 +210,9 @@ def _check_location(location: str, of: str) -> None:
     )
 
 
-def _existing(path: Path, of: str, shown: Path) -> MappedFile:
+def _existing(path: Path, of: str, *, fixed: bool = False) -> MappedFile:
     try:
-        return MappedFile(path, shown)
+        return MappedFile(path, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
             f"{of}: {error.message}", hint="keep the model's files together: copy all of them"

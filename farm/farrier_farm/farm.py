@@ -15,6 +15,7 @@ from farrier_farm.events import Events
 from farrier_farm.jobs import REFERS, Job, Jobs
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
+from farrier_farm.models import Models
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.records import ARCHIVES, Records
 from farrier_farm.references import References
@@ -37,6 +38,7 @@ class Farm:
     records: Records
     blobs: BlobStore
     references: References
+    models: Models
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -64,6 +66,7 @@ class Farm:
             records=Records(client, blobs),
             blobs=blobs,
             references=References(client),
+            models=Models(client, blobs),
         )
 
     def cancel(self, job_id: str) -> Job:

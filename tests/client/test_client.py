@@ -114,7 +114,7 @@ def test_upload_of_path_and_bytes(service, model):
         assert client.upload(model) == sha256(model)
         assert client.upload(str(model)) == sha256(model)
         assert client.upload(b"other bytes") == hashlib.sha256(b"other bytes").hexdigest()
-    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+    assert service.farm.blobs.verified(sha256(model)).read_bytes() == model.read_bytes()
 
 
 def test_upload_goes_on_where_the_connection_broke(service, model, cut):
@@ -122,7 +122,7 @@ def test_upload_goes_on_where_the_connection_broke(service, model, cut):
     with Client(proxy.url, service.token) as client:
         assert client.upload(model) == sha256(model)
     assert proxy.connections >= 3
-    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+    assert service.farm.blobs.verified(sha256(model)).read_bytes() == model.read_bytes()
 
 
 def test_refused_models(service, farm_settings, start_service, tmp_path):

@@ -77,7 +77,7 @@ def test_a_batch_is_measured_on_a_device(
     seen: list[bytes] = []
 
     def answer(batch: Batch) -> MeasureResult:
-        seen.append(farm.blobs.get(batch.request.library))
+        seen.append(farm.blobs.verified(batch.request.library).read_bytes())
         return _timed(batch)
 
     device_thread("d", answer)
@@ -122,7 +122,7 @@ def test_a_library_stays_while_another_batch_needs_it(
     assert held is not None
     device_thread("second", _timed)
     farm.runner("host").measure(request_of(DIGEST), blobs)
-    assert farm.blobs.get(DIGEST) == LIBRARY
+    assert farm.blobs.verified(DIGEST).read_bytes() == LIBRARY
     farm.measurements.cancel(other)
     farm.runner("host").measure(request_of(DIGEST), blobs)
     assert not farm.blobs.has(DIGEST)

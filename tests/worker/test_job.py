@@ -84,7 +84,7 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions())
     assert job.state is State.SUCCEEDED, job.error
     assert device() > 0  # it was verified there
-    artifact = farm.blobs.get(job.artifact)
+    artifact = farm.blobs.verified(job.artifact).read_bytes()
     assert artifact[:2] == b"PK"
     assert job.report
     events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
@@ -102,7 +102,7 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert job.progress.trials == 12
     assert sum(record.context is Context.ALONE for record in farm.records) == 12
     [archive] = farm.records.archives()
-    lines = farm.blobs.get(archive).decode().splitlines()
+    lines = farm.blobs.verified(archive).read_bytes().decode().splitlines()
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
 
 

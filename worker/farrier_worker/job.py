@@ -71,9 +71,8 @@ def run(farm: Farm, lease: Lease) -> None:
     try:
         options = job.compile_options
         artifact = compile_model(
-            farm.blobs.get(job.model),
+            farm.models.opened(job.model, job.name or "model"),
             options,
-            name=job.name or "model",
             runner=farm.runner(options.target, lease, say),
             records=farm.records,
             listener=say,
