@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import mmap
 import os
@@ -90,6 +91,7 @@ class MappedFile:
             hint="compile the model again when nobody writes to its files",
         )
 
+    @functools.cached_property
     def sha1(self) -> str:
         """The digest of all bytes in hex, read in pieces."""
         state, at = hashlib.sha1(usedforsecurity=False), 0
@@ -99,25 +101,31 @@ class MappedFile:
         return state.hexdigest()
 
 
+def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
+    """The mapped file that an array is a view of, if it is one."""
+    owner: Any = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    found = owner.obj if isinstance(owner, memoryview) else None
+    return found if isinstance(found, mmap.mmap) else None
+
+
 def release(array: npt.NDArray[Any]) -> None:
     """Lets go of the pages of a mapped file that an array is a view of; they are read again where
     it is. Other arrays stay as they are."""
     import numpy as np
 
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    if not isinstance(owner, memoryview) or not isinstance(owner.obj, mmap.mmap):
+    pages = pages_of(array)
+    if pages is None or not array.size:
         return
-    base = np.frombuffer(owner.obj, np.uint8).__array_interface__["data"][0]
+    base = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     sides = zip(array.strides, array.shape, strict=True)
     steps = [stride * (extent - 1) for stride, extent in sides]
     first = array.__array_interface__["data"][0] - base
     low = first + sum(step for step in steps if step < 0)
     high = first + sum(step for step in steps if step > 0) + array.itemsize
     start = low - low % mmap.PAGESIZE
-    if array.size:
-        owner.obj.madvise(mmap.MADV_DONTNEED, start, high - start)
+    pages.madvise(mmap.MADV_DONTNEED, start, high - start)
 
 
 def check_is_file(path: Path) -> None:

@@ -132,6 +132,11 @@ class Model:
             self._opened[location] = self._open(location, what)
         return self._opened[location]
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the message and of the data files that were opened."""
+        return len(self.message) + sum(file.size for file in self._opened.values())
+
     def check_unchanged(self, what: str = "") -> None:
         """Raises InvalidModelError where a file has changed since it was opened."""
         for file in (self._file, *self._opened.values()):

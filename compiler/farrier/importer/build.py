@@ -19,6 +19,7 @@ from farrier.importer.limits import (
     MAX_CONSTANT_BYTES,
     MAX_FOLDED_BYTES,
     MAX_NODES,
+    MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
@@ -44,7 +45,8 @@ from farrier.ir.dim import Extent, Undecided, dim, number, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
 from farrier.ir.liveness import Liveness, defined
 from farrier.ir.types import DType, Shape, TensorType
-from farrier.model_file import Model
+from farrier.mapped import pages_of
+from farrier.model_file import Model, model_of
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
@@ -80,11 +82,12 @@ def import_model(
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
-    model, elements = parse(data)
+    files = model_of(data)
+    model, elements = parse(files)
     _check_operators(model)
     signature = resolve(declared_inputs(model.graph), shapes or {}, hot)
     try:
-        return _Import(model, signature).run(elements)
+        return _Import(model, signature, files).run(elements)
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
@@ -124,8 +127,8 @@ class _Element:
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
-    def __init__(self, model: onnx.ModelProto, signature: Signature) -> None:
-        self._model, self._opsets = model, opsets(model)
+    def __init__(self, model: onnx.ModelProto, signature: Signature, files: Model) -> None:
+        self._model, self._opsets, self._files = model, opsets(model), files
         self._counter = itertools.count()
         self._symbols = itertools.count()
         self._values = Names(self._hand_in)
@@ -188,11 +191,11 @@ class _Import:
             if self._values.is_local(tensor.name):
                 raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
             what = f"initializer {tensor.name!r}"
-            array = to_array(tensor, what, elements.get(tensor.name))
+            array = to_array(tensor, what, elements.get(tensor.name), self._files)
             self._add_constant(tensor.name, array)
         for node in graph.node:
             check_node(node, _version(node, self._opsets | {"": opset}))
-        nodes = [to_raw(node) for node in graph.node]
+        nodes = [to_raw(node, self._files) for node in graph.node]
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
         known = [n for n in names_read(graph.node) if n in self._values and n not in made]
         known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
@@ -316,7 +319,7 @@ class _Import:
         body, version = found
         self._read.update(names_read(body))
         for inner in body:
-            self._import_node(to_raw(inner), version)
+            self._import_node(to_raw(inner, self._files), version)
 
     def _version_of(self, op: str, opset: int) -> int:
         """The version of the operator of that qualified name; `opset` is of ONNX's own domain."""
@@ -432,10 +435,11 @@ class _Import:
         is_strings = data.dtype.kind == "U"
         if is_strings:
             data = codes_of(data)
-        self._constant_bytes += data.nbytes
+        if pages_of(data) is None:  # what lies in a file takes memory only while it is read
+            self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:
             raise InvalidModelError(
-                f"the model's constants take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
+                f"the constants that are made take more than {MAX_CONSTANT_BYTES >> 30} GiB, "
                 f"reached at {name!r} of shape {data.shape}"
             )
         data = data.view()
@@ -567,7 +571,8 @@ class _Import:
         if surplus:
             raise NotSupported(f"the further output {surplus[0]!r}")
         for kind in kinds:
-            check_size(kind, f"an output of node {node.origin!r} ({node.op})")
+            what = f"an output of node {node.origin!r} ({node.op})"
+            check_size(kind, what, max(MAX_TENSOR_BYTES, self._files.nbytes))
 
     def _pruned(
         self, body: Body, name: str, inputs: tuple[Value, ...], outputs: Sequence[Value]

@@ -7,8 +7,10 @@ MICROSOFT = "com.microsoft"  # of ONNX Runtime's own operators
 OLDEST_OPSET = 1
 NEWEST_OPSET = 28
 
-MAX_TENSOR_BYTES = 1 << 31  # one value, computed or constant
-MAX_CONSTANT_BYTES = 1 << 31  # all constants together, written out
+# One value, computed or constant, or as much as the model's own files have. What lies in a file of
+# its own is as large as that file.
+MAX_TENSOR_BYTES = 1 << 31
+MAX_CONSTANT_BYTES = 1 << 31  # all constants together that are made, and lie in no file
 MAX_FOLDED_BYTES = 1 << 20  # computed while importing; beyond that it is left to the passes
 MAX_MADE_BYTES = 1 << 29  # one constant that a rewrite makes, in double
 MAX_INLINED_BYTES = 1 << 28  # that calls of the model's own functions add to it

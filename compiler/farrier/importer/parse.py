@@ -54,7 +54,7 @@ def parse(model: Model | bytes) -> Parsed:
         if not 0 <= entry.version < 1 << 31:
             raise InvalidModelError(f"the model uses opset {entry.version} of {entry.domain!r}")
     for graph in graphs_in(proto.graph):
-        _refuse_external_data(graph)
+        _refuse_sparse(graph)
     return Parsed(_inline(proto), elements)
 
 
@@ -97,22 +97,13 @@ def _check_names(model: onnx.ModelProto) -> None:
             raise InvalidModelError(f"the name {name!r} is not UTF-8")
 
 
-def _refuse_external_data(graph: onnx.GraphProto) -> None:
-    """One file, self-contained: a path in a model is never opened."""
-    external = onnx.TensorProto.EXTERNAL
-    found = [t.name for t in graph.initializer if t.data_location == external or t.external_data]
-    for node in graph.node:
-        found += [
-            f"{node.name or node.op_type}.{a.name}"
-            for a in node.attribute
-            if a.t.data_location == external
-        ]
-    if found or graph.sparse_initializer:
-        what = "external data" if found else "sparse initializers"
+def _refuse_sparse(graph: onnx.GraphProto) -> None:
+    if graph.sparse_initializer:
+        found = [tensor.values.name for tensor in graph.sparse_initializer]
         raise InvalidModelError(
-            f"the model keeps {len(found) or len(graph.sparse_initializer)} tensors as {what}"
-            + (f" ({', '.join(map(repr, found[:3]))})" if found else ""),
-            hint="save it as one file: onnx.save(model, path, save_as_external_data=False)",
+            f"the model keeps {len(found)} tensors as sparse initializers "
+            f"({', '.join(map(repr, found[:3]))})",
+            hint="make them dense: onnx.numpy_helper, or export the model again",
         )
 
 

@@ -13,6 +13,7 @@ import onnx
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import DOMAINS
 from farrier.importer.tensors import to_array
+from farrier.model_file import Model
 
 
 @dataclasses.dataclass
@@ -88,11 +89,11 @@ def describe(node: onnx.NodeProto) -> str:
     return str(node.name or (node.output[0] if node.output else node.op_type))
 
 
-def to_raw(node: onnx.NodeProto) -> RawNode:
-    """Raises InvalidModelError for an attribute that is neither number, string, list, tensor nor
-    graph."""
+def to_raw(node: onnx.NodeProto, files: Model | None = None) -> RawNode:
+    """A node's plain data; `files` hold what tensors have as external data. Raises
+    InvalidModelError for an attribute that is neither number, string, list, tensor nor graph."""
     origin = describe(node)
-    attrs = {a.name: _attribute(a, f"{a.name!r} of node {origin!r}") for a in node.attribute}
+    attrs = {a.name: _attribute(a, f"{a.name!r} of node {origin!r}", files) for a in node.attribute}
     return RawNode(qualified_name(node), list(node.input), list(node.output), attrs, origin)
 
 
@@ -116,7 +117,7 @@ def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
         return None
 
 
-def _attribute(attribute: onnx.AttributeProto, what: str) -> Any:
+def _attribute(attribute: onnx.AttributeProto, what: str, files: Model | None) -> Any:
     kinds = onnx.AttributeProto
     try:
         match attribute.type:
@@ -133,7 +134,7 @@ def _attribute(attribute: onnx.AttributeProto, what: str) -> Any:
             case kinds.STRINGS:
                 return tuple(text.decode() for text in attribute.strings)
             case kinds.TENSOR:
-                return to_array(attribute.t, what)
+                return to_array(attribute.t, what, files=files)
             case kinds.GRAPH:
                 return attribute.g
             case kinds.TYPE_PROTO:

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import onnx
 
 from farrier.errors import InvalidModelError
+from farrier.importer.external import external_elements, is_external
 from farrier.importer.limits import MAX_RANK, MAX_TENSOR_BYTES
 from farrier.ir.dim import typical
 from farrier.ir.types import DType, TensorType
+from farrier.model_file import Model
 from farrier.strings import codes_of, strings_of
 
 _DTYPES = {
@@ -42,6 +44,7 @@ _DTYPES = {
     onnx.TensorProto.INT2: DType.I2,
     onnx.TensorProto.UINT2: DType.U2,
 }
+_MAX_ADDRESSED = 1 << 46  # bytes of a tensor in a file
 _CODES = {dtype: int(code) for code, dtype in _DTYPES.items()}
 # The field that holds the elements where raw_data does not, and the numpy type to read it as.
 _FIELDS = {
@@ -70,8 +73,9 @@ def code_of(dtype: DType) -> int:
     return _CODES[dtype]
 
 
-def check_size(kind: TensorType, what: str) -> None:
-    """Raises InvalidModelError for too many axes or bytes, and for an extent below 0."""
+def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> None:
+    """Raises InvalidModelError for too many axes, more than `most` bytes, and for an extent below
+    0."""
     if kind.rank > MAX_RANK:
         raise InvalidModelError(
             f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most"
@@ -81,26 +85,39 @@ def check_size(kind: TensorType, what: str) -> None:
         raise InvalidModelError(f"{what} has the shape {kind.shape}")
     # An extent beside one of 0 counts as well: numpy refuses what it could not address.
     nbytes = math.prod(max(extent, 1) for extent in extents) * kind.dtype.nbytes
-    if nbytes > MAX_TENSOR_BYTES:
+    if nbytes > most:
         raise InvalidModelError(
             f"{what} of {kind.dtype} has the shape {kind.shape}, which takes {nbytes} bytes, more "
-            f"than {MAX_TENSOR_BYTES >> 30} GiB"
+            f"than {most / (1 << 30):.3g} GiB"
         )
 
 
 def to_array(
-    tensor: onnx.TensorProto, what: str, elements: memoryview | None = None
+    tensor: onnx.TensorProto,
+    what: str,
+    elements: memoryview | None = None,
+    files: Model | None = None,
 ) -> npt.NDArray[Any]:
     """The tensor as a read-only array, which may be unaligned; strings as numpy's dtype `U`.
-    `elements` are its raw ones where the message leaves them out: they are not copied.
+    `elements` are its raw ones where the message leaves them out, and `files` hold those that lie
+    in files of their own: they are not copied.
 
     Raises InvalidModelError where the shape and the stored elements do not fit together.
     """
     if tensor.data_type == onnx.TensorProto.STRING:
+        if is_external(tensor):
+            raise InvalidModelError(f"{what} has strings as external data, which ONNX does not")
         return _strings(tensor, what)
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
-    check_size(TensorType(dtype, shape), what)
+    if is_external(tensor):  # the file's size is a limit
+        if elements is not None or tensor.HasField("raw_data"):
+            raise InvalidModelError(f"{what} has elements in the message and in a file")
+        check_size(TensorType(dtype, shape), what, _MAX_ADDRESSED)
+        nbytes = -(-math.prod(shape) * dtype.bits // 8)
+        elements = external_elements(tensor, nbytes, what, files)
+    else:
+        check_size(TensorType(dtype, shape), what)
     count = math.prod(shape)
     if elements is not None or tensor.HasField("raw_data"):
         array = np.frombuffer(tensor.raw_data if elements is None else elements, np.uint8)
