@@ -69,6 +69,14 @@ class MappedFile:
             self._view = memoryview(pages)
         return self._view
 
+    def read(self, at: int, count: int) -> bytes:
+        """So many bytes from `at` on, fewer at the end: for who sends or hashes them and maps
+        nothing. Raises UsageError."""
+        try:
+            return os.pread(self._file, count, at)
+        except OSError as error:
+            raise UsageError(f"cannot read {self._shown}: {error.strerror}") from error
+
     def check_unchanged(self, what: str = "") -> None:
         """Raises InvalidModelError, which names the file and `what` is read from it, where it is
         not what it was when it was opened: by size, time, and which file its path leads to."""
