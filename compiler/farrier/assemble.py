@@ -6,11 +6,8 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-import numpy.typing as npt
-
 from farrier.artifact.calls import CallArgument, CallRecord
-from farrier.artifact.params import ParamArena
+from farrier.artifact.params import PackedParams, ParamArena
 from farrier.codegen import (
     Interface,
     compile_text,
@@ -49,12 +46,11 @@ __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as native code. `params` is uint8 [params_bytes], 64-byte aligned pieces, and
-    `bytes_of` says how many of them are each constant's, by its identity."""
+    """One model as native code; `bytes_of` says how many bytes of the parameters are each
+    constant's, by its identity."""
 
     library: bytes
-    params: npt.NDArray[np.uint8]
-    params_digest: str  # sha256 in hex
+    params: PackedParams
     bytes_of: Mapping[Hashable, int]
     workspace_bytes: int  # at the typical sizes
     workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
@@ -195,12 +191,11 @@ def assemble(
     with ThreadPoolExecutor(1) as beside:
         packed = beside.submit(planned.arena.pack)
         library = _library(planned, objects, target, hot)
-        params, params_digest = packed.result()
+        params = packed.result()
     shown = next(iter(hot.values()), planned)
     return LinkedModel(
         library=library,
         params=params,
-        params_digest=params_digest,
         bytes_of=planned.arena.bytes_of,
         workspace_bytes=max(
             typical(one.memory.workspace_bytes) for one in (planned, *hot.values())

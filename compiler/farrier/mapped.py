@@ -1,4 +1,4 @@
-"""Files that are read where they lie: mapped, checked for changes, and let go of page by page."""
+"""Files as memory: read where they lie, checked for changes, and let go of page by page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,50 @@ import hashlib
 import mmap
 import os
 import stat
+import tempfile
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farrier.errors import InvalidModelError, UsageError
+from farrier.errors import InvalidModelError, StorageError, UsageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 _READ_BYTES = 1 << 20
+
+
+class _Pages(mmap.mmap):
+    """A mapping that knows what file it is of, if anybody still asks about changes of it."""
+
+    file: weakref.ref[MappedFile] | None = None
+
+
+class FileMemory:
+    """Zeroed memory whose pages lie in a temporary file without a name: what is let go of takes no
+    memory of the process, and the disk gets it back with the last reference to `view`."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Raises StorageError where the disk has no room."""
+        self.nbytes = nbytes
+        try:
+            self._file, name = tempfile.mkstemp(prefix="farrier-")
+            weakref.finalize(self, os.close, self._file)
+            os.unlink(name)
+            if nbytes:  # now: a page that found no room later would end the process
+                os.posix_fallocate(self._file, 0, nbytes)
+            self.view = memoryview(mmap.mmap(self._file, nbytes) if nbytes else bytearray())
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a file of {nbytes} bytes in {tempfile.gettempdir()}: "
+                f"{error.strerror}",
+                hint="free some space there; TMPDIR names another directory",
+            ) from error
+
+    @property
+    def path(self) -> Path:
+        """Where this process finds the file, as long as this object is there."""
+        return Path(f"/proc/self/fd/{self._file}")
 
 
 class MappedFile:
@@ -60,12 +94,14 @@ class MappedFile:
         """All bytes, read-only."""
         if self._view is None:
             try:
-                access = mmap.ACCESS_READ
-                pages = mmap.mmap(self._file, self.size, access=access) if self.size else b""
+                if not self.size:
+                    return memoryview(b"")
+                pages = _Pages(self._file, self.size, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
                 raise UsageError(f"cannot map {self._shown}: {reason}") from error
+            pages.file = weakref.ref(self)
             self._view = memoryview(pages)
         return self._view
 
@@ -118,9 +154,17 @@ def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
     return found if isinstance(found, mmap.mmap) else None
 
 
+def check_unchanged(array: npt.NDArray[Any]) -> None:
+    """Raises InvalidModelError where an array is a view of a mapped file that has changed."""
+    pages = pages_of(array)
+    file = pages.file() if isinstance(pages, _Pages) and pages.file is not None else None
+    if file is not None:
+        file.check_unchanged()
+
+
 def release(array: npt.NDArray[Any]) -> None:
-    """Lets go of the pages of a mapped file that an array is a view of; they are read again where
-    it is. Other arrays stay as they are."""
+    """Lets go of the pages of a mapped file that an array is a view of; they come back from the
+    file where it is read again. Other arrays stay as they are."""
     import numpy as np
 
     pages = pages_of(array)

@@ -26,7 +26,7 @@ from farrier.assemble import ENTRY, LinkedModel
 from farrier.importer import ImportedModel
 from farrier.ir.control import graphs_in
 from farrier.ir.dim import Extent, typical
-from farrier.ir.graph import Graph, Value
+from farrier.ir.graph import Constant, Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.types import Shape
 from farrier.ops import winograd
@@ -78,25 +78,25 @@ def package(
         "memory": {
             "workspace_bytes": linked.workspace_bytes,
             "lower_bound_bytes": linked.memory.lower_bound,
-            "params_bytes": linked.params.data.nbytes,
+            "params_bytes": linked.params.nbytes,
         },
         "size": {
             "weights_bytes": _constant_bytes(imported.graph),
             "winograd_bytes": _winograd_bytes((v.graph for v in variants), linked.bytes_of),
-            "params_bytes": linked.params.data.nbytes,
+            "params_bytes": linked.params.nbytes,
             "library_bytes": len(linked.library),
         },
     }
     used = "".join(_records_used(each, records) for each in variants)
     contents = {
         members.LIBRARY: linked.library,
-        members.GRAPH: print_ir(variant.graph).encode(),
+        members.GRAPH: print_ir(variant.graph, _Numbers()).encode(),
         members.RECORDS: used.encode(),
         members.CALLS: calls.to_json(linked.calls).encode(),
         members.REPORT: json.dumps(report, indent=1).encode(),
     }
     manifest = _manifest(name, imported, variants, linked)
-    return Artifact(manifest, contents, linked.params.data)
+    return Artifact(manifest, contents, linked.params.view)
 
 
 def _manifest(
@@ -128,11 +128,21 @@ def _manifest(
         sizes=linked.sizes,
         hashes={
             members.LIBRARY: container.digest(linked.library),
-            members.PARAMS: linked.params_digest,
+            members.PARAMS: linked.params.digest,
         },
         tools=_tools(),
         kernels=tuple(choice.report() for choice in choices.values()),
     )
+
+
+class _Numbers:
+    """Names large constants by number, equal ones alike: digests of gigabytes take seconds."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, constant: Constant) -> str:
+        return f"#{self._numbers.setdefault(constant.identity, len(self._numbers))}"
 
 
 def _constant_bytes(graph: Graph) -> int:

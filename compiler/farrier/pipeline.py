@@ -86,6 +86,7 @@ def compile_model(
         if dump.wants("lower"):
             steps("lower", _functions, choices)
         kernels = steps("codegen", helpers.compile, choices)
+        model.check_unchanged()
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
@@ -101,6 +102,7 @@ def compile_model(
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)
             listener(_said(verified, shown.race))
+    model.check_unchanged()  # what was made of files that changed meanwhile is of no model
     return package(
         name or model.name,
         imported,

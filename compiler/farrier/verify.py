@@ -221,7 +221,9 @@ class Verifier:
             self._argument(Role.OUTPUT, _filled(array, _room(value, given)))
             for array, value in zip(expected, self._imported.graph.outputs, strict=True)
         ]
-        params = self._argument(Role.INPUT, linked.params)
+        packed = linked.params
+        self._blobs.lend(packed.digest, packed.memory.path)
+        params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
         nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
         candidate = Candidate(ENTRY, (*self._inputs, *outputs, *rest))
@@ -307,6 +309,9 @@ def _onnxruntime(model: Model) -> Judge | None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
+    if model.locations:  # it maps the data; transposed and converted weights would be copies
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:

@@ -22,18 +22,38 @@ class ArgumentError(Exception):
 
 
 class Blob:
-    """A blob mapped from an open file, copy on write: what a candidate scribbles stays here."""
+    """A blob in an open file, which is closed with it."""
 
     def __init__(self, file: int) -> None:
         self.nbytes = os.fstat(file).st_size
-        self._pages = mmap.mmap(file, self.nbytes, flags=mmap.MAP_PRIVATE) if self.nbytes else None
-        self.address = (
-            0 if self._pages is None else ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
-        )
+        self._file = file
+        self._pages: mmap.mmap | None = None
+
+    @property
+    def address(self) -> int:
+        """Where the bytes are, mapped copy on write: what a candidate scribbles stays here."""
+        if not self.nbytes:
+            return 0
+        if self._pages is None:
+            self._pages = mmap.mmap(self._file, self.nbytes, flags=mmap.MAP_PRIVATE)
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+
+    def read_into(self, memory: memoryview) -> None:
+        """Fills memory of as many bytes. They are read and not mapped, because mapped pages would
+        be in memory once more. Raises ArgumentError where the file has become shorter."""
+        os.lseek(self._file, 0, os.SEEK_SET)
+        with open(self._file, "rb", buffering=0, closefd=False) as file:
+            done = 0
+            while done < self.nbytes:  # one call reads 2 GiB at most
+                count = file.readinto(memory[done : self.nbytes])
+                if not count:
+                    raise ArgumentError(f"a blob of {self.nbytes} bytes ends after {done}")
+                done += count
 
     def close(self) -> None:
         if self._pages is not None:
             self._pages.close()
+        os.close(self._file)
 
 
 class Arguments:
@@ -96,7 +116,7 @@ class Arguments:
         _check(position, argument, blobs)
         buffer = self._buffer(position, argument.nbytes)
         if argument.role is Role.INPUT and argument.blob is not None:
-            ctypes.memmove(buffer.address, blobs[argument.blob].address, argument.nbytes)
+            blobs[argument.blob].read_into(buffer.view[: argument.nbytes])
         else:
             buffer.zero(argument.nbytes)
         return buffer.address

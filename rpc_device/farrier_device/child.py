@@ -82,7 +82,6 @@ def _mapped(names: Sequence[str], files: Sequence[int]) -> Iterator[dict[str, Bl
     try:
         for name, file in zip(names, files, strict=True):
             blobs[name] = Blob(file)
-            os.close(file)
         yield blobs
     finally:
         for blob in blobs.values():

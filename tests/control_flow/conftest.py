@@ -36,7 +36,7 @@ class Compiled:
         again = run_graph(self.optimized, inputs).values()
         arguments = [_filled(inputs[value.name].tobytes()) for value in self.graph.inputs]
         outputs = [_filled(b"\xab" * value.type.nbytes) for value in self.graph.outputs]
-        arguments += [*outputs, _filled(self.linked.params.tobytes())]
+        arguments += [*outputs, _filled(self.linked.params.view.tobytes())]
         arguments.append(_filled(b"\xff" * self.linked.workspace_bytes))
         addresses = pointers([buffer.address for buffer in arguments])
         image = self.linked.library

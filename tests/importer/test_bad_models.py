@@ -72,7 +72,7 @@ def test_no_opset(model):
         import_model(proto.SerializeToString())
 
 
-def test_external_data_is_refused_and_its_path_never_opened(model, tmp_path):
+def test_a_message_in_memory_leads_to_no_file(model, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(bytes(12))
     proto = onnx.load_from_string(
@@ -82,7 +82,7 @@ def test_external_data_is_refused_and_its_path_never_opened(model, tmp_path):
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=str(secret))
-    with pytest.raises(InvalidModelError, match="1 tensors as external data \\('w'\\)"):
+    with pytest.raises(InvalidModelError, match=r"'w' is in the data file .* an absolute path"):
         import_model(proto.SerializeToString())
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import mmap
 import os
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import numpy.typing as npt
 
 from farrier.artifact.container import ALIGNMENT
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
+from farrier.mapped import FileMemory, check_unchanged, release
 
 
 class ParamArena:
@@ -44,17 +43,20 @@ class ParamArena:
             self.nbytes += placed
         return self._offsets[key]
 
-    def pack(self) -> tuple[npt.NDArray[np.uint8], str]:
-        """The arena's bytes, uint8 [nbytes], and their sha256 in hex.
+    def pack(self) -> PackedParams:
+        """The arena's bytes. All cores work on it, numpy without Python's lock.
 
-        All cores work on it, numpy without Python's lock. The memory is in pages of 4 KiB: a
-        virtual machine has some of those at hand, where it may have to ask its host for huge ones,
-        at 4 ms a megabyte.
+        They lie in a temporary file, and neither what is packed nor what it was packed from stays
+        in memory: a model of gigabytes needs room for the constants that are being packed. Raises
+        StorageError, and InvalidModelError where a file that constants are read from has changed.
         """
-        arena = np.frombuffer(mmap.mmap(-1, max(self.nbytes, 1)), np.uint8)[: self.nbytes]
+        memory = FileMemory(self.nbytes)
+        arena = np.frombuffer(memory.view, np.uint8)
         digest = hashlib.sha256()
 
         def place(part: _Part) -> None:
+            for source in part.constant.sources:
+                check_unchanged(source)
             array = part.constant.made()
             shape = _physical_shape(part.constant, part.layout)
             nbytes = math.prod(shape) * array.itemsize
@@ -63,11 +65,32 @@ class ParamArena:
                 np.copyto(target, array)
             else:
                 part.layout.pack(array, target)
+            for source in part.constant.sources:
+                release(source)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as cores:
             for part, _ in zip(self._parts, cores.map(place, self._parts), strict=True):
-                digest.update(arena[part.start : part.stop].data)
-        return arena, digest.hexdigest()
+                placed = arena[part.start : part.stop]
+                digest.update(placed.data)
+                release(placed)
+        return PackedParams(memory, digest.hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedParams:
+    """A model's parameters as its kernels read them, and their sha256 in hex."""
+
+    memory: FileMemory
+    digest: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    @property
+    def view(self) -> memoryview:
+        """One byte an item; pieces begin at multiples of 64 bytes."""
+        return self.memory.view
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from farrier.ir.dim import Symbol, with_bounds
 from farrier.ir.types import TensorType
+from farrier.mapped import release
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_PIECE = 1 << 24  # bytes that are hashed before their pages are let go of
 _LARGE = 1 << 16  # bytes of a constant that is not hashed where that can be avoided
 
 K = TypeVar("K")
@@ -88,6 +90,15 @@ class Constant:
         return self.content.made() if isinstance(self.content, Derived) else self.content
 
     @property
+    def sources(self) -> Iterator[npt.NDArray[Any]]:
+        """The arrays that the content is made of: itself, where it is not derived."""
+        if isinstance(self.content, Derived):
+            for operand in self.content.operands:
+                yield from operand.sources
+        else:
+            yield self.content
+
+    @property
     def has_dims(self) -> bool:
         """Whether dims are among the elements, or may be."""
         return not isinstance(self.content, Derived) and self.content.dtype == object
@@ -124,7 +135,11 @@ class Constant:
             content.update(str(data.tolist()).encode())
             return content.hexdigest()
         # A constant may repeat one element without storing it; such data is copied, others are not.
-        content.update(np.ascontiguousarray(data).reshape(-1).view("u1").data)
+        flat = np.ascontiguousarray(data).reshape(-1).view("u1")
+        for start in range(0, flat.size, _PIECE):
+            piece = flat[start : start + _PIECE]
+            content.update(piece.data)
+            release(piece)
         return content.hexdigest()
 
     def __eq__(self, other: object) -> bool:

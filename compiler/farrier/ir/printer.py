@@ -36,8 +36,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, assert_never
 
 from farrier.ir.dim import Symbol
 from farrier.ir.expr import (
@@ -76,20 +76,26 @@ from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
 INLINE_ELEMENTS = 16
+Named: TypeAlias = Callable[[Constant], str]
 _INDENT = "    "
 
 
-def print_ir(node: Graph | Program | Function | Node | Stmt | Expr) -> str:
-    """The text of a node; for a graph, program or function `parse_ir` gives back an equal one."""
+def print_ir(
+    node: Graph | Program | Function | Node | Stmt | Expr, named: Named | None = None
+) -> str:
+    """The text of a node; for a graph, program or function `parse_ir` gives back an equal one.
+    `named` says what large constants are called instead of by their digests, which are found by
+    reading all of them."""
+    named = named or _digest
     match node:
         case Graph():
-            lines: Iterable[str] = (f"@graph{_dims(node.dims)}", *_graph(node, ""))
+            lines: Iterable[str] = (f"@graph{_dims(node.dims)}", *_graph(node, "", named))
         case Program():
             lines = (f"@program{_dims(node.dims)}", *_program(node))
         case Function():
             lines = (f"@function{_dims(node.dims, node.sizes)}", *_function(node))
         case Node():
-            lines = _node(node, "")
+            lines = _node(node, "", named)
         case Block() | For() | Alloc() | Store() | If() | While() | Prefetch() | Intrinsic():
             lines = _suite(node, "")
         case _:
@@ -137,14 +143,18 @@ def _buffer(buffer: Buffer) -> str:
 # Graphs -----------------------------------------------------------------------------------------
 
 
-def _graph(graph: Graph, indent: str) -> Iterator[str]:
+def _digest(constant: Constant) -> str:
+    return constant.digest
+
+
+def _graph(graph: Graph, indent: str, named: Named) -> Iterator[str]:
     params = ", ".join(map(_typed, graph.inputs))
     yield f"{indent}def {graph.name}({params}):"
     inner = indent + _INDENT
     for constant in graph.constants:
-        yield f"{inner}{_typed(constant.value)} = {_constant(constant)}"
+        yield f"{inner}{_typed(constant.value)} = {_constant(constant, named)}"
     for node in graph.nodes:
-        yield from _node(node, inner)
+        yield from _node(node, inner, named)
     yield f"{inner}return {', '.join(value.name for value in graph.outputs)}".rstrip()
 
 
@@ -152,15 +162,15 @@ def _typed(value: Value) -> str:
     return f"{value.name}: {print_type(value.type)}"
 
 
-def _constant(constant: Constant) -> str:
+def _constant(constant: Constant, named: Named) -> str:
     if isinstance(constant.content, Derived):
-        return f'constant("{constant.digest}")'
+        return f'constant("{named(constant)}")'
     data = constant.content
     if data.dtype == object:
         values = ", ".join(map(str, data.ravel().tolist()))
         return f"constant({values if data.ndim == 0 else f'[{values}]'})"
     if data.size > INLINE_ELEMENTS or _has_nan(data):  # a NaN's payload has no literal
-        return f'constant("{constant.digest}")'
+        return f'constant("{named(constant)}")'
     if data.ndim == 0:
         return f"constant({_literal(data.item())})"
     return f"constant([{', '.join(map(_literal, data.ravel().tolist()))}])"
@@ -170,9 +180,9 @@ def _has_nan(data: Any) -> bool:
     return bool((data != data).any())
 
 
-def _node(node: Node, indent: str) -> Iterator[str]:
+def _node(node: Node, indent: str, named: Named) -> Iterator[str]:
     for region in node.regions:
-        yield from _graph(region, indent)
+        yield from _graph(region, indent, named)
     arguments = [value.name if value is not None else "None" for value in node.inputs]
     arguments += [f"{name}={_literal(value)}" for name, value in node.attrs]
     if node.origin:

@@ -23,6 +23,16 @@ def local_runner() -> Runner:
 class _LocalBlobs(BlobStore):
     """A full disk is the user's business."""
 
+    def __init__(self, root: Path, max_bytes: int) -> None:
+        super().__init__(root, max_bytes)
+        self._lent: dict[str, Path] = {}
+
+    def lend(self, sha256: str, path: Path) -> None:
+        self._lent[sha256] = path
+
+    def path(self, sha256: str) -> Path:
+        return self._lent.get(sha256) or super().path(sha256)
+
     def put(self, data: bytes | memoryview) -> str:
         try:
             return super().put(data)

@@ -17,6 +17,11 @@ class Blobs(Protocol):
         """Stores the bytes, unless they are there, and returns their sha256 hex digest."""
         ...
 
+    def lend(self, sha256: str, path: Path) -> None:
+        """Makes a file a blob that lies elsewhere, without a copy: it has the bytes of this digest,
+        and outlives the batches that name it."""
+        ...
+
     def path(self, sha256: str) -> Path:
         """The file with exactly the bytes of this digest; raises where there is none."""
         ...

@@ -14,6 +14,7 @@ from farrier.ir.control import is_control
 from farrier.ir.dim import evaluate
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.sizes import array_with_extents, bind
+from farrier.mapped import release
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup
@@ -51,9 +52,10 @@ def run_graph(
 
     `wide` computes every f32 tensor in float64, for a reference whose own rounding does not count.
     """
-    arrays: dict[str, Array] = {**graph.constant_data(), **inputs}
-    if wide:
-        arrays = {name: _widen(array) for name, array in arrays.items()}
+    # Constants are taken where they are read, and not kept: in double, all of them together may be
+    # twice what the model has.
+    constants = {constant.value.name: constant for constant in graph.constants}
+    arrays = {name: _widen(array) if wide else array for name, array in inputs.items()}
     readers: dict[str, int] = {}
     for node in graph.nodes:
         for value in node.inputs:
@@ -64,32 +66,41 @@ def run_graph(
     for value in graph.inputs:
         bind(value.type.shape, arrays[value.name].shape, known)
 
+    def known_array(value: Value) -> Array:
+        if value.name in arrays:
+            return arrays[value.name]
+        array = constants[value.name].made()
+        return _widen(array) if wide else array
+
     def read(value: Value) -> Array:
-        array = arrays[value.name]
+        array = known_array(value)
         if array.dtype != object:
             return array
         return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
 
     for node in graph.nodes:
         if node.op in ("Bind", "Require"):
-            _settle(node, arrays, known)
+            found, extents = (known_array(value) for value in node.inputs if value is not None)
+            _settle(node, found, extents, known)
         given = [None if value is None else read(value) for value in node.inputs]
         results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):
             arrays[value.name] = _widen(result) if wide else result
             bind(value.type.shape, result.shape, known)
+        del given, results  # before the next node's are made
         for value in node.inputs:  # free what nobody reads any more
             if value is not None:
                 readers[value.name] -= 1
                 if not readers[value.name] and value.name not in kept:
                     arrays.pop(value.name, None)
-    return {value.name: arrays[value.name] for value in graph.outputs}
+                for source in constants[value.name].sources if value.name in constants else ():
+                    release(source)
+    return {value.name: known_array(value) for value in graph.outputs}
 
 
-def _settle(node: Node, arrays: Mapping[str, Array], known: dict[str, int]) -> None:
+def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> None:
     """Notes what the elements of a value are that are sizes. Raises ValueError for what is none,
     and where one must be another."""
-    found, extents = (arrays[value.name] for value in node.inputs if value is not None)
     sizes = found.reshape(-1).tolist()
     if node.op == "Bind":
         if min(sizes, default=0) < 0:

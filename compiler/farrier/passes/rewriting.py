@@ -164,4 +164,6 @@ def join_origins(nodes: Iterable[Node]) -> str:
 
 def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
     """Whether every element of a constant is `number`."""
-    return data is not None and data.size > 0 and bool((data == number).all())
+    if data is None or not data.size or data.flat[0] != number:  # most weights are read no further
+        return False
+    return bool((data == number).all())
