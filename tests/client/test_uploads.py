@@ -7,7 +7,11 @@ import hashlib
 import os
 import pathlib
 import random
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -17,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from farrier.client import Client, Sending
 from farrier.errors import InvalidModelError, UsageError
 from farrier.model_file import Model
+from farrier_farm.farm import Farm
 
 MB = 1 << 20
 
@@ -63,13 +68,14 @@ def sha256(path: pathlib.Path) -> str:
 
 @pytest.fixture
 def asked(monkeypatch) -> list[str]:
-    """The requests of every client, as "METHOD path"."""
+    """The requests of every client that were answered, as "METHOD path"."""
     seen: list[str] = []
     call = Client._call
 
     def noting(self, method: str, path: str, **request: object) -> object:
-        seen.append(f"{method} {path.partition('?')[0]}")
-        return call(self, method, path, **request)
+        answer = call(self, method, path, **request)
+        seen.append(f"{method} {path}")
+        return answer
 
     monkeypatch.setattr(Client, "_call", noting)
     return seen
@@ -131,6 +137,64 @@ def test_a_connection_that_breaks_in_a_data_file(service, model, cut):
         job = client.submit(model, verify=False)
     assert proxy.connections >= 3
     service.farm.models.opened(job.model, "m")  # every byte is right
+
+
+SERVER = """
+import sys
+from farrier_farm.settings import Settings
+from farrier_server.serve import run_api
+settings = Settings.from_environment()
+run_api(settings, port=int(sys.argv[1]), ready=lambda url: print(url, flush=True))
+"""
+
+
+@pytest.fixture
+def start_server(farm_settings) -> Iterator[Callable[[int], tuple[subprocess.Popen[str], str]]]:
+    """Starts servers of one farm, each a process: `start_server(port)`, and returns their URL."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(port: int) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(port)],
+            env={**os.environ, "FARRIER_HOME": str(farm_settings.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("moment", ["PATCH", "POST /v1/models"])
+def test_a_server_that_is_killed_costs_no_byte_that_it_had(
+    farm_settings, start_server, model, asked, at_first, moment
+):
+    server, url = start_server(0)
+    port = urllib.parse.urlsplit(url).port
+    later = threading.Timer(0.3, start_server, [port])
+
+    def kill() -> None:
+        server.kill()
+        server.wait()
+        later.start()
+
+    at_first(moment, kill)
+    token = (farm_settings.home / "user.token").read_text().strip()
+    with Client(url, token) as client:
+        job = client.submit(model, verify=False)
+    later.join()
+    farm = Farm.open(farm_settings)
+    assert patches(asked) == 4
+    assert farm.references.are_there(sha256(model))
+    assert farm.references.are_there(job.model)
+    farm.models.opened(job.model, "m")
+    farm.close()
 
 
 def test_progress_is_told(service, model):
