@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from farrier.errors import StorageError, UsageError
+from farrier.ir.dim import typical
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
-from farrier.progress import Listener, StageFinished, StageStarted
+from farrier.progress import Listener, StageFinished, StageStarted, Warned
 
 T = TypeVar("T")
+MAX_DUMPED_BYTES = 1 << 30  # of a graph's constants
 
 STAGES = (
     "import",
@@ -79,15 +81,18 @@ class Steps:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self._listener(StageFinished(stage, seconds))
         if self._dump.directory is not None:
-            _write(self._dump.directory, f"{STAGES.index(stage)}-{stage}{self.part}", result)
+            name = f"{STAGES.index(stage)}-{stage}{self.part}"
+            for left_out in _write(self._dump.directory, name, result):
+                self._listener(Warned(left_out))
         if stage == self._dump.until:
             raise StoppedError(stage)
         return result
 
 
-def _write(directory: Path, name: str, result: Any) -> None:
+def _write(directory: Path, name: str, result: Any) -> list[str]:
     """Writes the IR in a step's result: one file, or a folder where there are several pieces. The
-    constants too large for text go beside a graph, by their digests."""
+    constants too large for text go beside a graph, by their digests; what of them is left out."""
+    left_out = []
     pieces = dict(_pieces(result))
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -96,10 +101,19 @@ def _write(directory: Path, name: str, result: Any) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_text(print_ir(node))
             if isinstance(node, Graph) and node.constants:
-                with (path.with_suffix(".constants.npz")).open("wb") as file:
-                    np.savez(file, **{c.digest: c.data for c in node.constants})  # type: ignore[arg-type]
+                beside = path.with_suffix(".constants.npz")
+                nbytes = sum(typical(c.value.type.nbytes) for c in node.constants)
+                if nbytes > MAX_DUMPED_BYTES:
+                    left_out.append(
+                        f"{beside} is not written: the constants have {nbytes / 1e9:.1f} GB, and "
+                        f"every stage would have them; farrier opt does not run on this text"
+                    )
+                    continue
+                with beside.open("wb") as file:
+                    np.savez(file, **{c.digest: c.made() for c in node.constants})  # type: ignore[arg-type]
     except OSError as error:
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
+    return left_out
 
 
 def _pieces(result: Any) -> Iterable[tuple[str, Graph | Program | Function]]:

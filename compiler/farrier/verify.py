@@ -15,7 +15,7 @@ import numpy.typing as npt
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import ENTRY, LinkedModel
 from farrier.errors import NoDeviceError, VerificationError
-from farrier.importer import ImportedModel
+from farrier.importer import ImportedModel, external_initializers
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
 from farrier.ir.special import convert
@@ -315,7 +315,7 @@ def _onnxruntime(model: Model) -> Judge | None:
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:
-            source = str(model.path) if model.has_folder else bytes(model.message)
+            source = _source(model, options)
             session = onnxruntime.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]
             )
@@ -339,6 +339,23 @@ def _onnxruntime(model: Model) -> Judge | None:
         return f"ONNX Runtime {onnxruntime.__version__}", outputs
 
     return judge
+
+
+def _source(model: Model, options: Any) -> str | bytes:
+    """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
+    message, its data given by `options`, as views of the files."""
+    import onnxruntime
+
+    if model.has_folder:
+        return str(model.path)
+    if model.locations:
+        found = list(external_initializers(model))
+        values = [
+            onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
+            for _, kind, array in found
+        ]
+        options.add_external_initializers([name for name, *_ in found], values)
+    return bytes(model.message)
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:

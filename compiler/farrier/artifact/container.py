@@ -23,6 +23,8 @@ from farrier.errors import ArtifactError, StorageError
 ALIGNMENT = 64
 STORED_BYTES = 1 << 20
 _LOCAL_HEADER_BYTES = 30
+_LARGE_BYTES = 1 << 30  # of a member whose sizes are told in 64 bits, behind its extra field
+_ZIP64_BYTES = 20
 _PIECE = 4 << 20  # bytes that are read before they are hashed
 _EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
 # What zipfile raises, one way or another, for bytes that are no zip archive.
@@ -46,13 +48,17 @@ def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
         for name, data in members.items():
             entry = zipfile.ZipInfo(name, _TIMESTAMP)
             entry.external_attr = 0o644 << 16
-            if memoryview(data).nbytes < STORED_BYTES:
+            view = memoryview(data).cast("B")
+            entry.file_size = view.nbytes
+            is_large = view.nbytes >= _LARGE_BYTES
+            if view.nbytes < STORED_BYTES:
                 entry.compress_type = zipfile.ZIP_DEFLATED
             else:
                 start = file.tell() + _LOCAL_HEADER_BYTES + len(name.encode()) + 4
-                padding = -start % ALIGNMENT
+                padding = -(start + is_large * _ZIP64_BYTES) % ALIGNMENT
                 entry.extra = struct.pack("<HH", _EXTRA_ID, padding) + bytes(padding)
-            archive.writestr(entry, data)
+            with archive.open(entry, "w", force_zip64=is_large) as member:
+                member.write(view)
 
 
 def read(path: Path) -> dict[str, bytes]:
