@@ -69,17 +69,17 @@ class MappedFile:
         others may touch it, or put the same bytes in its place, and it has not changed."""
         self.path = path
         self._fixed = fixed
-        self._shown = shown or path
+        self.shown = shown or path
         check_is_file(path)
         try:
             # A pipe that took the file's place since would make us wait for who writes to it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise UsageError(f"cannot read {self._shown}: {error.strerror}") from error
+            raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
         weakref.finalize(self, os.close, self._file)
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{self._shown} is no regular file")
+            raise UsageError(f"{self.shown} is no regular file")
         self.size = found.st_size
         self.stat = found
         self._view: memoryview | None = None
@@ -100,7 +100,7 @@ class MappedFile:
             except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
-                raise UsageError(f"cannot map {self._shown}: {reason}") from error
+                raise UsageError(f"cannot map {self.shown}: {reason}") from error
             pages.file = weakref.ref(self)
             self._view = memoryview(pages)
         return self._view
@@ -111,7 +111,7 @@ class MappedFile:
         try:
             return os.pread(self._file, count, at)
         except OSError as error:
-            raise UsageError(f"cannot read {self._shown}: {error.strerror}") from error
+            raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
 
     def check_unchanged(self, what: str = "") -> None:
         """Raises InvalidModelError, which names the file and `what` is read from it, where it is
@@ -131,7 +131,7 @@ class MappedFile:
             if now.st_size == named.st_size == self.size:
                 how = "is another file" if now.st_ino != named.st_ino else "has other bytes"
         raise InvalidModelError(
-            f"{what and what + ': '}{self._shown} {how}, changed while it was read",
+            f"{what and what + ': '}{self.shown} {how}, changed while it was read",
             hint="compile the model again when nobody writes to its files",
         )
 

@@ -157,7 +157,7 @@ class Model:
             if file.size < least:
                 raise InvalidModelError(
                     f"{self.name} needs {least} bytes of the data file {location!r}, and "
-                    f"{file.path} has {file.size}",
+                    f"{file.shown} has {file.size}",
                     hint="the file is incomplete, or of another model: copy or download it again",
                 )
 
@@ -173,7 +173,8 @@ class Model:
         if self._data is not None:
             if location not in self._data:
                 raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
-            return _existing(self._data[location], of, fixed=True)
+            # Who reads the error knows the location; where a store keeps it is the store's affair.
+            return _existing(self._data[location], of, Path(location), fixed=True)
         if self._folder is None:
             raise InvalidModelError(
                 f"{of}, and bytes have no folder",
@@ -239,9 +240,9 @@ def check_location(location: str, of: str) -> None:
     )
 
 
-def _existing(path: Path, of: str, *, fixed: bool = False) -> MappedFile:
+def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:
     try:
-        return MappedFile(path, fixed=fixed)
+        return MappedFile(path, shown, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
             f"{of}: {error.message}", hint="keep the model's files together: copy all of them"

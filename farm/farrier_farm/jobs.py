@@ -38,9 +38,9 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A snapshot. Times are Unix seconds; `model` and `artifact` are sha256 hex digests of blobs;
-    `options` are the fields of `CompileOptions`, perhaps of a newer version; `error` is a problem:
-    `{"code", "message", "hint"}`."""
+    """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
+    `artifact` the sha256 of a blob; `options` are the fields of `CompileOptions`, perhaps of a
+    newer version; `error` is a problem: `{"code", "message", "hint"}`."""
 
     id: str
     state: State

@@ -19,6 +19,7 @@ from farrier_device.describe import describe
 from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
+from farrier_farm.models import DataFile, Manifest
 from farrier_farm.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 
@@ -133,6 +134,38 @@ def test_what_is_no_model_fails_with_the_reason(farm: Farm, run_job, model, code
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert job.error["code"] == code
     assert job.error["message"]
+
+
+def _with_data_file(location: str) -> tuple[bytes, bytes]:
+    """The message of a model whose weights lie in that file, and the file."""
+    model = onnx.load_from_string(_model())
+    [weights] = model.graph.initializer
+    data = weights.raw_data
+    onnx.external_data_helper.set_external_data(weights, location, 0, len(data))
+    weights.ClearField("raw_data")
+    return model.SerializeToString(), data
+
+
+@pytest.mark.parametrize("trouble", ["", "another location", "short", "damaged"])
+def test_a_model_with_a_data_file(farm: Farm, supervise, eventually, trouble: str) -> None:
+    message, data = _with_data_file("folder/m.data")
+    if trouble == "short":
+        data = data[:-1]
+    blob = farm.blobs.put(data)
+    location = "other" if trouble == "another location" else "folder/m.data"
+    manifest = Manifest(farm.blobs.put(message), {location: DataFile(blob, len(data))})
+    job = farm.jobs.submit(farm.models.create(manifest), CompileOptions(verify=False), name="mlp")
+    if trouble == "damaged":
+        farm.blobs.path(blob).write_bytes(bytes(len(data)))
+    supervise(list(JOB_COMMAND))
+    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+    if not trouble:
+        assert job.state is State.SUCCEEDED, job.error
+        return
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert job.error["code"] == ("storage" if trouble == "damaged" else "invalid-model")
+    assert (blob if trouble == "damaged" else "'folder/m.data'") in job.error["message"]
+    assert str(farm.settings.home) not in job.error["message"]
 
 
 def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(

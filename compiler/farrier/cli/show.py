@@ -154,7 +154,8 @@ class UploadView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if self._bar.console.is_terminal:
+            self._bar.stop()
 
     def __call__(self, sending: Sending) -> None:
         if not self._bar.console.is_terminal:

@@ -43,13 +43,13 @@ def external_elements(
     file.check_unchanged(what)
     if offset + length > file.size:
         raise InvalidModelError(
-            f"{of}, and {file.path} has {file.size}",
+            f"{of}, and {file.shown} has {file.size}",
             hint="the file is incomplete, or of another model: copy or download it again",
         )
     checksum = entries.get("checksum", "")
     if checksum and not hmac.compare_digest(file.sha1.encode(), checksum.lower().encode()):
         raise InvalidModelError(
-            f"{of}, whose checksum is not that of {file.path}, which is {file.sha1}",
+            f"{of}, whose checksum is not that of {file.shown}, which is {file.sha1}",
             hint="the file is damaged, or of another model: copy or download it again",
         )
     return file.view[offset : offset + length]
