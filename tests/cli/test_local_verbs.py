@@ -142,6 +142,20 @@ def test_bench_races_others_on_the_model_beside_the_artifact(farrier, compiled):
     assert theirs["max_error"] < 1e-5
 
 
+def test_weights_in_a_file_of_their_own_are_found_by_path(farrier, mlp, tmp_path):
+    place = tmp_path / "models"
+    place.mkdir()
+    keys = {"save_as_external_data": True, "location": "m.onnx.data", "size_threshold": 0}
+    onnx.save(onnx.load(mlp), place / "m.onnx", **keys)
+    words = ("--shape", "x=4,37", "--against", "onnxruntime", "--rounds", "1", "--json")
+    done = farrier("bench", place / "m.onnx", *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[1]["max_error"] < 1e-5
+    done = farrier("compile", place / "m.onnx", "--shape", "x=4,37")
+    assert done.returncode == 0, done.stderr
+    assert (place / "m.farrier").exists()
+
+
 def test_bench_refuses_what_cannot_run(farrier, compiled):
     done = farrier("bench", compiled, "--threads", "99")
     assert (done.returncode, "compile it with --threads 99" in done.stderr) == (2, True)
