@@ -79,6 +79,8 @@ def test_a_model_with_a_data_file_needs_no_option_for_it(up, model, tmp_path):
     fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
     assert fetched.returncode == 0, fetched.stderr
     _assert_equals_onnx_runtime(tmp_path / "a.farrier", exported)
+    verified = farrier.load(tmp_path / "a.farrier").report["verification"]
+    assert verified["reference"].startswith("ONNX Runtime")
     (folder / "net.onnx.data").unlink()
     refused = up.command("submit", exported)
     assert (refused.returncode, str(folder / "net.onnx.data") in refused.stderr) == (3, True)
