@@ -63,13 +63,17 @@ class MappedFile:
     `check_unchanged` before each larger piece, and once more before they rely on what they made.
     """
 
-    def __init__(self, path: Path, shown: Path | None = None, *, fixed: bool = False) -> None:
-        """Raises UsageError where the path leads to no regular file, or to none that can be read;
-        errors name the file `shown`, where that is another. A `fixed` one is named by its content:
-        others may touch it, or put the same bytes in its place, and it has not changed."""
+    def __init__(
+        self, path: Path, of: str = "", *, shown: Path | None = None, fixed: bool = False
+    ) -> None:
+        """`of` says what is read from it, for who reads that it has changed; errors name the file
+        `shown`, where that is another. A `fixed` one is named by its content: others may touch it,
+        or put the same bytes in its place, and it has not changed. Raises UsageError where the path
+        leads to no regular file, or to none that can be read."""
         self.path = path
-        self._fixed = fixed
         self.shown = shown or path
+        self._of = of
+        self._fixed = fixed
         check_is_file(path)
         try:
             # A pipe that took the file's place since would make us wait for who writes to it.
@@ -113,10 +117,10 @@ class MappedFile:
         except OSError as error:
             raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
 
-    def check_unchanged(self, what: str = "") -> None:
-        """Raises InvalidModelError, which names the file and `what` is read from it, where it is
-        not what it was when it was opened: by size, time, and which file its path leads to."""
-        if self._fixed:
+    def check_unchanged(self) -> None:
+        """Raises InvalidModelError where the file is not what it was when it was opened: by size,
+        time, and which file its path leads to."""
+        if self._fixed and os.fstat(self._file).st_size == self.size:
             return
         try:
             now, named = os.fstat(self._file), os.stat(self.path)
@@ -131,7 +135,7 @@ class MappedFile:
             if now.st_size == named.st_size == self.size:
                 how = "is another file" if now.st_ino != named.st_ino else "has other bytes"
         raise InvalidModelError(
-            f"{what and what + ': '}{self.shown} {how}, changed while it was read",
+            f"{self._of and self._of + ': '}{self.shown} {how}, changed while it was read",
             hint="compile the model again when nobody writes to its files",
         )
 

@@ -161,11 +161,11 @@ class Model:
                     hint="the file is incomplete, or of another model: copy or download it again",
                 )
 
-    def check_unchanged(self, what: str = "") -> None:
+    def check_unchanged(self) -> None:
         """Raises InvalidModelError where a file has changed since it was opened."""
         for file in (self._file, *self._opened.values()):
             if file is not None:
-                file.check_unchanged(what)
+                file.check_unchanged()
 
     def _open(self, location: str, what: str) -> MappedFile:
         of = f"{what or self.name} is in the data file {location!r}"
@@ -242,7 +242,7 @@ def check_location(location: str, of: str) -> None:
 
 def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:
     try:
-        return MappedFile(path, shown, fixed=fixed)
+        return MappedFile(path, of, shown=shown, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
             f"{of}: {error.message}", hint="keep the model's files together: copy all of them"

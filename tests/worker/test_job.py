@@ -278,6 +278,6 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
 
 
 def test_memory_is_limited(farm: Farm, device, run_job) -> None:
-    job = run_job(_model(3, 8_000, 8_000), CompileOptions(), job_memory_bytes=400 << 20)
+    job = run_job(_model(200_000, 512, 512), CompileOptions(), job_memory_bytes=400 << 20)
     assert job.state is State.FAILED
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
