@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -171,26 +172,30 @@ def start_server(farm_settings) -> Iterator[Callable[[int], tuple[subprocess.Pop
         process.communicate()
 
 
-@pytest.mark.parametrize("moment", ["PATCH", "POST /v1/models"])
 def test_a_server_that_is_killed_costs_no_byte_that_it_had(
-    farm_settings, start_server, model, asked, at_first, moment
+    farm_settings, start_server, model, asked, at_first
 ):
+    """Before the first piece, and again between the last one and the manifest."""
     server, url = start_server(0)
+    servers = [server]
     port = urllib.parse.urlsplit(url).port
-    later = threading.Timer(0.3, start_server, [port])
+
+    def start_again() -> None:
+        servers.append(start_server(port)[0])
 
     def kill() -> None:
-        server.kill()
-        server.wait()
-        later.start()
+        servers[-1].kill()
+        servers[-1].wait()
+        threading.Timer(0.2, start_again).start()
 
-    at_first(moment, kill)
+    at_first("PATCH", kill)
+    at_first("POST /v1/models", kill)
     token = (farm_settings.home / "user.token").read_text().strip()
     with Client(url, token) as client:
         job = client.submit(model, verify=False)
-    later.join()
-    farm = Farm.open(farm_settings)
+    assert len(servers) == 3
     assert patches(asked) == 4
+    farm = Farm.open(farm_settings)
     assert farm.references.are_there(sha256(model))
     assert farm.references.are_there(job.model)
     farm.models.opened(job.model, "m")
@@ -261,13 +266,26 @@ def _overwrite(data: pathlib.Path) -> None:
     os.utime(data, ns=times)
 
 
-@pytest.mark.parametrize("change", [_append, _cut, _replace, _overwrite, pathlib.Path.unlink])
-def test_a_file_that_changes_while_it_is_sent_is_named(service, model, at_first, change):
-    data = model.parent / "m.onnx.data"
-    at_first("PATCH", lambda: change(data))
+def test_a_file_that_changes_while_it_is_sent_is_named(service, model, tmp_path, monkeypatch):
+    call, changes = Client._call, [_append, _cut, _replace, _overwrite, pathlib.Path.unlink]
     with service.client() as client:
-        with pytest.raises(InvalidModelError, match=str(data)):
-            client.submit(model, verify=False)
+        for number, change in enumerate(changes):
+            copy = tmp_path / f"copy{number}"
+            shutil.copytree(model.parent, copy)
+            data = copy / "m.onnx.data"
+            with data.open("r+b") as file:
+                file.write(change.__name__.encode())  # another blob each time
+            done = []
+
+            def changing(self, method, path, change=change, data=data, done=done, **request):
+                if method == "PATCH" and not done:
+                    done.append(change(data))
+                return call(self, method, path, **request)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Client, "_call", changing)
+                with pytest.raises(InvalidModelError, match=str(data)):
+                    client.submit(copy / "m.onnx", verify=False)
         assert list(client.jobs()) == []
     assert service.farm.client.command("KEYS", "farrier:model:*") == []
 

@@ -146,26 +146,32 @@ def _with_data_file(location: str) -> tuple[bytes, bytes]:
     return model.SerializeToString(), data
 
 
-@pytest.mark.parametrize("trouble", ["", "another location", "short", "damaged"])
-def test_a_model_with_a_data_file(farm: Farm, supervise, eventually, trouble: str) -> None:
+def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
     message, data = _with_data_file("folder/m.data")
-    if trouble == "short":
-        data = data[:-1]
-    blob = farm.blobs.put(data)
-    location = "other" if trouble == "another location" else "folder/m.data"
-    manifest = Manifest(farm.blobs.put(message), {location: DataFile(blob, len(data))})
-    job = farm.jobs.submit(farm.models.create(manifest), CompileOptions(verify=False), name="mlp")
-    if trouble == "damaged":
-        farm.blobs.path(blob).write_bytes(bytes(len(data)))
+
+    def submit(location: str, data: bytes) -> str:
+        file = DataFile(farm.blobs.put(data), len(data))
+        model = farm.models.create(Manifest(farm.blobs.put(message), {location: file}))
+        return farm.jobs.submit(model, CompileOptions(verify=False)).id
+
+    whole = submit("folder/m.data", data)
+    wrong = [submit("other", data), submit("folder/m.data", data[:-1])]
+    damaged = submit("folder/m.data", data[::-1])
+    blob = next(iter(farm.models.get(farm.jobs.get(damaged).model).files.values())).sha256
+    farm.blobs.path(blob).write_bytes(bytes(len(data)))
     supervise(list(JOB_COMMAND))
-    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
-    if not trouble:
-        assert job.state is State.SUCCEEDED, job.error
-        return
-    assert (job.state, job.attempts) == (State.FAILED, 1)
-    assert job.error["code"] == ("storage" if trouble == "damaged" else "invalid-model")
-    assert (blob if trouble == "damaged" else "'folder/m.data'") in job.error["message"]
-    assert str(farm.settings.home) not in job.error["message"]
+    for job_id in (whole, *wrong, damaged):
+        job = eventually(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j, 60)
+        assert job.attempts == 1
+        if job_id == whole:
+            assert job.state is State.SUCCEEDED, job.error
+            continue
+        said = job.error["message"]
+        code, named = "invalid-model", "'folder/m.data'"
+        if job_id == damaged:
+            code, named = "storage", blob
+        assert (job.state, job.error["code"], named in said) == (State.FAILED, code, True)
+        assert str(farm.settings.home) not in said
 
 
 def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
