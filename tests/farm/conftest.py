@@ -89,6 +89,7 @@ def audit() -> Callable[[Farm], None]:
 
     def check(farm: Farm) -> None:
         command = farm.client.command
+        assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
         due: dict[str, set[str]] = {}
         fields = {"farrier:job:item:": ("model", "artifact"), "farrier:batch:item:": ("blobs",)}
         for prefix, names in fields.items():
