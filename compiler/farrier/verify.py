@@ -309,9 +309,11 @@ def _onnxruntime(model: Model) -> Judge | None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
-    if model.locations:  # it maps the data; transposed and converted weights would be copies
+    if model.locations:  # it maps the data; what it makes of weights lives from node to node
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = level
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        options.enable_cpu_mem_arena = False
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:
