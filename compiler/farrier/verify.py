@@ -21,7 +21,7 @@ from farrier.errors import (
     UnverifiableError,
     VerificationError,
 )
-from farrier.importer import ImportedModel, external_initializers
+from farrier.importer import ImportedModel, relocated
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
@@ -381,19 +381,16 @@ def _onnxruntime(model: Model) -> Judge | None:
 
 def _source(model: Model, options: Any) -> str | bytes:
     """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
-    message, its data given by `options`, as views of the files."""
-    import onnxruntime
-
+    message, with data in a folder that `options` name. Either way it maps the data."""
     if model.has_folder:
         return str(model.path)
-    if model.locations:
-        found = list(external_initializers(model))
-        values = [
-            onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
-            for _, kind, array in found
-        ]
-        options.add_external_initializers([name for name, *_ in found], values)
-    return bytes(model.message)
+    if not model.locations:
+        return bytes(model.message)
+    message, folder = relocated(model)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder)
+    )
+    return message
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
