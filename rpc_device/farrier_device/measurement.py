@@ -134,6 +134,11 @@ class MeasureRequest:
         named = {h for a in args for h in (a.blob, a.expected) if h is not None}
         return frozenset(named | {self.library})
 
+    @property
+    def most_bytes(self) -> int:
+        """The most that one candidate's arguments take."""
+        return max((sum(a.nbytes for a in c.args) for c in self.candidates), default=0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateResult:

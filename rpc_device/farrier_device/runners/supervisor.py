@@ -17,6 +17,8 @@ from farrier_device.sandbox import Limits, SandboxedProcess
 
 _CHILD = "farrier_device.child"
 _SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
+_READ_BYTES_S = 20e6  # of large ones, from a slow disk
+_MOST_SETUP_S = 900.0
 _WIRE_TIMEOUT_S = 10.0  # for the rest of a frame that has begun
 _GLANCE_S = 0.2  # how often to look whether the batch was cancelled
 _EXIT_S = 1.0  # from the end of the conversation to the end of the process
@@ -115,7 +117,8 @@ class Supervisor:
         try:
             wire.send(sock, self._order(request, files, first=len(results)))
             wire.send_files(sock, files.descriptors)
-            deadline = time.monotonic() + _SETUP_TIMEOUT_S
+            setup_s = min(_SETUP_TIMEOUT_S + request.most_bytes / _READ_BYTES_S, _MOST_SETUP_S)
+            deadline = time.monotonic() + setup_s
             while True:
                 _await(sock, deadline, cancelled)
                 match wire.receive(sock):
@@ -127,7 +130,7 @@ class Supervisor:
                     case {"result": int(index), "value": dict(value)} if index == len(results):
                         results.append(measurement.candidate_result(value))
                         started = False
-                        deadline = time.monotonic() + _SETUP_TIMEOUT_S
+                        deadline = time.monotonic() + setup_s
                     case {"done": True} if len(results) == len(request.candidates):
                         return None
                     case message:
