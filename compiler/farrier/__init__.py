@@ -5,7 +5,8 @@
     artifact.save("model.farrier")
     artifact = farrier.load("model.farrier")
 
-`farrier.Client` is the same over a server. Each name is imported when it is first
+`farrier.InferenceSession` does it under ONNX Runtime's names, with a cache on disk, and
+`farrier.Client` over a server. Each name is imported when it is first
 used: the command answers Ctrl-C before the compiler is read.
 """
 
@@ -20,14 +21,32 @@ if TYPE_CHECKING:
     from farrier.artifact.artifact import load as load
     from farrier.client import Client as Client
     from farrier.errors import FarrierError as FarrierError
+    from farrier.onnxruntime import InferenceSession as InferenceSession
+    from farrier.onnxruntime import OrtValue as OrtValue
+    from farrier.onnxruntime import RunOptions as RunOptions
+    from farrier.onnxruntime import SessionOptions as SessionOptions
 
-__all__ = ["Artifact", "Client", "FarrierError", "compile", "load"]
+__all__ = [
+    "Artifact",
+    "Client",
+    "FarrierError",
+    "InferenceSession",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "compile",
+    "load",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Artifact": "farrier.artifact.artifact",
     "Client": "farrier.client",
     "FarrierError": "farrier.errors",
+    "InferenceSession": "farrier.onnxruntime",
+    "OrtValue": "farrier.onnxruntime",
+    "RunOptions": "farrier.onnxruntime",
+    "SessionOptions": "farrier.onnxruntime",
     "compile": "farrier.api",
     "load": "farrier.artifact.artifact",
 }

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import pathlib
-import random
 import ssl
-import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier import progress
 from farrier.artifact.container import check_writable, is_special
@@ -36,16 +33,18 @@ from farrier.client_models import (
     error_from_problem,
     from_json,
 )
+from farrier.client_patience import Patience
+from farrier.client_uploads import Listener as UploadListener
+from farrier.client_uploads import Sending, Uploads
 from farrier.errors import (
     ArtifactError,
     ConflictError,
     FarrierError,
-    NotFoundError,
     ServiceError,
     StorageError,
     UsageError,
 )
-from farrier.model_file import check_size
+from farrier.model_file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import GivenShape, Hot
 from farrier_device import plain
@@ -54,7 +53,7 @@ from farrier_device.closing import Closing
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Client", "Device", "Job", "StateChanged", "Update"]
+__all__ = ["Client", "Device", "Job", "Sending", "StateChanged", "Update"]
 
 DEFAULT_URL = "http://127.0.0.1:8440"
 CONNECT_TIMEOUT_S = 5.0
@@ -63,10 +62,9 @@ REQUEST_TIMEOUT_S = 60.0
 STREAM_TIMEOUT_S = 45.0
 # How long a transfer or a watch outlives a server that went away.
 PATIENCE_S = 60.0
-UPLOAD_CHUNK = 8 << 20  # bytes
 DOWNLOAD_CHUNK = 1 << 20  # bytes
 
-_T = TypeVar("_T")
+GivenModel: TypeAlias = str | os.PathLike[str] | bytes | Model
 
 
 class Client(Closing):
@@ -117,53 +115,30 @@ class Client(Closing):
 
     # Models
 
-    def upload(self, model: str | os.PathLike[str] | bytes) -> str:
-        """Sends a model (a path, or its bytes) and returns its sha256.
+    def upload(self, model: GivenModel, *, listener: UploadListener | None = None) -> str:
+        """Sends a model (a path, its bytes, or a `Model`), with the data files that it names, and
+        returns its id: of one file, its sha256. `listener` is told how far each file is.
 
-        A model that the server has is not sent again; an upload that breaks goes on where it stood.
-        Raises InvalidModelError for a model that is empty, too large or was damaged on the way,
-        StorageError when the server's disk is full, UsageError when the file cannot be read.
+        A file that the server has is not sent again; an upload that breaks goes on where it stood.
+        Raises InvalidModelError for a model that is empty, too large or was damaged on the way, and
+        for a data file that is missing, too short, outside the model's folder, or changes
+        meanwhile; StorageError when the server's disk is full, UsageError when a file cannot be
+        read.
         """
-        with _opened(model) as file:
-            size, sha256 = _measure(file)
-            upload = self._begin(size, sha256)
-            patience = _Patience(self._patience_s)
-            patience.renew()
-            while not upload["complete"]:
-                offset = upload["offset"]
-                file.seek(offset)
-                try:
-                    upload = self._call(
-                        "PATCH",
-                        f"/v1/uploads/{upload['id']}",
-                        content=file.read(UPLOAD_CHUNK),
-                        headers={"Upload-Offset": str(offset)},
-                    )
-                except (ServiceError, ConflictError) as error:
-                    patience.sleep_or_raise(error)
-                    upload = self._resume(upload, size, sha256)
-                if upload["offset"] > offset:
-                    patience.renew()
-        return sha256
-
-    def _begin(self, size: int, sha256: str) -> Any:
-        body = {"size": size, "sha256": sha256}
-        return self._retried(lambda: self._call("POST", "/v1/uploads", json=body))
-
-    def _resume(self, upload: Any, size: int, sha256: str) -> Any:
-        """Where the upload stands; as known where the server cannot be asked."""
-        try:
-            return self._call("GET", f"/v1/uploads/{upload['id']}")
-        except NotFoundError:  # completed, but the answer was lost; or dropped
-            return self._begin(size, sha256)
-        except ServiceError:
-            return upload
+        uploads = Uploads(
+            self._call,
+            self._repeated,
+            patience_s=self._patience_s,
+            timeout_s=REQUEST_TIMEOUT_S,
+            listener=listener or _ignore,
+        )
+        return uploads.send(_given(model))
 
     # Jobs
 
     def submit(
         self,
-        model: str | os.PathLike[str] | bytes,
+        model: GivenModel,
         *,
         target: str = "host",
         shapes: Mapping[str, GivenShape] | None = None,
@@ -179,6 +154,7 @@ class Client(Closing):
         name: str | None = None,
         idempotency_key: str | None = None,
         wait_for_device: bool = False,
+        listener: UploadListener | None = None,
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
 
@@ -186,8 +162,9 @@ class Client(Closing):
         ConflictError when model, options or name differ. `name` defaults to the file's. Raises
         NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
         `wait_for_device`: then the job waits in the queue until one is, and again where it loses
-        its device later.
+        its device later. `listener` is told how the upload goes; see `upload`.
         """
+        given = _given(model)
         options = CompileOptions(
             target=target,
             shapes=shapes or {},
@@ -202,20 +179,18 @@ class Client(Closing):
             precision=precision,
         )
         body = {
-            "model": self.upload(model),
-            "name": name or _name_of(model),
+            "model": self.upload(given, listener=listener),
+            "name": name or given.name,
             "options": options.to_dict(),
             "wait_for_device": wait_for_device,
         }
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return _job(
-            self._retried(lambda: self._call("POST", "/v1/jobs", json=body, headers=headers))
-        )
+        return _job(self._repeated("POST", "/v1/jobs", json=body, headers=headers))
 
     def job(self, job_id: str) -> Job:
         """The job as it stands. Raises NotFoundError."""
-        return _job(self._retried(lambda: self._call("GET", _job_path(job_id))))
+        return _job(self._repeated("GET", _job_path(job_id)))
 
     def jobs(self, *, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
         """Jobs, the newest first, fetched page by page; only those in `state` where given."""
@@ -233,7 +208,7 @@ class Client(Closing):
     def cancel(self, job_id: str) -> Job:
         """Cancels the job; no error when it was cancelled before. Raises ConflictError for one that
         ended otherwise."""
-        return _job(self._retried(lambda: self._call("POST", f"{_job_path(job_id)}/cancel")))
+        return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
 
     def watch(self, job_id: str) -> Iterator[Update]:
         """What happens to the job, from its beginning until it ends; the last is a final state.
@@ -242,7 +217,7 @@ class Client(Closing):
         the server stays away for `patience_s`.
         """
         last_id = ""
-        patience = _Patience(self._patience_s)
+        patience = Patience(self._patience_s)
         while True:
             try:
                 for event_id, data in self._events(job_id, last_id, patience):
@@ -295,7 +270,7 @@ class Client(Closing):
             part.parent.mkdir(parents=True, exist_ok=True)
             self._download(f"{_job_path(job_id)}/artifact", part)
             with part.open("rb+") as file:
-                damaged = _measure(file)[1] != job.artifact
+                damaged = hashlib.file_digest(file, "sha256").hexdigest() != job.artifact
                 os.fsync(file.fileno())
             if damaged:
                 part.unlink()
@@ -309,7 +284,7 @@ class Client(Closing):
 
     def _download(self, where: str, part: pathlib.Path) -> None:
         """Appends to `part` what it lacks."""
-        patience = _Patience(self._patience_s)
+        patience = Patience(self._patience_s)
         patience.renew()
         while True:
             have = part.stat().st_size if part.exists() else 0
@@ -336,28 +311,31 @@ class Client(Closing):
 
     def devices(self) -> list[Device]:
         """The devices that are registered, connected or not."""
-        answer = self._retried(lambda: self._call("GET", "/v1/devices"))
+        answer = self._repeated("GET", "/v1/devices")
         return [from_json(Device, raw) for raw in answer["devices"]]
 
     def release(self, device_id: str) -> Device:
         """Ends a device's quarantine. Raises NotFoundError."""
         path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/release"
-        device: Device = from_json(Device, self._retried(lambda: self._call("POST", path)))
+        device: Device = from_json(Device, self._repeated("POST", path))
         return device
 
     # Transport
 
-    def _retried(self, call: Callable[[], _T]) -> _T:
-        """A call that is safe to repeat, repeated once when its answer was lost on the way."""
+    def _repeated(self, method: str, path: str, **request: Any) -> Any:
+        """A request that is safe to repeat, repeated once when its answer was lost on the way."""
         try:
-            return call()
+            return self._call(method, path, **request)
         except _LostAnswerError:
-            return call()
+            return self._call(method, path, **request)
 
-    def _call(self, method: str, path: str, **request: Any) -> Any:
+    def _call(
+        self, method: str, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **request: Any
+    ) -> Any:
         """One request; returns the JSON of its answer."""
+        timeout = self._httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         with self._reaching():
-            response = self._http.request(method, path, **request)
+            response = self._http.request(method, path, timeout=timeout, **request)
         if not response.is_success:
             raise self._error(response)
         try:
@@ -380,7 +358,7 @@ class Client(Closing):
                 raise self._error(response)
             yield response
 
-    def _events(self, job_id: str, last_id: str, patience: _Patience) -> Iterator[tuple[str, Any]]:
+    def _events(self, job_id: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
         """(id, data) of each of the job's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
         if last_id:
@@ -431,30 +409,6 @@ class _LostAnswerError(ServiceError):
     """The connection broke: the request may or may not have been carried out."""
 
 
-class _Patience:
-    """How long to put up with failures: for `seconds` after the first in a row, where something had
-    worked before; not at all where nothing had."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._until = 0.0
-        self._failures = 0
-
-    def renew(self) -> None:
-        """Something worked."""
-        self._until = float("inf")
-        self._failures = 0
-
-    def sleep_or_raise(self, error: FarrierError) -> None:
-        """Sleeps longer after each failure in a row (0.1 s to 3 s); raises it when time is up."""
-        now = time.monotonic()
-        self._until = min(self._until, now + self._seconds)
-        if now >= self._until:
-            raise error
-        time.sleep(min(0.1 * 2**self._failures, 3.0) * random.uniform(0.5, 1.0))
-        self._failures += 1
-
-
 def _defaults() -> tuple[str, str | None, str | None]:
     """(URL, token, certificate authority) that the environment names: all that is read of it here.
 
@@ -483,25 +437,14 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
         ) from error
 
 
-def _opened(model: str | os.PathLike[str] | bytes) -> io.BytesIO | io.BufferedReader:
-    if isinstance(model, bytes):
-        return io.BytesIO(model)
-    path = pathlib.Path(model)
-    try:
-        check_size(path, path.stat().st_size)
-        return path.open("rb")
-    except OSError as error:
-        raise UsageError(f"cannot read the model {model}: {error.strerror}") from error
+def _given(model: GivenModel) -> Model:
+    if isinstance(model, Model):
+        return model
+    return Model.of_bytes(model) if isinstance(model, bytes) else Model.of_path(model)
 
 
-def _measure(file: io.BytesIO | io.BufferedReader | io.BufferedRandom) -> tuple[int, str]:
-    """(bytes, sha256) of the file."""
-    digest = hashlib.file_digest(file, "sha256")
-    return file.seek(0, os.SEEK_END), digest.hexdigest()
-
-
-def _name_of(model: str | os.PathLike[str] | bytes) -> str:
-    return "model" if isinstance(model, bytes) else pathlib.Path(model).stem
+def _ignore(_sending: Sending) -> None:
+    """For who does not listen."""
 
 
 def _job_path(job_id: str) -> str:

@@ -20,7 +20,7 @@ class Job:
     id: str
     name: str
     state: str  # queued, running, succeeded, failed, cancelled, dead
-    model: str  # sha256 of the model's bytes
+    model: str  # its id: of one file, its sha256
     options: Mapping[str, Any]
     created: float
     started: float | None

@@ -112,6 +112,10 @@ class VerificationError(FarrierError):
     http_status = 500
 
 
+class UnverifiableError(VerificationError):
+    """The model has no result for any input that was tried, so there is nothing to compare."""
+
+
 class StorageError(FarrierError):
     """A disk is full, or a directory cannot be read or written."""
 

@@ -24,9 +24,10 @@ from typing import Any
 from farrier.codegen import Interface, compile_functions, interface
 from farrier.ir.dim import as_extent
 from farrier.ir.loop import Block, Function
-from farrier.ir.parser import parse_extent, parse_ir
+from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
+from farrier.ir.text.extents import parse_extent
 from farrier.space import Space
 from farrier.space.rules import for_program
 from farrier.target import Target

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
+from farrier.choose import Choice
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel
-from farrier.ir.dim import evaluate
+from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
+from farrier.ir.sizes import with_extents
+from farrier.partition import Call, task_key
 from farrier.shapes import Hot, NamedDim
+from farrier.tuning.variant import Variant
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:
@@ -34,3 +39,41 @@ def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple
         name: tuple(evaluate(extent, sizes) for extent in value.type.shape)
         for name, value in zip(model.input_names, model.graph.inputs, strict=True)
     }
+
+
+def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
+    """The variant for a hot size, with kernels of the general one where these do the same.
+
+    A kernel whose open dims are all 1 at that size, a batch of one above all, runs through as many
+    tiles in the same order as one made for it, if their decisions are equal: a second would be
+    made, and its weights packed, for nothing.
+    """
+    known = {key: call for call in general.calls if (key := _key_at(general, call, sizes))}
+    calls, choices = [], dict[str, Choice]()
+    for call in hot.calls:
+        own, same = hot.choices[call.task], known.get(hot.choices[call.task].task.key)
+        shared = None if same is None else general.choices[same.task]
+        if same is not None and shared is not None and _is_alike(own, shared):
+            call = dataclasses.replace(call, task=same.task, dims=(1,) * len(same.dims))
+            own = dataclasses.replace(shared, calls=shared.calls)
+        calls.append(call)
+        choices[call.task] = own
+    return dataclasses.replace(hot, program=hot.program.with_calls(calls), choices=choices)
+
+
+def _is_alike(one: Choice, other: Choice) -> bool:
+    return one.space.rule_name == other.space.rule_name and one.decisions == other.decisions
+
+
+def _key_at(variant: Variant, call: Call, sizes: Mapping[str, int]) -> str:
+    """The key of the task that a call is where its dims are all 1 at these sizes, else ""."""
+    is_known = all(symbol.name in sizes for symbol in symbols(call.dims))
+    if not call.dims or not is_known or any(evaluate(d, sizes) != 1 for d in call.dims):
+        return ""
+    task = variant.choices[call.task].task
+    ones: dict[Atom, Extent] = dict.fromkeys(task.region.dims, 1)
+
+    def change(extent: Extent) -> Extent:
+        return substitute(extent, ones)
+
+    return task_key(with_extents(task.region, change), task.constant_inputs)

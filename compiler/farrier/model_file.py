@@ -3,7 +3,7 @@
     Model.of_path(Path("m.onnx"))                    data lies beside it, where the message says
     Model.of_bytes(data)                             a message in memory, of a self-contained model
     Model.of_bytes(data, folder=Path("models"))      one whose data lies in a folder
-    Model.of_files(blob, {"m.onnx.data": other})     files that lie elsewhere, under other names
+    Model.of_files(blob, {"m.onnx.data": other})     files in a store that names them by content
 
 Nothing is read but what is asked for: a message is mapped, and so is each data file, when a tensor
 in it is first asked for. ONNX is not imported.
@@ -12,6 +12,7 @@ in it is first asked for. ONNX is not imported.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,7 @@ _MESSAGES = {
 }
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
 _KEY, _VALUE = 1, 2  # of StringStringEntryProto
+_NUMBER = re.compile(r"[0-9]{1,19}")  # what else an offset may be, the importer refuses
 _FEW = 1 << 16  # bytes of a message in which the word is looked for first
 _MOST_LEVELS = 500  # of messages in messages; protobuf itself reads 100
 
@@ -82,9 +84,10 @@ class Model:
 
     @classmethod
     def of_files(cls, message: Path, data: Mapping[str, Path], name: str = "model") -> Model:
-        """A model whose files lie anywhere, under any names: `data` leads from the locations that
-        the message names to files. Raises as `of_path`."""
-        file = _message(message)
+        """A model whose files lie in a store that names them by their content, and so never changes
+        them: `data` leads from the locations that the message names to files. Raises as
+        `of_path`."""
+        file = _message(message, fixed=True)
         return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
 
     @property
@@ -92,21 +95,31 @@ class Model:
         return None if self._file is None else self._file.path
 
     @property
+    def file(self) -> MappedFile | None:
+        """Where the message lies, None where it came as bytes."""
+        return self._file
+
+    @property
     def has_folder(self) -> bool:
         """Whether who is given `path` finds the data where the message says."""
         return self._file is not None and self._data is None
 
-    @cached_property
+    @property
     def locations(self) -> tuple[str, ...]:
         """The data files that the message names, each once, in the order of the message. Of a
         message that is malformed: what was found up to there."""
-        found: dict[str, None] = {}
+        return tuple(self._needs)
+
+    @cached_property
+    def _needs(self) -> Mapping[str, int]:
+        """The bytes that each data file has at least, as far as the message says, by location."""
+        found: dict[str, int] = {}
         try:
-            for location in _locations(self.message, 0, len(self.message), "model", 0):
-                found[location] = None
+            for location, end in _locations(self.message, 0, len(self.message), "model", 0):
+                found[location] = max(end, found.get(location, 0))
         except MalformedError:
             pass  # who parses the message says so
-        return tuple(found)
+        return found
 
     @property
     def external(self) -> Mapping[str, MappedFile]:
@@ -136,6 +149,18 @@ class Model:
         """The bytes of the message and of the data files that were opened."""
         return len(self.message) + sum(file.size for file in self._opened.values())
 
+    def check_complete(self) -> None:
+        """Raises InvalidModelError where a data file is shorter than what the message says is in
+        it, and as `data`."""
+        for location, least in self._needs.items():
+            file = self.data(location)
+            if file.size < least:
+                raise InvalidModelError(
+                    f"{self.name} needs {least} bytes of the data file {location!r}, and "
+                    f"{file.shown} has {file.size}",
+                    hint="the file is incomplete, or of another model: copy or download it again",
+                )
+
     def check_unchanged(self) -> None:
         """Raises InvalidModelError where a file has changed since it was opened."""
         for file in (self._file, *self._opened.values()):
@@ -144,11 +169,12 @@ class Model:
 
     def _open(self, location: str, what: str) -> MappedFile:
         of = f"{what or self.name} is in the data file {location!r}"
-        _check_location(location, of)
+        check_location(location, of)
         if self._data is not None:
             if location not in self._data:
                 raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
-            return _existing(self._data[location], of)
+            # Who reads the error knows the location; where a store keeps it is the store's affair.
+            return _existing(self._data[location], of, Path(location), fixed=True)
         if self._folder is None:
             raise InvalidModelError(
                 f"{of}, and bytes have no folder",
@@ -190,13 +216,13 @@ def check_size(path: Path, size: int) -> None:
         )
 
 
-def _message(path: Path) -> MappedFile:
-    file = MappedFile(path)
+def _message(path: Path, *, fixed: bool = False) -> MappedFile:
+    file = MappedFile(path, fixed=fixed)
     check_size(path, file.size)
     return file
 
 
-def _check_location(location: str, of: str) -> None:
+def check_location(location: str, of: str) -> None:
     """Raises InvalidModelError for what is no relative path that stays below where it starts."""
     path = PurePosixPath(location)
     if not location or "\0" in location or "\\" in location or location.endswith("/"):
@@ -214,9 +240,9 @@ def _check_location(location: str, of: str) -> None:
     )
 
 
-def _existing(path: Path, of: str) -> MappedFile:
+def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:
     try:
-        return MappedFile(path, of)
+        return MappedFile(path, of, shown=shown, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
             f"{of}: {error.message}", hint="keep the model's files together: copy all of them"
@@ -228,8 +254,11 @@ def _known(data: Mapping[str, Path]) -> str:
     return f"given are {names}" if data else "no data files were given"
 
 
-def _locations(view: memoryview, start: int, end: int, kind: str, level: int) -> Iterator[str]:
-    """The locations in a message of that kind, and in those in it."""
+def _locations(
+    view: memoryview, start: int, end: int, kind: str, level: int
+) -> Iterator[tuple[str, int]]:
+    """The locations in a message of that kind, and in those in it, each with the end of what a
+    tensor has there."""
     if kind == "tensor":
         yield from _location(view, start, end)
         return
@@ -245,16 +274,19 @@ def _locations(view: memoryview, start: int, end: int, kind: str, level: int) ->
             yield from _locations(view, field.value, field.end, inner[field.number], level + 1)
 
 
-def _location(view: memoryview, start: int, end: int) -> Iterator[str]:
-    """Where a tensor's elements are, if that is a file."""
-    place, is_external = "", False
+def _location(view: memoryview, start: int, end: int) -> Iterator[tuple[str, int]]:
+    """Where a tensor's elements are, and the byte that follows them, if that is a file."""
+    entries, is_external = {}, False
     for field in fields(view, start, end):
         if field.number == _DATA_LOCATION and field.kind == VARINT:
             is_external = varint(view, field.value, field.end)[0] == _EXTERNAL
         elif field.number == _EXTERNAL_DATA and field.kind == BYTES:
             entry = {f.number: f for f in fields(view, field.value, field.end) if f.kind == BYTES}
-            if _KEY in entry and text(view[entry[_KEY].value : entry[_KEY].end]) == "location":
-                value = entry.get(_VALUE)
-                place = "" if value is None else text(view[value.value : value.end])
+            key, value = (
+                "" if f is None else text(view[f.value : f.end])
+                for f in (entry.get(_KEY), entry.get(_VALUE))
+            )
+            entries[key] = value
     if is_external:
-        yield place
+        sizes = [entries.get(key, "") for key in ("offset", "length")]
+        yield entries.get("location", ""), sum(int(n) for n in sizes if _NUMBER.fullmatch(n))

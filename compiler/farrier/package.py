@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
+import itertools
 import json
 import platform
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -23,6 +25,7 @@ from farrier.artifact.manifest import (
     TensorSpec,
 )
 from farrier.assemble import ENTRY, LinkedModel
+from farrier.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
 from farrier.importer import ImportedModel
 from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
@@ -141,12 +144,55 @@ def _manifest(
         ),
         counted=tuple(CountedDim(s.name, _text(s.high)) for s in linked.counted),
         sizes=linked.sizes,
+        declaration=_declaration(imported, inputs, outputs),
         hashes={
             members.LIBRARY: container.digest(linked.library),
             members.PARAMS: linked.params.digest,
         },
         tools=_tools(),
         kernels=tuple(choice.report() for choice in choices.values()),
+    )
+
+
+def _declaration(
+    imported: ImportedModel, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Declaration:
+    """What the file declares, with the sizes that compilation has found out or fixed."""
+    told = imported.declaration
+    names = {size for value in told.inputs for size in value.dims if isinstance(size, str)}
+    symbols = {dim.symbol: dim.name for dim in imported.dims if dim.name in names and dim.step == 1}
+    return dataclasses.replace(
+        told,
+        inputs=tuple(_found_out(value, inputs, symbols) for value in told.inputs),
+        outputs=tuple(_found_out(value, outputs, symbols) for value in told.outputs),
+    )
+
+
+def _found_out(
+    value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
+) -> DeclaredValue:
+    """The declared value with the tensors that hold it; `symbols` are names of dims by symbol."""
+    if value.is_sequence:
+        items = (f"{value.name}.{position}" for position in itertools.count())
+        known = {spec.name for spec in specs}
+        return dataclasses.replace(
+            value, members=tuple(itertools.takewhile(known.__contains__, items))
+        )
+    spec = next((spec for spec in specs if spec.name == value.name), None)
+    if spec is None:
+        return value
+    shape = spec.shape[:-1] if spec.is_strings else spec.shape
+    declared: Sequence[DeclaredSize] = value.dims
+    if len(declared) != len(shape):
+        declared = [symbols.get(str(size)) for size in shape]
+    dims = (
+        size if isinstance(size, int) else own for size, own in zip(shape, declared, strict=True)
+    )
+    return dataclasses.replace(
+        value,
+        type=value.type or tensor_type(spec.dtype),
+        dims=tuple(dims),
+        members=(value.name,),
     )
 
 

@@ -13,7 +13,7 @@ from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.codegen.bus_errors import reading
 from farrier.errors import UsageError
-from farrier.hot import hot_sizes, shapes_at
+from farrier.hot import hot_sizes, shapes_at, with_shared_kernels
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
@@ -92,7 +92,9 @@ def compile_model(
             steps.part = f"-hot{number}"
             one = steps("import", import_model, model, shapes_at(imported, sizes))
             warned = _warn(one.graph, warned, listener)
-            hot_made.append(making.made(one.graph, options.tunes, share=len(hot)))
+            own = making.made(one.graph, options.tunes, share=len(hot))
+            variant = with_shared_kernels(own.variant, made.variant, sizes)
+            hot_made.append(dataclasses.replace(own, variant=variant))
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
         choices = {key: c for each in (made, *hot_made) for key, c in each.variant.choices.items()}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 from farrier.errors import UsageError
-from farrier.ir.graph import Graph
-from farrier.ir.narrow import FORMATS
 from farrier.ir.types import DType
-from farrier.target import Target
+
+if TYPE_CHECKING:
+    from farrier.ir.graph import Graph
+    from farrier.target import Target
 
 _FEATURE = "avx512_bf16"
 
@@ -63,5 +65,7 @@ def rounding(graph: Graph) -> float:
 def _significant_bits(dtype: DType) -> int:
     if dtype.is_integer:
         return dtype.bits
+    from farrier.ir.narrow import FORMATS
+
     others = {DType.BF16: 8, DType.F8E8M0: 1}
     return others[dtype] if dtype in others else FORMATS[dtype].mantissa_bits + 1

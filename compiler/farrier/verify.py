@@ -15,8 +15,13 @@ import numpy.typing as npt
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import LinkedModel
-from farrier.errors import InputMismatchError, NoDeviceError, VerificationError
-from farrier.importer import ImportedModel, external_initializers
+from farrier.errors import (
+    InputMismatchError,
+    NoDeviceError,
+    UnverifiableError,
+    VerificationError,
+)
+from farrier.importer import ImportedModel, relocated
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
 from farrier.ir.graph import Value
@@ -127,7 +132,7 @@ class Verifier:
         try:
             self._draw()
         except _NO_RESULT as error:
-            raise VerificationError(
+            raise UnverifiableError(
                 f"none of {_SEEDS} random inputs has a result: {error}",
                 hint="--no-verify skips this step",
             ) from None
@@ -376,24 +381,20 @@ def _onnxruntime(model: Model) -> Judge | None:
 
 def _source(model: Model, options: Any) -> str | bytes:
     """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
-    message, its data given by `options`, as views of the files."""
-    import onnxruntime
-
+    message, with data in a folder that `options` name. Either way it maps the data."""
     if model.has_folder:
         return str(model.path)
-    if model.locations:
-        found = list(external_initializers(model))
-        values = [
-            onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
-            for _, kind, array in found
-        ]
-        options.add_external_initializers([name for name, *_ in found], values)
-    return bytes(model.message)
+    if not model.locations:
+        return bytes(model.message)
+    message, folder = relocated(model)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder)
+    )
+    return message
 
 
 def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
     graph = imported.graph
     given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     outputs = run_graph(graph, given, wide=True)
-    wanted = (value.type.dtype.numpy for value in graph.outputs)
-    return "float64", [a.astype(d) for a, d in zip(outputs.values(), wanted, strict=True)]
+    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

@@ -2,19 +2,22 @@
 
 An upload is a file that grows, chunk by acknowledged chunk, until it becomes a blob. Its state is
 its two files: `<home>/uploads/<id>.json` (size and digest promised) and `<id>.part`, whose length
-is the offset. So it survives whatever the disk survives."""
+is the offset. So it survives whatever the disk survives. The digest of what one process appends is
+computed on the way; where another goes on, the file is read once more at its end."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import re
 import secrets
+import threading
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from farrier.errors import ConflictError, NotFoundError, UsageError
@@ -35,12 +38,36 @@ class Upload:
     sha256: str | None  # the digest promised at creation, where one was
 
 
+class _RunningDigests:
+    """The sha256 of uploads as far as this process appended all their bytes, of the newest few."""
+
+    MOST = 1000
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, hashlib._Hash]] = {}
+
+    def take(self, upload_id: str, offset: int) -> hashlib._Hash | None:
+        """The digest of the first `offset` bytes, forgotten here; None where it is not known."""
+        with self._lock:
+            known, digest = self._known.pop(upload_id, (0, hashlib.sha256()))
+        return digest if known == offset else None
+
+    def keep(self, upload_id: str, offset: int, digest: hashlib._Hash) -> None:
+        with self._lock:
+            self._known[upload_id] = offset, digest
+            while len(self._known) > self.MOST:
+                del self._known[next(iter(self._known))]
+
+
 class BlobStore(ContentStore):
     """Full disk, quota, I/O errors raise StorageError."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._uploads = settings.home / "uploads"
+        self._max_bytes = settings.max_upload_bytes
+        self._digests = _RunningDigests()
         with disk.storage_errors(f"cannot create {self._uploads}"):
             self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -49,7 +76,11 @@ class BlobStore(ContentStore):
         room for it."""
         if size < 0:
             raise UsageError(f"the size is {size}")
-        self.check_size(size)
+        if self._max_bytes and size > self._max_bytes:
+            raise UsageError(
+                f"{size} bytes are more than the limit of {self._max_bytes}",
+                hint="raise FARRIER_MAX_UPLOAD_BYTES, or store weights in a smaller dtype",
+            )
         self.check_room(size)
         upload = Upload(secrets.token_hex(16), size, 0, sha256)
         promise = json.dumps({"size": size, "sha256": sha256}).encode()
@@ -90,6 +121,7 @@ class BlobStore(ContentStore):
                     hint="ask for the offset and go on from there",
                 )
             end = offset + len(chunk)
+            digest = self._digests.take(upload_id, offset)
             if end > upload.size:
                 raise UsageError(f"upload {upload_id} promised {upload.size} bytes, this is {end}")
             try:
@@ -98,6 +130,9 @@ class BlobStore(ContentStore):
             except OSError:
                 os.ftruncate(descriptor, offset)
                 raise
+            if digest is not None:
+                digest.update(chunk)
+                self._digests.keep(upload_id, end, digest)
             return dataclasses.replace(upload, offset=end)
 
     def finish(self, upload_id: str) -> str:
@@ -109,17 +144,22 @@ class BlobStore(ContentStore):
                     f"upload {upload_id} has {upload.offset} of {upload.size} bytes",
                     hint="send the rest first",
                 )
+            known = self._digests.take(upload_id, upload.offset)
             try:
-                digest = self.adopt(self._file(upload_id, ".part"), upload.sha256)
+                digest = self.adopt(
+                    self._file(upload_id, ".part"),
+                    upload.sha256,
+                    None if known is None else known.hexdigest(),
+                )
             except ConflictError:
                 self._remove(upload_id)
                 raise
             self._remove(upload_id)
             return digest
 
-    def sweep(self, keep: Container[str], older_than_s: float) -> int:
-        """Removes uploads, drafts, and blobs not in `keep`, that nobody wrote for so long; returns
-        bytes."""
+    def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
+        """Removes uploads, drafts, and blobs that are not needed, that nobody wrote or renewed for
+        so long; returns bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path in self._uploads.iterdir():
@@ -130,7 +170,7 @@ class BlobStore(ContentStore):
                 if stat.st_mtime < limit:
                     self._remove(path.stem)
                     removed += stat.st_size
-        return removed + super().sweep(keep, older_than_s)
+        return removed + super().sweep(is_needed, older_than_s)
 
     def _file(self, upload_id: str, suffix: str) -> Path:
         return self._uploads / f"{upload_id}{suffix}"

@@ -9,11 +9,11 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from farrier.errors import ConflictError, NotFoundError, StorageError, UsageError
+from farrier.errors import ConflictError, NotFoundError, StorageError
 from farrier_farm import disk
 from farrier_farm.settings import Settings
 
@@ -28,7 +28,6 @@ class ContentStore:
 
     def __init__(self, settings: Settings) -> None:
         self.root = settings.home / "blobs"
-        self.max_bytes = settings.max_upload_bytes
         self._quota = settings.blob_quota_bytes
         self._min_free = settings.min_free_bytes
         with disk.storage_errors(f"cannot create {self.drafts}"):
@@ -48,14 +47,11 @@ class ContentStore:
             return self.put_stream(iter(lambda: file.read(1 << 20), b""), expected=expected)
 
     def put_stream(self, chunks: Iterable[bytes], *, expected: str | None = None) -> str:
-        """Raises UsageError above `max_upload_bytes` and ConflictError where the digest differs."""
+        """Raises ConflictError where the digest differs."""
         self.check_room(0)
         hasher = hashlib.sha256()
-        size = 0
         with self._draft() as (draft, descriptor), disk.storage_errors("cannot store the blob"):
             for chunk in chunks:
-                size += len(chunk)
-                self.check_size(size)
                 hasher.update(chunk)
                 disk.write_all(descriptor, chunk)
             self.check_room(0)
@@ -69,26 +65,27 @@ class ContentStore:
         with self._draft() as (draft, descriptor), disk.storage_errors("cannot store the blob"):
             with open(descriptor, "wb", closefd=False) as file:
                 write_to(file)
-            self.check_size(draft.stat().st_size)
             self.check_room(0)
             return self.adopt(draft, None)
 
-    def adopt(self, draft: Path, expected: str | None) -> str:
-        """Makes a complete file on the same disk a blob; the file is gone then. ConflictError where
-        its digest is not the expected one."""
+    def adopt(self, draft: Path, expected: str | None, digest: str | None = None) -> str:
+        """Makes a complete file on the same disk a blob; the file is gone then. Its digest is
+        computed where the caller has not done so. ConflictError where it is not the expected."""
         with disk.storage_errors("cannot store the blob"), draft.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = digest or hashlib.file_digest(file, "sha256").hexdigest()
             check_digest(digest, expected)
             os.fsync(file.fileno())
             return self._publish(draft, digest)
 
-    def get(self, sha256: str) -> bytes:
-        """Verified against the name. Raises NotFoundError, StorageError for damaged bytes."""
-        with disk.storage_errors(f"cannot read blob {sha256}"):
-            data = self.path(sha256).read_bytes()
-        if hashlib.sha256(data).hexdigest() != sha256:
+    def verified(self, sha256: str) -> Path:
+        """The file, once its bytes have been read and are those that the name says. Raises
+        NotFoundError, StorageError for damaged bytes."""
+        path = self.path(sha256)
+        with disk.storage_errors(f"cannot read blob {sha256}"), path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != sha256:
             raise StorageError(f"blob {sha256} is damaged on the disk", hint="upload it again")
-        return data
+        return path
 
     def path(self, sha256: str) -> Path:
         """The file, for streaming. Raises NotFoundError (also for what is no sha256)."""
@@ -119,14 +116,6 @@ class ContentStore:
         if self.has(sha256):
             self._path(sha256).unlink(missing_ok=True)
 
-    def check_size(self, size: int) -> None:
-        """Raises UsageError above `max_upload_bytes`."""
-        if self.max_bytes and size > self.max_bytes:
-            raise UsageError(
-                f"{size} bytes are more than the limit of {self.max_bytes}",
-                hint="raise FARRIER_MAX_UPLOAD_BYTES, or store weights in a smaller dtype",
-            )
-
     def check_room(self, size: int) -> None:
         """Raises StorageError where `size` more bytes would exceed the quota or fill the disk."""
         with disk.storage_errors(f"cannot look at {self.root}"):
@@ -146,15 +135,39 @@ class ContentStore:
         """Bytes of all blobs and drafts."""
         return sum(size for _, size, _ in self._files())
 
-    def sweep(self, keep: Container[str], older_than_s: float) -> int:
-        """Removes drafts, and blobs not in `keep`, that nobody wrote for so long; returns bytes."""
+    def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
+        """Removes drafts, and blobs that are not needed, that nobody wrote or renewed for so long;
+        returns bytes."""
         limit = time.time() - older_than_s
         removed = 0
         for path, size, modified in self._files():
-            if modified < limit and path.name not in keep:
+            if modified >= limit:
+                continue
+            if path.parent == self.drafts and not _DIGEST.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-                removed += size
+            elif not self._removed(path, is_needed, limit):
+                continue
+            removed += size
         return removed
+
+    def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
+        """Removes a blob, unless it is needed. It is put aside first, and looked at once more:
+        whoever renewed it before finds it needed or young here, whoever comes later finds none. A
+        sweep that is killed in between leaves it aside, for the next one."""
+        aside = self.drafts / path.name
+        with disk.storage_errors(f"cannot remove blob {path.name}"):
+            try:
+                if path != aside:
+                    if is_needed(path.name):
+                        return False
+                    path.replace(aside)
+                if aside.stat().st_mtime >= limit or is_needed(path.name):
+                    disk.publish(aside, self._path(path.name))
+                    return False
+                aside.unlink()
+            except FileNotFoundError:  # another sweep was quicker
+                return False
+            return True
 
     def _path(self, sha256: str) -> Path:
         return self.root / sha256[:2] / sha256

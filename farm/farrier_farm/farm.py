@@ -12,11 +12,13 @@ from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client, connect
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
-from farrier_farm.jobs import Job, Jobs
+from farrier_farm.jobs import REFERS, Job, Jobs
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
+from farrier_farm.models import Models
 from farrier_farm.patience import PATIENT, PROBE, Patience
-from farrier_farm.records import Records
+from farrier_farm.records import ARCHIVES, Records
+from farrier_farm.references import References
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
 
@@ -35,6 +37,8 @@ class Farm:
     measurements: Measurements
     records: Records
     blobs: BlobStore
+    references: References
+    models: Models
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -61,6 +65,8 @@ class Farm:
             measurements=Measurements(client, settings, jobs, devices),
             records=Records(client, blobs),
             blobs=blobs,
+            references=References(client),
+            models=Models(client, blobs),
         )
 
     def cancel(self, job_id: str) -> Job:
@@ -74,7 +80,14 @@ class Farm:
     ) -> FarmRunner:
         """What measures for one attempt of a job; `listener` hears that it waits for a device."""
         return FarmRunner(
-            self.settings, self.measurements, self.devices, self.blobs, target, job, listener
+            self.settings,
+            self.measurements,
+            self.devices,
+            self.blobs,
+            self.references,
+            target,
+            job,
+            listener,
         )
 
     def check(self) -> None:
@@ -84,15 +97,24 @@ class Farm:
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Removes blobs that no job, batch or archive names and that are `blob_age_s` old, with
-        abandoned uploads; returns bytes."""
-        keep = set(self.records.archives()) | self.measurements.blobs()
+        """Removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned
+        uploads; returns bytes."""
+        if self.references.adopting(self.settings.blob_age_s):
+            self._adopt()
+        return self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
+
+    def _adopt(self) -> None:
+        """Adds the references of what versions wrote that had none: of jobs and of archives, for a
+        batch ends long before its blobs are old."""
+        self.references.adopt_archives(ARCHIVES, self.records.archives())
         after = ""
         while True:
-            page, after = self.jobs.list(limit=500, after=after)
-            keep.update(blob for job in page for blob in (job.model, job.artifact) if blob)
-            if not after:
-                return self.blobs.sweep(keep, self.settings.blob_age_s)
+            ids = self.jobs.leases.members(after=after, limit=500)
+            for job_id in ids:
+                self.references.adopt(self.jobs.leases.key(job_id), REFERS)
+            if not ids:
+                return self.references.adopted()
+            after = ids[-1]
 
     def close(self) -> None:
         self.client.close()

@@ -20,6 +20,7 @@ from farrier_farm.settings import Settings
 from farrier_farm.states import State
 
 _QUEUE = "compile"
+REFERS = ("model", "artifact")  # fields that name what a job keeps
 _WAITING = "device:"  # and a target: the queue of jobs that wait for a device of its kind
 
 
@@ -37,9 +38,9 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A snapshot. Times are Unix seconds; `model` and `artifact` are sha256 hex digests of blobs;
-    `options` are the fields of `CompileOptions`, perhaps of a newer version; `error` is a problem:
-    `{"code", "message", "hint"}`."""
+    """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
+    `artifact` the sha256 of a blob; `options` are the fields of `CompileOptions`, perhaps of a
+    newer version; `error` is a problem: `{"code", "message", "hint"}`."""
 
     id: str
     state: State
@@ -73,6 +74,7 @@ class Jobs:
             crashes=settings.job_crashes,
             hint="compile the model alone with `farrier compile` to see the crash",
             events=settings.events_kept,
+            refers=REFERS,
         )
         self.leases = Leases(client, "job", policy)
         self._devices = devices

@@ -2,7 +2,8 @@
 --
 -- `leases.py` puts two lines in front: `local CHANGES = …` (the table of `states.py`) and
 -- `local POLICY = …` (the numbers of `LeasePolicy`).
--- KEYS[1] is the prefix of the kind of item; ARGV[1] names the operation, its arguments follow.
+-- KEYS[1] is the prefix of the kind of item, KEYS[2] that of references (`references.py`); ARGV[1]
+-- names the operation, its arguments follow.
 -- An answer is an array whose first word says what happened.
 --
 --   <prefix>:item:<id>      hash: state, queue, entry, fence, attempts, crashes, owner, and payload
@@ -16,7 +17,7 @@
 --   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal
 --   <prefix>:heard          when this script last ran, in ms, to within a quarter of a lease
 
-local prefix = KEYS[1]
+local prefix, references = KEYS[1], KEYS[2]
 local GROUP, CONSUMER = 'holders', 'holder'
 
 local function item_key(id) return prefix .. ':item:' .. id end
@@ -39,9 +40,24 @@ local function say(id, json)
   redis.call('XADD', events_key(id), 'MAXLEN', '~', POLICY.events, '*', 'data', json)
 end
 
+-- A field of `POLICY.refers` holds digests. It is set once, and from then on the item refers to them.
 local function set_fields(id, first)
   for i = first, #ARGV, 2 do
     redis.call('HSET', item_key(id), ARGV[i], ARGV[i + 1])
+    if POLICY.refers[ARGV[i]] then
+      for digest in ARGV[i + 1]:gmatch('%x+') do
+        redis.call('SADD', references .. digest, item_key(id))
+      end
+    end
+  end
+end
+
+local function stop_referring(id)
+  for name in pairs(POLICY.refers) do
+    for digest in (get(id, name) or ''):gmatch('%x+') do
+      redis.call('SREM', references .. digest, item_key(id))
+    end
+    redis.call('HDEL', item_key(id), name)
   end
 end
 
@@ -64,7 +80,7 @@ local function dequeue(id)
   redis.call('XDEL', stream, entry)
 end
 
--- An item of a kind that is forgotten after its end leaves the indexes at once.
+-- An item of a kind that is forgotten after its end leaves the indexes at once, and refers to nothing.
 local function retire(id)
   redis.call('HSET', item_key(id), 'finished', now_ms())
   redis.call('EXPIRE', events_key(id), POLICY.events_s)
@@ -72,6 +88,7 @@ local function retire(id)
     redis.call('EXPIRE', item_key(id), POLICY.ttl_s)
     redis.call('ZREM', state_key(get(id, 'state')), id)
     redis.call('ZREM', group_key(get(id, 'group')), id)
+    stop_referring(id)
   end
 end
 

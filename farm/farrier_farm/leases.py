@@ -8,6 +8,8 @@ Guarantees, to which one test class holds every kind of item:
   still or was away, or by which its clock was put forward or back, does not count.
 - Each change names the fence and happens in one script, or not at all. Repeating a call whose
   answer was lost changes nothing more.
+- An item refers to what its fields of `LeasePolicy.refers` name, from the very change that sets
+  them (`references.py`).
 - `crashes` expired or crashed leases make an item dead, with the reason of the last.
 - Only the changes of `states.CHANGES` happen.
 
@@ -26,6 +28,7 @@ from typing import Any, NoReturn
 from farrier.errors import ConflictError, NotFoundError
 from farrier_farm.connection import Client
 from farrier_farm.errors import StaleLeaseError
+from farrier_farm.references import REFERENCES
 from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
@@ -51,6 +54,9 @@ class LeasePolicy:
     events: int  # kept for each item, roughly
     events_s: float = 7 * 86400.0  # and for so long after the item's end
     ttl_s: float = 0.0  # the item itself is forgotten so long after its end; 0: never
+    # Fields, each set once, that name blobs or models by their digests, with blanks between them.
+    # What is forgotten after its end refers to them until its end, and drops the fields then.
+    refers: tuple[str, ...] = ()
 
 
 def new_id() -> str:
@@ -168,16 +174,20 @@ class Leases:
         """How many items of a queue are queued or leased."""
         return int(self._client.command("XLEN", f"{self._prefix}:queue:{queue}"))
 
+    def key(self, item: str) -> str:
+        """What refers to the blobs that an item names."""
+        return f"{self._prefix}:item:{item}"
+
     def fields(self, item: str) -> dict[str, str]:
         """All fields; raises NotFoundError."""
-        found: dict[str, str] = self._client.command("HGETALL", f"{self._prefix}:item:{item}")
+        found: dict[str, str] = self._client.command("HGETALL", self.key(item))
         if "state" not in found:
             raise self.unknown(item)
         return found
 
     def state(self, item: str) -> State | None:
         """None for an unknown item."""
-        found = self._client.command("HGET", f"{self._prefix}:item:{item}", "state")
+        found = self._client.command("HGET", self.key(item), "state")
         return State(found) if found else None
 
     def members(
@@ -222,7 +232,7 @@ class Leases:
         return list(found or [])
 
     def _call(self, operation: str, *args: str | int) -> list[Any]:
-        answer: list[Any] = self._script([self._prefix], [operation, *args])
+        answer: list[Any] = self._script([self._prefix, REFERENCES], [operation, *args])
         return answer
 
 
@@ -240,7 +250,8 @@ def _script(policy: LeasePolicy) -> str:
         f"lease_ms = {int(policy.lease_s * 1000)}, quiet_ms = {int(_QUIET_S * 1000)}, "
         f"crashes = {policy.crashes}, "
         f"ttl_s = {int(policy.ttl_s)}, events = {policy.events}, "
-        f"events_s = {int(policy.events_s)}, hint = '{hint}'"
+        f"events_s = {int(policy.events_s)}, hint = '{hint}', "
+        f"refers = {{{', '.join(f'{field} = true' for field in policy.refers)}}}"
     )
     text = resources.files(__package__).joinpath("leases.lua").read_text()
     return f"local CHANGES = {{{changes}}}\nlocal POLICY = {{{constants}}}\n{text}"

@@ -64,6 +64,7 @@ class Measurements:
             events=100,
             events_s=_KEPT_S,
             ttl_s=_KEPT_S,
+            refers=("blobs",),
         )
         self.leases = Leases(client, "batch", policy)
         self._jobs = jobs
@@ -71,7 +72,7 @@ class Measurements:
 
     def submit(self, request: MeasureRequest, target: str, job: Lease | None = None) -> str:
         """Queues a batch on behalf of a job's attempt and returns the batch's id."""
-        fields = {"request": to_json(request)}
+        fields = {"request": to_json(request), "blobs": " ".join(sorted(request.blobs()))}
         if job is not None:
             fields |= {"job": job.item, "job_fence": str(job.fence)}
         group = job.item if job is not None else ""
@@ -184,13 +185,6 @@ class Measurements:
     def cancel(self, batch_id: str) -> None:
         """Drops a batch; one that has ended stays as it is."""
         self.leases.cancel(batch_id)
-
-    def blobs(self) -> set[str]:
-        """The sha256 of every blob that a batch which has not ended needs."""
-        open_states = (State.QUEUED, State.RUNNING)
-        ids = [i for s in open_states for i in self.leases.members(state=s, limit=100_000)]
-        requests = [self.leases.fields(batch)["request"] for batch in ids]
-        return {blob for text in requests for blob in request_from_json(text).blobs()}
 
     def _wanted(self, fields: dict[str, str]) -> bool:
         """Whether the attempt that asked for a batch still runs."""

@@ -17,8 +17,10 @@ from farrier.errors import UsageError
 from farrier.records import TuningRecord
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
+from farrier_farm.references import REFERENCES
 
 _PREFIX = "farrier:records:"
+ARCHIVES = _PREFIX + "archives"
 _PAGE = 500
 ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
 
@@ -33,6 +35,7 @@ _NOTE_ARCHIVE = """
 if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 redis.call('RPUSH', KEYS[2], ARGV[3])
+redis.call('SADD', KEYS[3], KEYS[2])
 return 1
 """
 
@@ -90,13 +93,13 @@ class Records:
         if not lines:
             return None
         digest = self._blobs.put("".join(f"{line}\n" for line in lines).encode())
-        keys = [_PREFIX + "archived", _PREFIX + "archives"]
+        keys = [_PREFIX + "archived", ARCHIVES, f"{REFERENCES}{digest}"]
         noted = self._note_archive(keys, [start, start + len(lines), digest])
         return digest if noted else None
 
     def archives(self) -> list[str]:
         """The sha256 of every archive, in order; together they hold every archived record once."""
-        digests: list[str] = self._client.command("LRANGE", _PREFIX + "archives", 0, -1)
+        digests: list[str] = self._client.command("LRANGE", ARCHIVES, 0, -1)
         return digests
 
     def _add_line(self, task: str, fingerprint: str, line: str) -> int:

@@ -14,6 +14,7 @@ from farrier_farm.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
+from farrier_farm.references import References
 from farrier_farm.settings import Settings
 
 _LOOK_S = 1.0  # between two looks at whether a device is still there
@@ -31,6 +32,7 @@ class FarmRunner:
         measurements: Measurements,
         devices: Devices,
         blobs: ContentStore,
+        references: References,
         target: str,
         job: Lease | None = None,
         listener: progress.Listener = progress.ignore,
@@ -40,6 +42,7 @@ class FarmRunner:
         self._measurements = measurements
         self._devices = devices
         self._blobs = blobs
+        self._references = references
         self._target = target
         self._job = job
         self._listener = listener
@@ -73,7 +76,7 @@ class FarmRunner:
         finally:
             self._measurements.cancel(batch)
             # No later batch needs the library, but a job of the same model may have one now.
-            if request.library not in self._measurements.blobs():
+            if not self._references.are_there(request.library):
                 self._blobs.delete(request.library)
         return _with_transfer(result, transfer_s)
 

@@ -87,7 +87,7 @@ class Settings:
     tls_key: Path | None = _setting("FARRIER_TLS_KEY", None, _path)
     insecure_private_network: bool = _setting("FARRIER_INSECURE_PRIVATE_NETWORK", False, _flag)
 
-    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 2 * GIB, _bytes)
+    max_upload_bytes: int = _setting("FARRIER_MAX_UPLOAD_BYTES", 32 * GIB, _bytes)
     blob_quota_bytes: int = _setting("FARRIER_BLOB_QUOTA_BYTES", 0, _bytes)
     min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _bytes)
     blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)

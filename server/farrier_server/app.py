@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from farrier_farm.farm import Farm
 from farrier_server import problems
-from farrier_server.api import artifacts, devices, events, health, jobs, uploads
+from farrier_server.api import artifacts, devices, events, health, jobs, models, uploads
 from farrier_server.context import Context
 from farrier_server.gate import Gate, bearer_scheme
 
@@ -35,7 +35,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     problems.install(app)
     app.add_middleware(Gate, token=token)
     app.include_router(health.router)
-    for resource in (uploads, jobs, events, artifacts, devices):
+    for resource in (uploads, models, jobs, events, artifacts, devices):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

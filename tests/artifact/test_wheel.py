@@ -31,6 +31,8 @@ import numpy as np
 import farrier
 artifact = farrier.load(sys.argv[2])
 np.save(sys.argv[4], artifact.run({"x": np.load(sys.argv[3])})["y"])
+(y,) = farrier.InferenceSession(sys.argv[2]).run(None, {"x": np.load(sys.argv[3])})
+assert np.array_equal(y, np.load(sys.argv[4]))
 import json
 print(json.dumps(sorted({m.partition(".")[0] for m in sys.modules})))
 """
@@ -91,6 +93,13 @@ def test_the_base_install_runs_an_artifact_with_numpy_alone(site, tmp_path):
         (
             "import farrier\n"
             "try: farrier.compile('m.onnx')\n"
+            "except farrier.FarrierError as e: sys.stderr.write(str(e)); sys.exit(e.exit_code)",
+            "compiler",
+        ),
+        (
+            "import farrier\n"
+            "options = [('CPUExecutionProvider', {'cache': False})]\n"
+            "try: farrier.InferenceSession(b'm', providers=options)\n"
             "except farrier.FarrierError as e: sys.stderr.write(str(e)); sys.exit(e.exit_code)",
             "compiler",
         ),

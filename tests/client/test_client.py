@@ -43,78 +43,12 @@ def sha256(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-class CuttingProxy:
-    """Forwards TCP to a server; each connection is cut after so many bytes in each direction."""
-
-    def __init__(self, url: str, budgets: list[int]) -> None:
-        where = urllib.parse.urlsplit(url)
-        self._target = (where.hostname, where.port)
-        self._budgets = budgets  # of the next connections; those after them are not cut
-        self._links: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = 0
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        for link in (self._listener, *self._links):
-            self._cut(link)
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._target)
-                self._links += [near, far]
-                self.connections += 1
-                budget = self._budgets.pop(0) if self._budgets else 1 << 60
-                self._threads.append(threading.Thread(target=self._serve, args=(near, far, budget)))
-                self._threads[-1].start()
-
-    def _serve(self, near: socket.socket, far: socket.socket, budget: int) -> None:
-        with near, far:
-            back = threading.Thread(target=self._forward, args=(far, near, budget))
-            back.start()
-            self._forward(near, far, budget)
-            back.join()
-
-    def _forward(self, source: socket.socket, sink: socket.socket, budget: int) -> None:
-        with contextlib.suppress(OSError):
-            while budget > 0 and (data := source.recv(min(budget, 1 << 16))):
-                sink.sendall(data)
-                budget -= len(data)
-        self._cut(source)
-        self._cut(sink)
-
-    @staticmethod
-    def _cut(link: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            link.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.fixture
-def cut(service):
-    proxies = []
-
-    def start(*budgets: int) -> CuttingProxy:
-        proxies.append(CuttingProxy(service.url, list(budgets)))
-        return proxies[-1]
-
-    yield start
-    for proxy in proxies:
-        proxy.close()
-
-
 def test_upload_of_path_and_bytes(service, model):
     with service.client() as client:
         assert client.upload(model) == sha256(model)
         assert client.upload(str(model)) == sha256(model)
         assert client.upload(b"other bytes") == hashlib.sha256(b"other bytes").hexdigest()
-    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+    assert service.farm.blobs.verified(sha256(model)).read_bytes() == model.read_bytes()
 
 
 def test_upload_goes_on_where_the_connection_broke(service, model, cut):
@@ -122,7 +56,7 @@ def test_upload_goes_on_where_the_connection_broke(service, model, cut):
     with Client(proxy.url, service.token) as client:
         assert client.upload(model) == sha256(model)
     assert proxy.connections >= 3
-    assert service.farm.blobs.get(sha256(model)) == model.read_bytes()
+    assert service.farm.blobs.verified(sha256(model)).read_bytes() == model.read_bytes()
 
 
 def test_refused_models(service, farm_settings, start_service, tmp_path):
@@ -131,9 +65,9 @@ def test_refused_models(service, farm_settings, start_service, tmp_path):
     with service.client() as client:
         with pytest.raises(InvalidModelError, match="empty"):
             client.upload(b"")
-        with pytest.raises(UsageError, match="cannot read the model"):
+        with pytest.raises(UsageError, match=r"no such file: .*missing\.onnx"):
             client.upload(tmp_path / "missing.onnx")
-        with pytest.raises(UsageError, match="cannot read the model"):
+        with pytest.raises(UsageError, match="is a directory"):
             client.upload(tmp_path)
     small = start_service(dataclasses.replace(farm_settings, max_upload_bytes=1000))
     with small.client() as client, pytest.raises(InvalidModelError, match="1001 bytes"):
@@ -141,20 +75,6 @@ def test_refused_models(service, farm_settings, start_service, tmp_path):
     full = start_service(dataclasses.replace(farm_settings, min_free_bytes=1 << 60))
     with full.client() as client, pytest.raises(StorageError):
         client.upload(b"some model")
-
-
-def test_file_that_changes_while_it_is_sent_is_refused(service, model, monkeypatch):
-    with service.client() as client:
-        begin = client._begin
-
-        def change(size: int, digest: str):
-            with model.open("r+b") as file:
-                file.write(b"changed")
-            return begin(size, digest)
-
-        monkeypatch.setattr(client, "_begin", change)
-        with pytest.raises(InvalidModelError, match="damaged"):
-            client.upload(model)
 
 
 def test_submit_and_look(service, model):

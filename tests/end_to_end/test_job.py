@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -58,6 +59,31 @@ def test_the_command_needs_no_token_on_the_server_s_machine(up, model, tmp_path)
     assert up.command("devices", "release", "local").stdout.startswith("local ")
     again = up.command("cancel", job)
     assert (again.returncode, "succeeded" in again.stderr) == (15, True)
+
+
+def test_a_model_with_a_data_file_needs_no_option_for_it(up, model, tmp_path):
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    exported = folder / "net.onnx"
+    onnx.save_model(
+        onnx.load(model),
+        exported,
+        save_as_external_data=True,
+        location="net.onnx.data",
+        size_threshold=0,
+    )
+    submitted = up.command("submit", exported, "--shape", "x=2,3,13,17", "--watch")
+    assert submitted.returncode == 0, submitted.stderr
+    job = submitted.stdout.split()[0]
+    assert "verified on local" in submitted.stderr
+    fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
+    assert fetched.returncode == 0, fetched.stderr
+    _assert_equals_onnx_runtime(tmp_path / "a.farrier", exported)
+    verified = farrier.load(tmp_path / "a.farrier").report["verification"]
+    assert verified["reference"].startswith("ONNX Runtime")
+    (folder / "net.onnx.data").unlink()
+    refused = up.command("submit", exported)
+    assert (refused.returncode, str(folder / "net.onnx.data") in refused.stderr) == (3, True)
 
 
 def test_a_queued_or_running_job_is_cancelled(up, model):

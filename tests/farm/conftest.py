@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -80,3 +81,31 @@ def connect_device(farm: Farm) -> Callable[..., tuple[str, str]]:
         return device_id, farm.devices.connect(device_id, description)
 
     return connect
+
+
+@pytest.fixture
+def audit() -> Callable[[Farm], None]:
+    """Checks that there are the references that follow from what refers, and no others."""
+
+    def check(farm: Farm) -> None:
+        command = farm.client.command
+        assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
+        due: dict[str, set[str]] = {}
+        fields = {"farrier:job:item:": ("model", "artifact"), "farrier:batch:item:": ("blobs",)}
+        for prefix, names in fields.items():
+            for key in command("KEYS", f"{prefix}*"):
+                for name in names:
+                    for digest in (command("HGET", key, name) or "").split():
+                        due.setdefault(digest, set()).add(key)
+        for key in command("KEYS", "farrier:model:*"):
+            manifest = json.loads(command("GET", key))
+            files = manifest["files"].values()
+            for digest in [manifest["message"], *(file["sha256"] for file in files)]:
+                due.setdefault(digest, set()).add(key)
+        for digest in farm.records.archives():
+            due.setdefault(digest, set()).add("farrier:records:archives")
+        keys = set(command("KEYS", "farrier:refs:*")) - {"farrier:refs:adopted"}
+        found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
+        assert found == due
+
+    return check

@@ -21,12 +21,13 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.states import CHANGES, State
 
-MODEL = "5e" * 32
+MODEL, ARTIFACT = "5e" * 32, "a7" * 32
 
 
 class JobMachine(RuleBasedStateMachine):
     farm: Farm
     expire: object
+    audit: object
 
     leases = Bundle("leases")
 
@@ -67,7 +68,7 @@ class JobMachine(RuleBasedStateMachine):
     def finish(self, lease: Lease, succeed: bool) -> None:
         def call() -> None:
             if succeed:
-                self.farm.jobs.succeed(lease, MODEL, {})
+                self.farm.jobs.succeed(lease, ARTIFACT, {})
             else:
                 self.farm.jobs.fail(lease, UsageError("no"))
 
@@ -116,6 +117,8 @@ class JobMachine(RuleBasedStateMachine):
         assert (job.finished is not None) == job.state.final
         listed = {s for s in State for _ in self.farm.jobs.leases.members(state=s, limit=2)}
         assert listed == {self.state}
+        self.audit(self.farm)
+        assert self.farm.references.are_there(ARTIFACT) is (self.state is State.SUCCEEDED)
         events = self.farm.events.read(self.job)
         assert [e.last for e in events].index(True) == len(events) - 1 if job.state.final else True
         assert sum(e.data["kind"] == "warned" for e in events) == self.said
@@ -139,8 +142,9 @@ class JobMachine(RuleBasedStateMachine):
         self.state = state
 
 
-def test_any_order_of_calls(farm: Farm, expire: object) -> None:
-    machine = type("Machine", (JobMachine,), {"farm": farm, "expire": staticmethod(expire)})
+def test_any_order_of_calls(farm: Farm, expire: object, audit: object) -> None:
+    tools = {"expire": staticmethod(expire), "audit": staticmethod(audit)}
+    machine = type("Machine", (JobMachine,), {"farm": farm, **tools})
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -94,7 +94,9 @@ def test_records_are_archived_as_they_come(farm: Farm, monkeypatch) -> None:
     assert len(farm.records.archives()) == 3
     assert farm.records.archive() is not None
     assert farm.records.archive() is None
-    archived = b"".join(farm.blobs.get(digest) for digest in farm.records.archives())
+    archived = b"".join(
+        farm.blobs.verified(digest).read_bytes() for digest in farm.records.archives()
+    )
     assert archived.decode().splitlines() == list(farm.records.export())
 
 

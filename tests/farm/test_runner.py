@@ -67,7 +67,7 @@ def _impatient(
     farm: Farm, listener: progress.Listener = progress.ignore, **changes: object
 ) -> FarmRunner:
     settings = dataclasses.replace(farm.settings, **changes)
-    parts = farm.measurements, farm.devices, farm.blobs
+    parts = farm.measurements, farm.devices, farm.blobs, farm.references
     return FarmRunner(settings, *parts, "host", listener=listener)
 
 
@@ -77,7 +77,7 @@ def test_a_batch_is_measured_on_a_device(
     seen: list[bytes] = []
 
     def answer(batch: Batch) -> MeasureResult:
-        seen.append(farm.blobs.get(batch.request.library))
+        seen.append(farm.blobs.verified(batch.request.library).read_bytes())
         return _timed(batch)
 
     device_thread("d", answer)
@@ -122,7 +122,7 @@ def test_a_library_stays_while_another_batch_needs_it(
     assert held is not None
     device_thread("second", _timed)
     farm.runner("host").measure(request_of(DIGEST), blobs)
-    assert farm.blobs.get(DIGEST) == LIBRARY
+    assert farm.blobs.verified(DIGEST).read_bytes() == LIBRARY
     farm.measurements.cancel(other)
     farm.runner("host").measure(request_of(DIGEST), blobs)
     assert not farm.blobs.has(DIGEST)
@@ -154,7 +154,7 @@ def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -
     [warning] = heard
     assert "no device for host is connected" in warning.message
     assert warning.message.endswith("waits 2 s for one")
-    assert farm.measurements.blobs() == set()  # the batch was dropped
+    assert not farm.references.are_there(DIGEST)  # the batch was dropped
 
 
 def test_a_batch_that_nobody_takes_in_time_is_lost(
@@ -163,7 +163,7 @@ def test_a_batch_that_nobody_takes_in_time_is_lost(
     connect_device("asleep")
     result = _impatient(farm, batch_timeout_s=0.1).measure(request_of(DIGEST), blobs)
     assert result.fault is DeviceFault.LOST
-    assert farm.measurements.blobs() == set()
+    assert not farm.references.are_there(DIGEST)
 
 
 def test_a_called_off_batch_ends(farm: Farm, blobs: BlobStore, request_of, connect_device) -> None:

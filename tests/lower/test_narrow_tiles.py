@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farrier.ir.evaluate import evaluate
-from farrier.ir.loop import For, LoopKind
+from farrier.ir.loop import For, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
@@ -49,6 +49,25 @@ def rows(a: f32[m, 3], y: f32[8*((m + 7) // 8)]):
                         t[i] = t[i] + a[o * 8 + i, k]
             for j in unrolled(8):
                 y[o * 8 + j] = t[j] if o * 8 + j < m else 0.0
+"""
+
+BESIDE = """@function(m=dim(1, 40, 20))
+def rows(a: f32[m, 3], z: f32[(m + 7) // 8, 16], y: f32[2, m]):
+    for o in parallel((m + 7) // 8):
+        for u in unrolled(16):
+            z[o, u] = 1.0
+        for v in serial(2):
+            with alloc(f32[8] in register) as t:
+                for i in unrolled(8):
+                    if o * 8 + i < m:
+                        t[i] = 0.0
+                for k in serial(3):
+                    for i2 in unrolled(8):
+                        if o * 8 + i2 < m:
+                            t[i2] = t[i2] + a[o * 8 + i2, k]
+                for j in unrolled(8):
+                    if o * 8 + j < m:
+                        y[v, o * 8 + j] = t[j]
 """
 
 
@@ -100,9 +119,9 @@ def test_a_convolution_of_an_image_of_any_size(h, w, pick):
     agree(program, function, dict(zip(program.dims, (h, w), strict=True)))
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(8, {2, 4, 7, 8}), (5, {2, 4, 5}), (3, {2, 3})])
-def test_tiles_are_halved_down_to_one_row(rows, expected):
-    function = built(parse_ir(MATMUL), 0, rows=rows)
+@pytest.mark.parametrize(("rows", "expected"), [(8, {4, 7, 8}), (5, {2, 4, 5}), (3, {2, 3})])
+def test_tiles_are_halved_down_to_what_hides_latency(rows, expected):
+    function = built(parse_ir(MATMUL), 0, rows=rows, vectors=2)
     assert tiles(function, "matmul_m_") == expected  # a loop over one row is none
 
 
@@ -137,3 +156,25 @@ def test_what_a_select_reads_is_written():
         expected[:m] = a.sum(axis=1)
         y = run_loops(bound, {"a": a})["y"]
         np.testing.assert_array_equal(y, expected)
+
+
+def test_what_stands_beside_a_tile_is_not_copied_with_its_widths():
+    function = finalize(parse_ir(BESIDE))
+    assert tiles(function, "j") == {4, 7, 8}
+    stores = [s for s in walk_stmts(function.body) if isinstance(s, Store)]
+    assert sum(store.buffer.name == "z" for store in stores) == 1
+    (symbol,) = function.dims
+    for m in (1, 3, 8, 13, 20):
+        a = np.arange(3 * m, dtype=np.float32).reshape(m, 3)
+        found = run_loops(bind(function, {symbol: m}), {"a": a})
+        np.testing.assert_array_equal(found["y"], np.stack([a.sum(axis=1)] * 2))
+        assert (found["z"] == 1).all()
+
+
+def test_sums_of_tails_are_not_unrolled():
+    function = built(parse_ir(MATMUL), 0, rows=8, vectors=2, unroll=4)
+    steps = [s for s in walk_stmts(function.body) if isinstance(s, For) and "in_step" in s.var]
+    kinds = {kind: {s.var for s in steps if s.kind is kind} for kind in LoopKind}
+    assert kinds[LoopKind.UNROLLED]
+    assert kinds[LoopKind.SERIAL]
+    assert all("tail" in name for name in kinds[LoopKind.SERIAL])

@@ -248,7 +248,7 @@ def test_a_job_and_an_agent_may_be_newer_than_the_broker(broker):
     batch_id = broker.farm.measurements.submit(REQUEST, "host")
     newer = json.dumps({**json.loads(to_json(REQUEST)), "newer": [1]})
     broker.farm.client.command("HSET", f"farrier:batch:item:{batch_id}", "request", newer)
-    assert broker.farm.measurements.blobs() == {REQUEST.library}
+    assert broker.farm.references.are_there(REQUEST.library)
     batch = lease(stub, session)
     assert batch.manifest == newer.encode()
     assert signing.verify(broker.token, batch.manifest, batch.signature)

@@ -15,6 +15,8 @@ ROUTES = [
     ("PATCH", "/v1/uploads/{upload_id}"),
     ("GET", "/v1/uploads/{upload_id}"),
     ("HEAD", "/v1/uploads/{upload_id}"),
+    ("POST", "/v1/models"),
+    ("GET", "/v1/models/{model_id}"),
     ("POST", "/v1/jobs"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/jobs/{job_id}"),
@@ -32,7 +34,9 @@ def test_every_route_wants_the_token(service, token):
     headers = {} if token is None else {"Authorization": f"Bearer {token}".strip().encode()}
     with httpx.Client(base_url=service.url, headers=headers) as http:
         for method, path in [*ROUTES, ("GET", "/v1/nothing"), ("GET", "/")]:
-            answer = http.request(method, path.format(upload_id="u", job_id="j", device_id="d"))
+            answer = http.request(
+                method, path.format(upload_id="u", model_id="m", job_id="j", device_id="d")
+            )
             assert answer.status_code == 401, (method, path)
             assert answer.headers["WWW-Authenticate"].startswith("Bearer")
             assert answer.headers["content-type"] == MEDIA_TYPE

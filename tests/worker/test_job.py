@@ -19,6 +19,7 @@ from farrier_device.describe import describe
 from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
+from farrier_farm.models import DataFile, Manifest
 from farrier_farm.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 
@@ -84,7 +85,7 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions())
     assert job.state is State.SUCCEEDED, job.error
     assert device() > 0  # it was verified there
-    artifact = farm.blobs.get(job.artifact)
+    artifact = farm.blobs.verified(job.artifact).read_bytes()
     assert artifact[:2] == b"PK"
     assert job.report
     events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
@@ -102,7 +103,7 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert job.progress.trials == 12
     assert sum(record.context is Context.ALONE for record in farm.records) == 12
     [archive] = farm.records.archives()
-    lines = farm.blobs.get(archive).decode().splitlines()
+    lines = farm.blobs.verified(archive).read_bytes().decode().splitlines()
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
 
 
@@ -133,6 +134,44 @@ def test_what_is_no_model_fails_with_the_reason(farm: Farm, run_job, model, code
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert job.error["code"] == code
     assert job.error["message"]
+
+
+def _with_data_file(location: str) -> tuple[bytes, bytes]:
+    """The message of a model whose weights lie in that file, and the file."""
+    model = onnx.load_from_string(_model())
+    [weights] = model.graph.initializer
+    data = weights.raw_data
+    onnx.external_data_helper.set_external_data(weights, location, 0, len(data))
+    weights.ClearField("raw_data")
+    return model.SerializeToString(), data
+
+
+def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
+    message, data = _with_data_file("folder/m.data")
+
+    def submit(location: str, data: bytes) -> str:
+        file = DataFile(farm.blobs.put(data), len(data))
+        model = farm.models.create(Manifest(farm.blobs.put(message), {location: file}))
+        return farm.jobs.submit(model, CompileOptions(verify=False)).id
+
+    whole = submit("folder/m.data", data)
+    wrong = [submit("other", data), submit("folder/m.data", data[:-1])]
+    damaged = submit("folder/m.data", data[::-1])
+    blob = next(iter(farm.models.get(farm.jobs.get(damaged).model).files.values())).sha256
+    farm.blobs.path(blob).write_bytes(bytes(len(data)))
+    supervise(list(JOB_COMMAND))
+    for job_id in (whole, *wrong, damaged):
+        job = eventually(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j, 60)
+        assert job.attempts == 1
+        if job_id == whole:
+            assert job.state is State.SUCCEEDED, job.error
+            continue
+        said = job.error["message"]
+        code, named = "invalid-model", "'folder/m.data'"
+        if job_id == damaged:
+            code, named = "storage", blob
+        assert (job.state, job.error["code"], named in said) == (State.FAILED, code, True)
+        assert str(farm.settings.home) not in said
 
 
 def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
@@ -245,6 +284,6 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
 
 
 def test_memory_is_limited(farm: Farm, device, run_job) -> None:
-    job = run_job(_model(3, 8_000, 8_000), CompileOptions(), job_memory_bytes=1 << 30)
+    job = run_job(_model(200_000, 512, 512), CompileOptions(), job_memory_bytes=400 << 20)
     assert job.state is State.FAILED
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]

@@ -248,3 +248,108 @@ def test_a_job_gets_the_settings_of_its_worker(farm, submit, program, supervise,
     )
     assert end_of(job_id).report == {"age": 12345.5}
     assert "FARRIER_BLOB_AGE_S" not in os.environ
+
+
+# Each process holds 120 MB, and the job has a child that does so, too.
+HUNGRY = """
+    held = bytearray(os.urandom(1 << 20)) * 120
+    if "child" not in sys.argv:
+        child = subprocess.Popen([sys.executable, *sys.argv, "child"])
+        open({pids!r}, "w").write(f"{{os.getpid()}} {{child.pid}} ")
+    time.sleep(60)
+"""
+
+
+def test_a_job_whose_processes_hold_too_much_fails_at_once(
+    farm, submit, program, supervise, end_of, eventually, tmp_path
+) -> None:
+    """No process alone reaches the limit."""
+    pids = tmp_path / "pids"
+    job_id = submit()
+    supervise(program(HUNGRY.format(pids=str(pids))), job_memory_bytes=200 << 20)
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
+    assert job.error["code"] == "storage"
+    assert f"needs more than {200 << 20} bytes" in job.error["message"]
+    assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
+    for pid in map(int, pids.read_text().split()):
+        eventually(lambda pid=pid: not _alive(pid))
+
+
+def test_a_job_that_held_too_much_fails_once_redis_answers_again(
+    farm, submit, program, supervise, end_of, eventually, installation, tmp_path
+) -> None:
+    """It is watched while the supervisor waits for Redis."""
+    pid, go = tmp_path / "pid", tmp_path / "go"
+    job_id = submit()
+    supervise(
+        program(
+            f"""
+            open({str(pid)!r}, "w").write(str(os.getpid()))
+            while not os.path.exists({str(go)!r}):
+                time.sleep(0.02)
+            held = bytearray(os.urandom(1 << 20)) * 240
+            time.sleep(60)
+            """
+        ),
+        job_memory_bytes=200 << 20,
+    )
+    eventually(lambda: pid.exists() and pid.read_text())
+    with installation.redis_stands_still():
+        go.touch()
+        eventually(lambda: not _alive(int(pid.read_text())))
+    job = end_of(job_id)
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
+
+
+def test_what_a_job_maps_of_a_file_is_not_counted(
+    farm, submit, program, supervise, end_of, tmp_path
+) -> None:
+    """It reads every page of 300 MB, and holds them in sight for two looks at its memory."""
+    with (tmp_path / "weights").open("wb") as file:
+        file.truncate(300 << 20)
+    job_id = submit()
+    supervise(
+        program(
+            f"""
+            import mmap, resource
+            from farrier_worker.memory import held_bytes, limit_this_process
+            limit_this_process(farm.settings)
+            with open({str(tmp_path / "weights")!r}, "rb") as file:
+                weights = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            seen = sum(weights[::4096])
+            time.sleep(0.6)
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            held = held_bytes(os.getpgrp())
+            farm.jobs.succeed(lease, "7c" * 32, {{"peak": peak, "held": held}})
+            """
+        ),
+        job_memory_bytes=150 << 20,
+    )
+    job = end_of(job_id)
+    assert job.state is State.SUCCEEDED, job.error
+    assert job.report["peak"] > 300 << 20
+    assert 10 << 20 < job.report["held"] < 150 << 20
+
+
+def test_more_than_a_watch_could_notice_is_refused_when_it_is_asked_for(
+    farm, submit, program, supervise, end_of
+) -> None:
+    job_id = submit()
+    supervise(
+        program(
+            """
+            from farrier_worker.memory import limit_this_process, out_of_memory
+            limit_this_process(farm.settings)
+            try:
+                bytearray(1 << 40)
+            except MemoryError:
+                farm.jobs.fail(lease, out_of_memory(farm.settings))
+            """
+        ),
+        job_memory_bytes=1 << 30,
+    )
+    job = end_of(job_id)
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]

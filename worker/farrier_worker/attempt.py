@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from farrier.errors import FarrierError
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.leases import Lease
+from farrier_farm.settings import Settings
+from farrier_worker.memory import held_bytes, out_of_memory
 
 RETRY_LATER = 75  # the job's exit code where the farm, not the job, was the trouble (EX_TEMPFAIL)
 _TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
@@ -27,10 +31,12 @@ class Attempt:
         self.lease = lease
         self.crashed = False  # valid once `ended`
         self.reason = ""
+        self.failure: FarrierError | None = None  # why no attempt would do better
         self._stopping = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._tail = b""
+        self._ending = threading.Lock()  # the group's number is ours while its leader is not reaped
         self._scratch = tempfile.TemporaryDirectory(
             prefix="farrier-job-", ignore_cleanup_errors=True
         )
@@ -73,6 +79,17 @@ class Attempt:
         elif now >= self._kill_at:
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    def check_memory(self, settings: Settings) -> None:
+        """Ends the whole group where it holds more than it may. Safe to call from another thread
+        than the one that all else is called from."""
+        with self._ending:
+            if self._process.returncode is None and self.failure is None:
+                held = held_bytes(self._process.pid)
+                if held > settings.job_memory_bytes:
+                    self.failure = out_of_memory(settings)
+                    self._stopping = self._stopping or f"{self.failure.message}: it held {held}"
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
     def ended(self) -> bool:
         """Whether the process is gone; then what it left behind in its group is gone too."""
         if self._process.returncode is not None:
@@ -90,8 +107,9 @@ class Attempt:
     def kill(self) -> None:
         """Ends the whole group now. The zombie of its leader keeps the number from being reused."""
         if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            with self._ending:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
             self._read()
             self._stderr.close()
             self._scratch.cleanup()

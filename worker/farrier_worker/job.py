@@ -23,6 +23,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
 from farrier_worker.attempt import RETRY_LATER
+from farrier_worker.memory import limit_this_process, out_of_memory
 
 if TYPE_CHECKING:
     from farrier.artifact.artifact import Artifact
@@ -37,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     item, fence, attempt, owner = argv
     settings = Settings.from_environment()
     signal.signal(signal.SIGTERM, _leave)
-    _limit(settings)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_this_process(settings)
     try:
         farm = Farm.open(settings)
         try:
@@ -69,9 +71,8 @@ def run(farm: Farm, lease: Lease) -> None:
     try:
         options = job.compile_options
         artifact = compile_model(
-            farm.blobs.get(job.model),
+            farm.models.opened(job.model, job.name or "model"),
             options,
-            name=job.name or "model",
             runner=farm.runner(options.target, lease, say),
             records=farm.records,
             listener=say,
@@ -85,7 +86,7 @@ def run(farm: Farm, lease: Lease) -> None:
         else:
             farm.jobs.fail(lease, error)
     except MemoryError:
-        farm.jobs.fail(lease, _out_of_memory(farm.settings))
+        farm.jobs.fail(lease, out_of_memory(farm.settings))
     except StorageError as error:
         farm.jobs.fail(lease, _with_way_on(error, farm.jobs.get(lease.item).progress.trials))
     except FarrierError as error:
@@ -120,23 +121,8 @@ def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
     return StorageError(error.message, hint=f"{error.hint or 'look at the disk'}; {kept}")
 
 
-def _out_of_memory(settings: Settings) -> StorageError:
-    return StorageError(
-        f"the compilation needs more than {settings.job_memory_bytes} bytes of memory",
-        hint="raise FARRIER_JOB_MEMORY_BYTES, or fix the model's dynamic shapes at smaller sizes",
-    )
-
-
 def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signal.SIGTERM)  # so that batches in flight are dropped on the way out
-
-
-def _limit(settings: Settings) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if settings.job_memory_bytes:
-        resource.setrlimit(
-            resource.RLIMIT_AS, (settings.job_memory_bytes, settings.job_memory_bytes)
-        )
 
 
 if __name__ == "__main__":

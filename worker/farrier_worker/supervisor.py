@@ -27,6 +27,7 @@ _TICK_S = 0.05  # between two looks at the processes
 _RENEW_S = 1.0  # also how soon a cancelled job is noticed
 _IDLE_S = 0.5  # waiting for a job while there is nothing else to do
 _GARBAGE_S = 3600.0
+_MEMORY_S = 0.25  # between two looks at what the processes hold
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,10 @@ class Supervisor:
 
     def run(self) -> None:
         """Until `drain` was called and no job is left."""
+        done = threading.Event()
+        # Beside the loop, which waits for Redis where that stands still.
+        watch = threading.Thread(target=self._watch_memory, args=(done,), name="memory")
+        watch.start()
         try:
             while self._drain_by is None or self._attempts:
                 try:
@@ -57,6 +62,8 @@ class Supervisor:
                     _log.warning("%s; going on when it answers", error.message)
                     time.sleep(_IDLE_S)
         finally:
+            done.set()
+            watch.join()
             for attempt in self._attempts:
                 attempt.kill()
 
@@ -107,6 +114,11 @@ class Supervisor:
         except (FarrierError, OSError) as error:
             _log.warning("unused blobs stay for now: %s", error)
 
+    def _watch_memory(self, done: threading.Event) -> None:
+        while self._settings.job_memory_bytes and not done.wait(_MEMORY_S):
+            for attempt in list(self._attempts):
+                attempt.check_memory(self._settings)
+
     def _renew(self) -> None:
         for attempt in self._attempts:
             try:
@@ -119,9 +131,13 @@ class Supervisor:
     def _settle(self, attempt: Attempt) -> None:
         """Records the end of an attempt whose process is gone, where that did not do so itself."""
         try:
-            state = self._farm.jobs.give_back(
-                attempt.lease, crashed=attempt.crashed, reason=attempt.reason
-            )
+            if attempt.failure is not None:
+                self._farm.jobs.fail(attempt.lease, attempt.failure)
+                state = self._farm.jobs.get(attempt.lease.item).state
+            else:
+                state = self._farm.jobs.give_back(
+                    attempt.lease, crashed=attempt.crashed, reason=attempt.reason
+                )
             _log.warning("job %s is now %s: %s", attempt.lease.item, state, attempt.reason)
         except StaleLeaseError:
             state = self._farm.jobs.get(attempt.lease.item).state

@@ -32,12 +32,13 @@ REPORT = "report.json"
 @dataclasses.dataclass(slots=True)
 class Artifact:
     """A compiled model. `members` are the container's files but for the parameters; those are
-    `params` in memory, or where `path` is given, read from there when the model first runs."""
+    `params` in memory, or `mapped`, or else read from `path` when the model first runs."""
 
     manifest: Manifest
     members: dict[str, bytes]
     params: memoryview | None = None
     path: pathlib.Path | None = None
+    mapped: container.Mapped | None = None
     _session: Session | None = None
 
     @property
@@ -85,18 +86,17 @@ class Artifact:
             self._session = known
         return known
 
-    def _load_params(self) -> Buffer:
-        """The parameters in aligned memory; those of a file are held to their hash."""
-        buffer = aligned_buffer(self.manifest.params_bytes)
+    def _load_params(self) -> Buffer | container.Mapped:
+        """The parameters in aligned memory; those that are read are held to their hash."""
+        if self.mapped is not None:
+            return self.mapped
         if self.params is not None:
+            buffer = aligned_buffer(self.manifest.params_bytes)
             buffer.view[:] = self.params.cast("B")
             return buffer
         if self.path is None:
             raise ArtifactError("the artifact has lost its parameters")
-        digest = container.read_into(self.path, PARAMS, buffer.view)
-        if digest != self.manifest.hashes.get(PARAMS):
-            raise ArtifactError(f"{PARAMS} in {self.path} does not match its hash in the manifest")
-        return buffer
+        return _read_params(self.path, self.manifest)
 
     def write(self, file: IO[bytes]) -> None:
         """Writes the container: what `save` makes and the server stores."""
@@ -136,3 +136,49 @@ def load(path: str | pathlib.Path) -> Artifact:
             f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}"
         )
     return Artifact(manifest, members, path=file)
+
+
+def load_mapped(path: pathlib.Path) -> Artifact:
+    """Reads an artifact whose parameters are used where they lie in the file, and not held to their
+    hash: for a file that is known to be whole, and that nobody writes to. Raises as `load`.
+
+    The path may lead to another file meanwhile: what was read of two is refused.
+    """
+    before = _identity(path)
+    artifact = load(path)
+    artifact.mapped = container.map_member(path, PARAMS)
+    if artifact.mapped is None:  # deflated, so it is small
+        artifact.params = _read_params(path, artifact.manifest).view
+    if _identity(path) != before:
+        raise ArtifactError(f"{path} was replaced while it was read", hint="load it again")
+    return artifact
+
+
+def check_params(path: pathlib.Path) -> None:
+    """Holds the parameters in an artifact's file to their hash; raises ArtifactError as `load`."""
+    manifest = load(path).manifest
+    mapped = container.map_member(path, PARAMS)
+    if mapped is None:
+        _read_params(path, manifest)
+    else:
+        _check_digest(path, mapped.digest(), manifest)
+
+
+def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
+    """The parameters, held to their hash."""
+    buffer = aligned_buffer(manifest.params_bytes)
+    _check_digest(path, container.read_into(path, PARAMS, buffer.view), manifest)
+    return buffer
+
+
+def _check_digest(path: pathlib.Path, digest: str, manifest: Manifest) -> None:
+    if digest != manifest.hashes.get(PARAMS):
+        raise ArtifactError(f"{PARAMS} in {path} does not match its hash in the manifest")
+
+
+def _identity(path: pathlib.Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from error
+    return found.st_dev, found.st_ino

@@ -8,6 +8,7 @@ code, the tables and the padding of blocked weights would be most of the file.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import struct
 import tempfile
@@ -17,6 +18,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from farrier.errors import ArtifactError, StorageError
 
@@ -61,6 +64,49 @@ def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
                 member.write(view)
 
 
+class Mapped:
+    """A member that is read where it lies in the file: `nbytes` at `address`, a multiple of 64, as
+    long as this object is there. The file may be removed or replaced meanwhile, but not cut."""
+
+    __slots__ = ("_pages", "_start", "_view", "address", "nbytes")
+
+    def __init__(self, file: IO[bytes], start: int, nbytes: int) -> None:
+        self._pages = mmap.mmap(file.fileno(), start + nbytes, access=mmap.ACCESS_READ)
+        self._view = np.frombuffer(self._pages, np.uint8)
+        self._start = start
+        self.address = int(self._view.ctypes.data) + start
+        self.nbytes = nbytes
+
+    def digest(self) -> str:
+        """sha256 in hex."""
+        return digest(self._view[self._start :].data)
+
+
+def map_member(path: Path, name: str) -> Mapped | None:
+    """The member as it lies in the file, without reading it; None for one that is deflated. Raises
+    ArtifactError where the file is damaged or shorter than it says."""
+    try:
+        with path.open("rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                entry = archive.getinfo(name)
+            start = _start(file, entry)
+            if entry.compress_type != zipfile.ZIP_STORED or start % ALIGNMENT:
+                return None
+            if start + entry.file_size > os.fstat(file.fileno()).st_size:
+                raise EOFError("it is truncated")
+            return Mapped(file, start, entry.file_size)
+    except (KeyError, *_UNREADABLE) as error:
+        raise ArtifactError(f"{path} is damaged: {error}") from error
+
+
+def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
+    """Where in the file the bytes of a member start."""
+    file.seek(entry.header_offset)
+    header = file.read(_LOCAL_HEADER_BYTES)
+    name_bytes, extra_bytes = struct.unpack("<26xHH", header)
+    return entry.header_offset + _LOCAL_HEADER_BYTES + int(name_bytes) + int(extra_bytes)
+
+
 def read(path: Path) -> dict[str, bytes]:
     """Every member but `params.bin`; raises ArtifactError where the file is not a container."""
     try:
@@ -99,10 +145,7 @@ def read_into(path: Path, name: str, memory: memoryview) -> str:
             if entry.compress_type != zipfile.ZIP_STORED:
                 memory[:] = archive.read(entry)
                 return digest(memory)
-            file.seek(entry.header_offset)
-            header = file.read(_LOCAL_HEADER_BYTES)
-            name_bytes, extra_bytes = struct.unpack("<26xHH", header)
-            file.seek(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+            file.seek(_start(file, entry))
             if entry.file_size != memory.nbytes:
                 raise ArtifactError(f"{path} is truncated inside {name}")
             return _read_and_digest(file, memory)

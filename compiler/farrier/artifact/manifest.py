@@ -6,9 +6,10 @@ import dataclasses
 import json
 from typing import Any
 
+from farrier.declaration import Declaration
 from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
-from farrier.ir.parser import parse_extent
+from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
 from farrier.shapes import MAX_EXTENT, NamedDim, Precondition
 
@@ -123,6 +124,7 @@ class Manifest:
     # Typical values of the dims, capacities and counted ones, a place for the size that fails a
     # check, then those that single calls take.
     sizes: tuple[int, ...] = ()
+    declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -138,7 +140,9 @@ class Manifest:
                     f"the artifact has format {raw.get('format')}, this Farrier reads {FORMAT}",
                     hint="compile the model again, or install the Farrier that made the artifact",
                 )
+            told = raw.pop("declaration", None)
             manifest = cls(
+                declaration=None if told is None else Declaration.of(told),
                 inputs=_specs(raw.pop("inputs")),
                 outputs=_specs(raw.pop("outputs")),
                 kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import farrier
-from farrier.cli import local, remote
+from farrier.cli import cache, local, remote
 
 _ROLE_ORDER = ("up", "serve", "broker", "worker")
 
@@ -30,6 +30,7 @@ def build() -> typer.Typer:
     )
     app.callback()(_options)
     local.register(app)
+    cache.register(app, local.PANEL)
     remote.register(app)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
     for name in _ROLE_ORDER:

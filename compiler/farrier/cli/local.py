@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from farrier.bench.race import Figures
 
-_PANEL = "Local"
+PANEL = "Local"
 
 ShapeOption = Annotated[
     list[str] | None,
@@ -60,9 +60,9 @@ ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
-    app.command("compile", rich_help_panel=_PANEL)(compile_)
+    app.command("compile", rich_help_panel=PANEL)(compile_)
     for verb in (run, bench, profile, opt):
-        app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
+        app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     passthrough = {
         "allow_extra_args": True,
         "ignore_unknown_options": True,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
-from farrier.cli.show import ProgressView, ms
+from farrier.cli.show import ProgressView, UploadView, ms
 from farrier.client import Client, Job, StateChanged
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
 from farrier.progress import Warned
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    model: Annotated[Path, typer.Argument(help="The ONNX file; its data files go along.")],
     target: Annotated[str, typer.Option(help="What to compile for.")] = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
@@ -62,7 +62,7 @@ def submit(
     server: ServerOption = None,
 ) -> None:
     """Upload a model and queue its compilation; prints the job's id."""
-    with Client(server) as client:
+    with Client(server) as client, UploadView() as view:
         job = client.submit(
             model,
             target=target,
@@ -77,10 +77,11 @@ def submit(
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,
+            listener=view,
         )
-        typer.echo(job.id)
-        if follow:
-            _watch(client, job.id)
+    typer.echo(job.id)
+    if follow:
+        watch(job.id, server)
 
 
 def jobs(

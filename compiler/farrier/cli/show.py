@@ -1,15 +1,26 @@
-"""How a compilation shows on a terminal: one line a stage, a bar while it tunes."""
+"""How work shows on a terminal: a bar while a model is sent, one line a stage, a bar while it
+tunes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import assert_never
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
 from farrier import progress
+from farrier.client_uploads import Sending
 from farrier.progress import Event
 
 
@@ -120,6 +131,46 @@ class ProgressView:
 
     def _print(self, text: str, style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False, soft_wrap=True)
+
+
+class UploadView:
+    """A listener of `Client.submit`: on a terminal, a bar for the file that is hashed or sent,
+    which is gone at the end. Elsewhere it prints nothing."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=console or Console(stderr=True, highlight=False),
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> UploadView:
+        if self._bar.console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar.console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, sending: Sending) -> None:
+        if not self._bar.console.is_terminal:
+            return
+        what = f"{'sending' if sending.sent else 'reading'} {Path(sending.file).name}"
+        if what not in self._tasks:
+            for earlier in self._tasks.values():
+                self._bar.update(earlier, visible=False)
+            self._tasks[what] = self._bar.add_task(what)
+        self._bar.update(self._tasks[what], completed=sending.done, total=sending.size)
 
 
 def ms(milliseconds: float) -> str:

@@ -5,6 +5,7 @@ nothing is allocated that is much larger than the model itself before its size w
 """
 
 from farrier.importer.build import ImportedModel, import_model
-from farrier.importer.inspect import ModelSummary, external_initializers, inspect
+from farrier.importer.external import relocated
+from farrier.importer.inspect import ModelSummary, inspect
 
-__all__ = ["ImportedModel", "ModelSummary", "external_initializers", "import_model", "inspect"]
+__all__ = ["ImportedModel", "ModelSummary", "import_model", "inspect", "relocated"]

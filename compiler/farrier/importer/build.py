@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from farrier.declaration import Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
+from farrier.importer.declared import declaration
 from farrier.importer.functions import expand
 from farrier.importer.limits import (
     MAX_CONSTANT_BYTES,
@@ -62,7 +64,8 @@ _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity
 class ImportedModel:
     """The typed graph, whose values are named v0, v1, …, and what the model calls its inputs and
     outputs, in the graph's order, and the user its open dims. Those names are data: they are shown,
-    and never become code. `strings` are the inputs and outputs that are code points of strings.
+    and never become code. `strings` are the inputs and outputs that are code points of strings;
+    `declaration` is what the file says of all that.
 
     `preconditions` are what was assumed of the dims; `axes` are the user's names of each input's
     axes, "" for those that were numbers from the start."""
@@ -70,6 +73,7 @@ class ImportedModel:
     graph: Graph
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    declaration: Declaration
     dims: tuple[NamedDim, ...] = ()
     strings: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
@@ -183,6 +187,7 @@ class _Import:
             self._pruned(self._values.body, "model", self._inputs, list(outputs.values())),
             tuple(d.name for d in declared_inputs(graph)),
             tuple(outputs),
+            declaration(self._model),
             self._signature.dims,
             frozenset(self._strings),
             self._signature.told(),

@@ -4,8 +4,12 @@ which byte on, how many (docs/ExternalData.md of the ONNX specification)."""
 from __future__ import annotations
 
 import hmac
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
+from google.protobuf.message import Message
 
 from farrier.errors import InvalidModelError
 from farrier.model_file import Model
@@ -43,13 +47,13 @@ def external_elements(
     file.check_unchanged()
     if offset + length > file.size:
         raise InvalidModelError(
-            f"{of}, and {file.path} has {file.size}",
+            f"{of}, and {file.shown} has {file.size}",
             hint="the file is incomplete, or of another model: copy or download it again",
         )
     checksum = entries.get("checksum", "")
     if checksum and not hmac.compare_digest(file.sha1.encode(), checksum.lower().encode()):
         raise InvalidModelError(
-            f"{of}, whose checksum is not that of {file.path}, which is {file.sha1}",
+            f"{of}, whose checksum is not that of {file.shown}, which is {file.sha1}",
             hint="the file is damaged, or of another model: copy or download it again",
         )
     return file.view[offset : offset + length]
@@ -59,3 +63,28 @@ def _number(text: str, key: str, what: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise InvalidModelError(f"{what} has external data whose {key} is {text!r}")
     return int(text)
+
+
+def relocated(model: Model) -> tuple[bytes, Path]:
+    """The message in which each data file is named by its path below one folder, and that folder:
+    for a reader that looks for data where the message says, of a model whose files lie elsewhere.
+    Raises InvalidModelError."""
+    places = {location: file.place for location, file in model.external.items()}
+    folder = Path(os.path.commonpath([place.parent for place in places.values()]))
+    proto = onnx.ModelProto.FromString(bytes(model.message))
+    for tensor in filter(is_external, _tensors(proto)):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = places[entry.value].relative_to(folder).as_posix()
+    return bytes(proto.SerializeToString()), folder
+
+
+def _tensors(message: Message) -> Iterator[onnx.TensorProto]:
+    """Every tensor in a message, at any depth."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in [value] if isinstance(value, Message) else value:
+                if isinstance(inner, onnx.TensorProto):
+                    yield inner
+                else:
+                    yield from _tensors(inner)

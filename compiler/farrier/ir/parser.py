@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
-from farrier.ir.dim import Extent
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Program
@@ -20,7 +19,7 @@ from farrier.ir.text.functions import FunctionReader
 from farrier.ir.text.graphs import GraphReader
 from farrier.ir.text.programs import ProgramReader
 from farrier.ir.text.syntax import Malformed
-from farrier.ir.text.types import read_dims, read_extent
+from farrier.ir.text.types import read_dims
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,14 +35,6 @@ class ParseError(UsageError):
         super().__init__(f"{place}\n    {source.strip()}" if source else place, hint=hint)
         self.line = line
         self.column = column
-
-
-def parse_extent(text: str, dims: Mapping[str, Extent]) -> Extent:
-    """`7` or `(n + 1) // 2` over the symbols `dims`. Raises ValueError for what is no extent."""
-    try:
-        return read_extent(ast.parse(text, mode="eval").body, dims)
-    except (SyntaxError, Malformed, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no extent: {error}") from error
 
 
 def parse_ir(

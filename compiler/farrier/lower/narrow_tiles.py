@@ -1,13 +1,15 @@
 """Narrower register tiles for tails of unknown length.
 
-before:  if m % 8 rows are left:  for i in unrolled(8): if o*8 + i < m: …
-after:   if m % 8 < 2:            for i in unrolled(1): …
-         else if m % 8 < 3:       for i in unrolled(2): …
-         else if m % 8 < 5:       for i in unrolled(4): if o*8 + i < m: …
-         else:                    for i in unrolled(7): if o*8 + i < m: …
+before:  if m % 16 rows are left:  for i in unrolled(16): if o*16 + i < m: …
+after:   if m % 16 < 5:            for i in unrolled(4): if o*16 + i < m: …
+         else if m % 16 < 9:       for i in unrolled(8): if o*16 + i < m: …
+         else:                     for i in unrolled(15): if o*16 + i < m: …
 
 Where few are left, a whole tile takes many times as long as they need: a decoder's step has one
-row. Widths are powers of two, so that a tile computes less than twice of what is used.
+row. The narrowest tile has as many sums as it takes to hide the latency of one, for fewer take as
+long; from there on widths double up to half of the tile. Each is a copy of the tile's code, so the
+loops over what is added up are not unrolled in them, and a guard that other work stands beside is
+decided further in, where the tile is made.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from farrier.ir.affine import Linear, Simplifier
-from farrier.ir.dim import Extent, is_less
+from farrier.ir.dim import Extent, is_less, number, product
 from farrier.ir.expr import Scope, Var
-from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
+from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
+
+_IN_FLIGHT = 8  # sums at once, fewer of which take as long
+_BESIDE = 8  # stores, unrolled, that are not to be copied with each width of a tile
 
 
 def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
@@ -29,24 +35,47 @@ def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
     if guard.soft or len(guard.inner) != 1:  # seen from further out, whole nests would be copied
         return
     tiled = {
-        loop.var: loop.extent
+        loop.var: (loop.extent, _registers(alloc))
         for alloc in walk_stmts(body)
         if isinstance(alloc, Alloc) and alloc.buffer.scope is Scope.REGISTER and _sums(alloc)
         for loop in walk_stmts(alloc.body)
         if isinstance(loop, For) and loop.kind is LoopKind.UNROLLED
     }
     terms = [
-        (tiled[atom.name], -factor)
+        (*tiled[atom.name], -factor)
         for atom, factor in guard.inner.items()
         if isinstance(atom, Var) and atom.name in tiled and isinstance(factor, int)
     ]
     if len(terms) != 1:
         return
-    ((extent, step),) = terms
-    width = 1
-    while isinstance(extent, int) and step > 0 and 4 * width <= 3 * extent:
+    ((extent, registers, step),) = terms
+    if not isinstance(extent, int) or step <= 0:
+        return
+    width = max(1, min(_IN_FLIGHT * extent // registers, extent // 2))
+    while 2 * width <= extent:
         yield width * step
         width *= 2
+
+
+def _registers(tile: Alloc) -> int:
+    """How many vectors a tile takes."""
+    loops = (loop for loop in walk_stmts(tile.body) if isinstance(loop, For))
+    lanes = (number(loop.extent) for loop in loops if loop.kind is LoopKind.VECTORIZED)
+    return max(1, number(product(tile.buffer.shape)) // max(lanes, default=1))
+
+
+def is_beside_work(body: Stmt, guard: Guard) -> bool:
+    """Whether other work stands beside the loop in which a guard's tile is made: decided here, the
+    guard would copy that with each width of the tile."""
+    made = [
+        loop
+        for loop in walk_stmts(body)
+        if isinstance(loop, For)
+        and loop.kind is LoopKind.SERIAL
+        and loop.extent != 1
+        and any(narrower(loop.body, guard))
+    ]
+    return bool(made) and unrolled_size(body) - unrolled_size(made[-1].body) >= _BESIDE
 
 
 def _sums(tile: Alloc) -> bool:
@@ -73,6 +102,47 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
             return alloc if agree else stmt
         case _:
             return stmt
+
+
+def rolled(stmt: Stmt) -> Stmt:
+    """The statement with its sums in loops that are not unrolled but over register tiles: in a
+    tail, less code is worth more than fewer jumps.
+
+    before:  for k in unrolled(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
+    after:   for k in serial(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
+    """
+    match stmt:
+        case For(var, extent, kind, body):
+            adds = kind is LoopKind.UNROLLED and _adds_over(var, body)
+            return For(var, extent, LoopKind.SERIAL if adds else kind, rolled(body))
+        case Block(statements):
+            return Block(tuple(map(rolled, statements)))
+        case Alloc(buffer, body):
+            return Alloc(buffer, rolled(body))
+        case If(condition, then, otherwise):
+            return If(condition, rolled(then), None if otherwise is None else rolled(otherwise))
+        case _:
+            return stmt
+
+
+def _adds_over(var: str, body: Stmt) -> bool:
+    """Whether a loop's body adds to register tiles, the same elements in each iteration."""
+    stores = [stmt for stmt in walk_stmts(body) if isinstance(stmt, Store)]
+    return bool(stores) and all(_is_sum(s) and not _mentions(s, var) for s in stores)
+
+
+def _is_sum(store: Store) -> bool:
+    own = store.buffer
+    return own.scope is Scope.REGISTER and any(
+        load.buffer.name == own.name for load in loads(store.value)
+    )
+
+
+def _mentions(store: Store, var: str) -> bool:
+    """Whether a variable says which element of a register tile is stored, or read."""
+    touched = [store.indices]
+    touched += [x.indices for x in loads(store.value) if x.buffer.scope is Scope.REGISTER]
+    return any(var in variables(index) for indices in touched for index in indices)
 
 
 def _spans(alloc: Alloc) -> list[set[Extent]]:
@@ -107,24 +177,24 @@ def _shortened(loop: For, context: Simplifier, guards: Guards) -> For:
         most = context.bounds_of(Linear(others, guard.high))[1]
         count = next((n for n in range(loop.extent) if is_less(most, -step * n)), loop.extent)
         beyond = context.knowing({at: 1}, count, loop.extent - 1)
-        if count < loop.extent and _is_idle(loop.body, beyond):
+        if count < loop.extent and is_idle(loop.body, beyond):
             return For(loop.var, count, loop.kind, loop.body)
     return loop
 
 
-def _is_idle(stmt: Stmt, context: Simplifier) -> bool:
-    """Whether no condition in a statement lets anything through."""
+def is_idle(stmt: Stmt, context: Simplifier) -> bool:
+    """Whether no condition in a statement lets anything through but what is fetched ahead."""
     match stmt:
         case If(condition, then, otherwise):
             truth = context.truth(condition)
-            return (truth is False or _is_idle(then, context)) and (
-                truth is True or otherwise is None or _is_idle(otherwise, context)
+            return (truth is False or is_idle(then, context)) and (
+                truth is True or otherwise is None or is_idle(otherwise, context)
             )
         case For(var, extent, _, body):
-            return _is_idle(body, context.over({var: extent}))
+            return is_idle(body, context.over({var: extent}))
         case Block(statements):
-            return all(_is_idle(s, context) for s in statements)
+            return all(is_idle(s, context) for s in statements)
         case Alloc(_, body):
-            return _is_idle(body, context)
+            return is_idle(body, context)
         case _:
-            return False
+            return isinstance(stmt, Prefetch)

@@ -18,7 +18,7 @@ shortens nothing: where a loop of work further in decides it by itself, it stays
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from farrier.ir import expr as e
@@ -47,15 +47,15 @@ from farrier.ir.loop import (
 )
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution, loads, variables
+from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
-from farrier.lower.narrow_tiles import narrow, narrower
+from farrier.lower.narrow_tiles import is_beside_work, is_idle, narrow, narrower, rolled
 from farrier.lower.whole_tiles import whole_tile
 
 _EMPTY = Block(())
 _IDENTITIES = {op.binary: op for op in ReduceOp}
 _NOTHING: Mapping[str, Expr] = {}
 _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a Select
-_WORK = 32  # stores, unrolled, beside which a test costs nothing
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
@@ -74,6 +74,8 @@ class _Specializer:
         self._spent = 0  # stores copied for the sake of Selects
         self._tails = 0  # stores in tails of narrower tiles
         self._loops: list[str] = []  # around what is looked at
+        self._sunk: list[str] = []  # loops around whose guards are decided where a tile is made
+        self._settled: tuple[Linear, ...] = ()  # what was tested around
         self._around: dict[str, frozenset[str]] = {}  # loops around the last Alloc of each name
 
     def stmt(self, stmt: Stmt, context: Simplifier) -> Stmt:
@@ -128,7 +130,7 @@ class _Specializer:
             if whole is not None:
                 loop = dataclasses.replace(loop, body=whole)
         if loop.kind is not LoopKind.PARALLEL:
-            found = list(self._guards.of(loop.body, loop.var, inside))
+            found = self._found(loop.body, loop.var, inside)
             cut = self._cut(loop, found)
             if cut is not None:
                 first = For(loop.var, cut, loop.kind, loop.body)
@@ -139,10 +141,22 @@ class _Specializer:
         # Nothing is gained by one condition for statements that have nothing in common.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
-            self._branch(loop.var, loop.kind, p, inside, list(self._guards.of(p, loop.var, inside)))
+            self._branch(loop.var, loop.kind, p, inside, self._found(p, loop.var, inside))
             for p in parts
         ]
         return _for(loop, _block(branches))
+
+    def _found(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
+        """The guards to decide in the body of `var`'s loop: those that mention it, and those of
+        loops around that make a tile in it narrower."""
+        found = list(self._guards.of(body, var, context))
+        for outer in self._sunk:
+            if outer != var:
+                for guard in self._guards.of(body, outer, context):
+                    is_settled = any(guard.outer == test.terms for test in self._settled)
+                    if not is_settled and any(narrower(body, guard)):
+                        found.append(guard)
+        return found
 
     def _cut(self, loop: For, found: list[Guard]) -> Extent | None:
         """Where to cut the loop so that a guard holds throughout one of the parts."""
@@ -167,7 +181,7 @@ class _Specializer:
         """Whether to make another copy of `body` for a guard's sake."""
         if not guard.soft:
             return True
-        size = _unrolled_size(body)
+        size = unrolled_size(body)
         if self._spent + size > _SOFT_COPIES:
             return False
         self._spent += size
@@ -190,25 +204,29 @@ class _Specializer:
         body: Stmt,
         context: Simplifier,
         found: list[Guard],
-        tested: Collection[Linear] = (),
+        tested: tuple[Linear, ...] = (),
+        is_edge: bool = False,
     ) -> Stmt:
         """The body of `var`'s loop, an If around it for each guard that outer terms decide, and
-        that is none of those already `tested` around it."""
+        that is none of those already `tested` around it. Where `is_edge`, a symbolic guard does not
+        hold, and there is no further copy but for narrower tiles."""
+        sunk = False
         for guard in found:
             test = Linear(guard.outer, guard.low)
             low, high = context.bounds_of(Linear(guard.outer, 0))
             if is_less(high, low):
                 return _EMPTY  # no size brings anyone here
+            is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
+            if is_symbolic and is_beside_work(body, guard):
+                sunk = True
+                continue
             if is_less(high, -guard.low):
                 narrowed = self._narrowed(var, kind, body, context, guard, tested)
                 if narrowed is not None:
                     return narrowed
             if test in tested:
                 continue
-            is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
-            border = (
-                -guard.low
-            )  # it holds for all inner iterations where the outer terms reach this
+            border = -guard.low  # where outer terms reach this, it holds for all inner iterations
             if is_less(border - 1, low) or is_less(high, border):
                 continue
             if guard.soft and (not guard.is_uniform or is_symbolic):
@@ -217,23 +235,33 @@ class _Specializer:
                 continue  # lanes are masked, and registers written in one branch alone are not set
             if is_symbolic and _is_decided_within(guard, body):
                 continue
+            cold = context.knowing(guard.outer, low, border - 1)
+            is_all = is_symbolic and is_idle(body, cold)
+            if is_edge and is_symbolic and not is_all and not any(narrower(body, guard)):
+                continue
             if not self._may_copy(guard, body):
                 continue
             condition = context.simplify(e.less(border - 1, to_expr(Linear(guard.outer, 0))))
-            cold = context.knowing(guard.outer, low, border - 1)
             hot = context.knowing(guard.outer, border, high)
-            copy = self._copy(body)
             known = (*tested, test)
-            otherwise = self._branch(
-                var, kind, copy, cold, list(self._guards.of(copy, var, cold)), known
-            )
-            then = self._branch(var, kind, body, hot, list(self._guards.of(body, var, hot)), known)
+            otherwise: Stmt = _EMPTY
+            if not is_all:
+                copy = self._copy(body)
+                inside = self._found(copy, var, cold)
+                otherwise = self._branch(var, kind, copy, cold, inside, known, is_symbolic)
+            inside = self._found(body, var, hot)
+            then = self._branch(var, kind, body, hot, inside, known, is_edge)
             if then == otherwise == _EMPTY:
                 return _EMPTY
             return If(condition, then, None if otherwise == _EMPTY else otherwise)
+        before = self._settled
+        self._settled = (*before, *tested)
         self._loops.append(var)
+        self._sunk += [var] * sunk
         stmt = self.stmt(body, context)
+        del self._sunk[len(self._sunk) - sunk :]
         self._loops.pop()
+        self._settled = before
         return stmt
 
     def _narrowed(
@@ -243,7 +271,7 @@ class _Specializer:
         body: Stmt,
         context: Simplifier,
         guard: Guard,
-        tested: Collection[Linear],
+        tested: tuple[Linear, ...],
     ) -> Stmt | None:
         """A tail as narrower tiles for the sizes at which those do; None where it has none."""
         test = Linear(guard.outer, guard.high)
@@ -254,6 +282,9 @@ class _Specializer:
         low, high = context.bounds_of(Linear(guard.outer, 0))
         branches: list[tuple[Expr, Stmt]] = []
         step = common_factor((*guard.outer.values(), guard.high + 1))  # what is used is multiples
+        whole = number(guard.high - guard.low) + 1
+        ends = (used - 1 - guard.high for used in range(step, whole, step))
+        high = next((most for most in ends if step > 1 and is_less(high, most + step)), high)
         reached = -1
         for used in (0, *widths):
             if reached == (reached := used // step):
@@ -268,20 +299,20 @@ class _Specializer:
             tile = narrow(body, known, self._guards) if used else _EMPTY
             if tile == body:
                 continue
-            copy = self._copy(tile)
-            size = _unrolled_size(copy)
+            copy = self._copy(rolled(tile))
+            size = unrolled_size(copy)
             if self._tails + size > _TAIL_COPIES:
                 break
             self._tails += size
             condition = context.simplify(e.less(to_expr(Linear(guard.outer, 0)), most + 1))
-            found = list(self._guards.of(copy, var, known))
+            found = self._found(copy, var, known)
             same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
             tile = self._branch(var, kind, copy, known, found, (*tested, *same))
             branches.append((condition, tile))
             low = most + 1
         rest = context.knowing(guard.outer, low, high)
-        body = narrow(body, rest, self._guards)
-        found = list(self._guards.of(body, var, rest))
+        body = rolled(narrow(body, rest, self._guards))
+        found = self._found(body, var, rest)
         same = (Linear(g.outer, g.low) for g in found if g.outer == guard.outer)
         stmt = self._branch(var, kind, body, rest, found, (*tested, *same))
         for condition, tile in reversed(branches):
@@ -327,9 +358,9 @@ def _is_decided_within(guard: Guard, body: Stmt) -> bool:
     if len(loops) != 1:
         return False
     (loop,) = loops
-    size = _unrolled_size(loop.body)
-    is_least = 2 * size < _unrolled_size(body)
-    return is_least or size >= _WORK or any(_serial_loops(loop.body))
+    size = unrolled_size(loop.body)
+    is_least = 2 * size < unrolled_size(body)
+    return is_least or size >= WORK or any(_serial_loops(loop.body))
 
 
 def _serial_loops(stmt: Stmt) -> Iterator[For]:
@@ -337,21 +368,6 @@ def _serial_loops(stmt: Stmt) -> Iterator[For]:
     for loop in walk_stmts(stmt):
         if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
             yield loop
-
-
-def _unrolled_size(stmt: Stmt) -> int:
-    """How many stores the code of a statement has."""
-    if isinstance(stmt, For):
-        size = _unrolled_size(stmt.body)
-        return size * number(stmt.extent) if stmt.kind is LoopKind.UNROLLED else size
-    if isinstance(stmt, Alloc | While):
-        return _unrolled_size(stmt.body)
-    if isinstance(stmt, Block):
-        return sum(map(_unrolled_size, stmt.statements))
-    if isinstance(stmt, If):
-        rest = 0 if stmt.otherwise is None else _unrolled_size(stmt.otherwise)
-        return _unrolled_size(stmt.then) + rest
-    return 1
 
 
 def _changes_nothing(store: Store) -> bool:

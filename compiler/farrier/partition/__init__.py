@@ -1,8 +1,8 @@
 """Graph of kernels → distinct tasks, and the program that calls them."""
 
 from farrier.partition.canonical import canonical_region
-from farrier.partition.extract import Task, extract_tasks
+from farrier.partition.extract import Task, extract_tasks, task_key
 from farrier.partition.naming import task_name
 from farrier.partition.program import Call, Program
 
-__all__ = ["Call", "Program", "Task", "canonical_region", "extract_tasks", "task_name"]
+__all__ = ["Call", "Program", "Task", "canonical_region", "extract_tasks", "task_key", "task_name"]

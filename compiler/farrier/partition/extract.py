@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.control import FAIL, If, Loop, grown, joined
@@ -48,6 +48,12 @@ class Task:
     def symbol(self) -> str:
         """A C identifier, unique among tasks."""
         return f"{self.name}_{self.key[:8]}"
+
+
+def task_key(region: Graph, constant_inputs: Collection[str]) -> str:
+    """The key of the task of a canonical region."""
+    text = f"{print_ir(region)}constants: {' '.join(sorted(constant_inputs))}\n"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def extract_tasks(graph: Graph) -> tuple[dict[str, Task], Program]:
@@ -117,8 +123,7 @@ class _Flattening:
             for inside, outside in zip(region.inputs, inputs, strict=True)
             if self._constant(outside) is not None
         )
-        text = f"{print_ir(region)}constants: {' '.join(sorted(known))}\n"
-        key = hashlib.sha256(text.encode()).hexdigest()
+        key = task_key(region, known)
         self.tasks.setdefault(key, Task(key, task_name(region), region, known))
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
         return Call(key, inputs, outputs, node.origin, runs, own.dims, own.needed, count)

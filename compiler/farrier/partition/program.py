@@ -173,7 +173,12 @@ class Program:
 
     def with_tasks(self, tasks: Iterable[str]) -> Program:
         """The same with other tasks, one for each of `calls`."""
-        return dataclasses.replace(self, steps=_with_tasks(self.steps, iter(tasks)))
+        pairs = zip(self.calls, tasks, strict=True)
+        return self.with_calls(dataclasses.replace(call, task=task) for call, task in pairs)
+
+    def with_calls(self, calls: Iterable[Call]) -> Program:
+        """The same with other calls, one for each of `calls`."""
+        return dataclasses.replace(self, steps=_with_calls(self.steps, iter(calls)))
 
     def home(self, value: Value) -> Home:
         """Where a value lies: in its own memory, if in no other's."""
@@ -194,20 +199,20 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
                 yield from calls_in(step.body)
 
 
-def _with_tasks(steps: Iterable[Step], tasks: Iterator[str]) -> tuple[Step, ...]:
+def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...]:
     found: list[Step] = []
     for step in steps:
         match step:
             case Call():
-                found.append(dataclasses.replace(step, task=next(tasks)))
+                found.append(next(calls))
             case Bind() | Fail():
                 found.append(step)
             case Branch():
-                then = _with_tasks(step.then, tasks)
-                otherwise = _with_tasks(step.otherwise, tasks)
+                then = _with_calls(step.then, calls)
+                otherwise = _with_calls(step.otherwise, calls)
                 found.append(dataclasses.replace(step, then=then, otherwise=otherwise))
             case Repeat():
-                found.append(dataclasses.replace(step, body=_with_tasks(step.body, tasks)))
+                found.append(dataclasses.replace(step, body=_with_calls(step.body, calls)))
     return tuple(found)
 
 

@@ -60,7 +60,7 @@ class Session:
         self,
         manifest: Manifest,
         library: bytes,
-        params: Buffer,
+        params: Buffer | container.Mapped,
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
@@ -115,8 +115,14 @@ class Session:
             )
         self._resize({dim.symbol: dim.typical for dim in manifest.dims})
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """The outputs by name, each a new array. Raises InputMismatchError."""
+    def run(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        outputs: Mapping[str, Array | None] | None = None,
+    ) -> dict[str, Array]:
+        """The outputs by name, each a new array. `outputs` names those that are wanted, each with
+        the array to write it to, of its shape and dtype, or None for a new one; an array that
+        overlaps an input is written when the inputs have been read. Raises InputMismatchError."""
         if not isinstance(inputs, Mapping):
             raise InputMismatchError(
                 f"inputs are arrays by name, not a {type(inputs).__name__}",
@@ -134,13 +140,37 @@ class Session:
                 array, self._args[position] = self._placed(slot, inputs[slot.name])
                 arrays.append(array)
             self.call()
-            if self.manifest.counted:
-                sizes = self._symbols()
-                results = {slot.name: slot.part(sizes) for slot in self._outputs}
-            else:
-                results = {slot.name: slot.array.copy() for slot in self._outputs}
+            results = self._results(outputs)
         for name in self._string_outputs:
-            results[name] = strings_of(results[name])
+            if name in results:
+                results[name] = strings_of(results[name])
+        return results
+
+    def _results(self, outputs: Mapping[str, Array | None] | None) -> dict[str, Array]:
+        """Copies of what the call has written, in the arrays that are given for them."""
+        slots = [slot for slot in self._outputs if outputs is None or slot.name in outputs]
+        if self.manifest.counted:
+            sizes = self._symbols()
+            found = {slot.name: slot.part(sizes) for slot in slots}
+        else:
+            found = {slot.name: slot.array for slot in slots}
+        given = {} if outputs is None else outputs
+        for name, array in found.items():
+            into = given.get(name)
+            if into is not None and (into.shape, into.dtype) != (array.shape, array.dtype):
+                raise InputMismatchError(
+                    f"output {name} is {array.dtype}{list(array.shape)}, and the array for it "
+                    f"{into.dtype}{list(into.shape)}",
+                    hint="give one of that shape and dtype, or None",
+                )
+        results = {}
+        for name, array in found.items():
+            into = given.get(name)
+            if into is None:
+                results[name] = array.copy()
+            else:
+                np.copyto(into, array)
+                results[name] = into
         return results
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
@@ -374,9 +404,9 @@ class _Slot:
         self._lay_out(spec.typical_shape)
 
     def part(self, sizes: Mapping[str, int]) -> Array:
-        """A copy of what was written, all symbols being known."""
+        """What was written, all symbols being known."""
         shape = tuple(evaluate(extent, sizes) for extent in self.extents)
-        return self.array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
+        return self.array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def resized(self, sizes: Mapping[str, int]) -> int:
         """The address, with room for these values of symbols; what data decides is at its bound."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier.errors import NoDeviceError, NotFoundError
+from farrier.errors import NoDeviceError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.shapes import MAX_EXTENT
 from farrier.target import parse_target
@@ -98,7 +98,9 @@ class JobRequest(BaseModel):
         },
     )
 
-    model: str = Field(pattern=_SHA256, description="sha256 of an uploaded model")
+    model: str = Field(
+        pattern=_SHA256, description="an uploaded file's sha256, or an id of POST /v1/models"
+    )
     name: str = Field(
         default="", max_length=200, pattern=_LINE, description="for people; need not differ"
     )
@@ -116,7 +118,7 @@ class JobView(BaseModel):
     id: str
     name: str
     state: State
-    model: str = Field(description="sha256 of the model")
+    model: str = Field(description="id of the model: of one file, its sha256")
     options: dict[str, Any]
     created: float
     started: float | None
@@ -185,8 +187,7 @@ def submit_job(
     job = farm.jobs.submitted(body.model, options, **key)
     if job is None:
         _check_target(farm, options, wait_for_device=body.wait_for_device)
-        if not farm.blobs.renew(body.model):
-            raise NotFoundError(f"there is no model {body.model}", hint="POST /v1/uploads first")
+        farm.models.hold(body.model)
         job = farm.jobs.submit(body.model, options, wait_for_device=body.wait_for_device, **key)
     return JobView.of(job)
 

@@ -1,6 +1,6 @@
-"""Uploads: models travel in pieces and go on where a connection broke.
+"""Uploads: a model's files travel in pieces and go on where a connection broke.
 
-    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a known model
+    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a known file
     PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
     GET, HEAD /v1/uploads/{id}              → the offset to go on at
 
@@ -34,38 +34,38 @@ UploadId = Annotated[str, Path(description="from POST /v1/uploads", max_length=1
 
 
 class UploadRequest(BaseModel):
-    """Announces a model: how many bytes will come, and their digest."""
+    """Announces a file of a model: how many bytes will come, and their digest."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"size": 46820000, "sha256": "9f86d081884c7d65" * 4}]},
     )
 
-    size: int = Field(ge=0, strict=True, description="bytes of the model")
-    sha256: str = Field(pattern=_SHA256, description="of the model's bytes, in lower-case hex")
+    size: int = Field(ge=0, strict=True, description="bytes of the file")
+    sha256: str = Field(pattern=_SHA256, description="of the file's bytes, in lower-case hex")
 
 
 class UploadView(BaseModel):
     """Where an upload stands."""
 
-    id: str | None = Field(description="null where the server had the model already")
+    id: str | None = Field(description="null where the server had the file already")
     size: int = Field(description="bytes announced")
     offset: int = Field(description="bytes that are safe on the server's disk")
-    sha256: str = Field(description="digest announced; names the model once complete")
-    complete: bool = Field(description="whether the model may be named in POST /v1/jobs")
+    sha256: str = Field(description="digest announced; names the file once complete")
+    complete: bool = Field(description="whether POST /v1/jobs and /v1/models may name it")
 
 
 @router.post("", responses=documented(400, 413, 422, 507))
 def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
-    """Begins an upload. A model that the server has needs no bytes: `complete` is true at once."""
+    """Begins an upload. A file that the server has needs no bytes: `complete` is true at once."""
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
-            f"the model has {body.size} bytes, the server takes {limit}",
+            f"the file has {body.size} bytes, the server takes {limit}",
             hint="FARRIER_MAX_UPLOAD_BYTES on the server raises the limit",
         )
     if body.size == 0:
-        raise InvalidModelError("the model is empty", hint="upload the bytes of one .onnx file")
+        raise InvalidModelError("the file is empty", hint="upload an .onnx file, or its data")
     if farm.blobs.renew(body.sha256):
         return _complete(body.size, body.sha256)
     return _view(farm.blobs.begin(body.size, body.sha256))
@@ -154,7 +154,7 @@ def _finish(blobs: BlobStore, upload: Upload) -> UploadView:
         sha256 = blobs.finish(upload.id)
     except ConflictError as error:
         raise InvalidModelError(
-            f"the bytes were damaged on the way: {error.message}", hint="upload the model again"
+            f"the bytes were damaged on the way: {error.message}", hint="upload the file again"
         ) from error
     return _complete(upload.size, sha256)
 

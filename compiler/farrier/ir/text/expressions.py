@@ -25,8 +25,9 @@ from farrier.ir.expr import (
     index,
     sub,
 )
+from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, look_up, read_literal, read_names
-from farrier.ir.text.types import Dims, read_dtype, read_extent
+from farrier.ir.text.types import read_dtype
 from farrier.ir.types import DType
 
 _BINARY = {

@@ -21,8 +21,9 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.text.expressions import ExprReader
+from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, read_arguments, read_integer
-from farrier.ir.text.types import Dims, read_buffer, read_extent
+from farrier.ir.text.types import read_buffer
 
 _KINDS = frozenset(kind.value for kind in LoopKind)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
+from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import (
     Malformed,
     look_up,
@@ -15,7 +16,7 @@ from farrier.ir.text.syntax import (
     read_names,
     read_returned,
 )
-from farrier.ir.text.types import Dims, read_extent, read_type
+from farrier.ir.text.types import read_type
 from farrier.ir.types import TensorType
 
 if TYPE_CHECKING:

@@ -1,29 +1,17 @@
-"""Reads dtypes, dims, tensor types, layouts and buffers."""
+"""Reads dtypes, declarations of dims, tensor types, layouts and buffers."""
 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
-from farrier.ir.dim import Extent, dim, maximum, minimum
+from farrier.ir.dim import Extent, dim
 from farrier.ir.expr import Buffer, Scope
 from farrier.ir.loop import NamedSize
-from farrier.ir.text.syntax import Malformed, look_up, read_integer, read_literal, split
+from farrier.ir.text.extents import Dims, read_extent
+from farrier.ir.text.syntax import Malformed, read_integer, read_literal, split
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
-Dims: TypeAlias = Mapping[str, Extent]  # the symbols that a text declares, by name
-
 _SCOPES = frozenset(scope.value for scope in Scope)
-_OPERATORS: Mapping[type, Callable[[Extent, Extent], Extent]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {"min": minimum, "max": maximum}
 
 
 def read_dims(decorator: ast.expr) -> tuple[dict[str, Extent], tuple[NamedSize, ...]]:
@@ -40,22 +28,6 @@ def read_dims(decorator: ast.expr) -> tuple[dict[str, Extent], tuple[NamedSize, 
             case _:
                 sizes.append(NamedSize(name, read_extent(keyword.value, dims)))
     return dims, tuple(sizes)
-
-
-def read_extent(node: ast.AST, dims: Dims) -> Extent:
-    """`7`, `n` or `(n + 1) // 2`."""
-    match node:
-        case ast.Name():
-            return look_up(dims, node)  # type: ignore[no-any-return]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -read_extent(operand, dims)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](read_extent(left, dims), read_extent(right, dims))
-        case ast.Call(func=ast.Name(id=name), args=[left, right], keywords=[]) if (
-            name in _FUNCTIONS
-        ):
-            return _FUNCTIONS[name](read_extent(left, dims), read_extent(right, dims))
-    return read_integer(node)
 
 
 def read_type(node: ast.expr, dims: Dims) -> TensorType:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.blocks import coverage
-from farrier.ir.dim import product, typical
+from farrier.ir.dim import Dim, product, typical
 from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
@@ -65,6 +65,8 @@ from farrier.target import Target
 
 NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
+_COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
+_WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)
 _ROWS = 8  # of a tile that has columns as well
 _LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
 
@@ -213,7 +215,28 @@ class _Kernel:
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        return microkernel.estimate(self._problem, _tiles(columns), self.machine)
+        found = microkernel.estimate(self._problem, _tiles(columns), self.machine)
+        if not self._open:
+            return found
+        return dataclasses.replace(
+            found, seconds=found.seconds * (1 + _COPY * self._copies(columns))
+        )
+
+    def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:
+        """How many tiles the code has beside the first: tails of the panels, and of axes whose
+        extents are open. These take time to make, and no size says that it is the right one."""
+        panel = columns["vectors"] * self.machine.lanes
+        tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
+        for name in self._open:
+            tiles *= np.where(columns[name] > 1, _WIDTHS, 1.0)
+        return tiles - 1
+
+    @functools.cached_property
+    def _open(self) -> tuple[str, ...]:
+        """The knobs of the tiled axes whose extents are open."""
+        sizes = {axis.name: axis.extent for axis in self.contraction.stage.axes}
+        tiled = zip(self.tiled, ("rows", "columns"), strict=True)
+        return tuple(name for axis, name in tiled if isinstance(sizes.get(axis), Dim))
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:

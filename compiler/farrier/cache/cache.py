@@ -1,0 +1,105 @@
+"""A model's artifact: from the cache, or compiled and put there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from farrier.artifact.artifact import Artifact
+from farrier.cache.files import FileIndex, content_of
+from farrier.cache.key import entry_key
+from farrier.cache.settings import CacheSettings
+from farrier.cache.store import Store
+from farrier.errors import ArtifactError, StorageError
+from farrier.model_file import Model
+from farrier.options import CompileOptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be had: a model by path or as bytes, how it is to be compiled, and the sizes of
+    dims that are fixed by name."""
+
+    model: Path | bytes
+    options: CompileOptions
+    sizes: Mapping[str, int]
+
+    def open(self) -> Model:
+        """Raises UsageError, InvalidModelError."""
+        if isinstance(self.model, bytes):
+            return Model.of_bytes(self.model)
+        return Model.of_path(self.model)
+
+
+class Cache:
+    """Artifacts on disk. Whatever is wrong with the disk or an entry costs a compilation and a
+    warning, and nothing else."""
+
+    def __init__(self, settings: CacheSettings, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._store: Store | None = None
+        if settings.folder is not None:
+            store = Store(settings.folder, settings.limit_bytes)
+            try:
+                store.open()
+            except StorageError as error:
+                warn(f"compiled models are not kept: {error}")
+            else:
+                self._store = store
+                self._index = FileIndex(settings.folder / "files")
+
+    def artifact(self, request: Request, compile: Callable[[Model], Artifact]) -> Artifact:
+        """What `compile` makes of the request's model, from disk where it is there. Raises as
+        `Request.open` and `compile` do."""
+        if self._store is None:
+            return compile(request.open())
+        content = None if isinstance(request.model, bytes) else self._index.known(request.model)
+        if content is not None:
+            found = self._get(self._store, entry_key(content, request.options, request.sizes))
+            if found is not None:
+                return found
+        model = request.open()
+        key = entry_key(self._content(request, model), request.options, request.sizes)
+        with self._store.making(key):
+            found = self._get(self._store, key)
+            return found or self._made(self._store, key, model, request, compile)
+
+    def _content(self, request: Request, model: Model) -> str:
+        if isinstance(request.model, bytes):
+            return content_of(model)
+        try:
+            return self._index.learn(request.model, model)
+        except StorageError as error:
+            self._warn(f"the model is hashed again when it is loaded again: {error}")
+            return content_of(model)
+
+    def _get(self, store: Store, key: str) -> Artifact | None:
+        try:
+            return store.get(key)
+        except ArtifactError as error:
+            self._warn(f"a damaged entry of the cache is thrown away, the model compiled: {error}")
+            store.discard(key)
+            return None
+
+    def _made(
+        self,
+        store: Store,
+        key: str,
+        model: Model,
+        request: Request,
+        compile: Callable[[Model], Artifact],
+    ) -> Artifact:
+        artifact = compile(model)
+        model.check_unchanged()  # or the entry would be of other bytes than its key
+        manifest = artifact.manifest
+        about = {
+            "model": str(model.path or manifest.name),
+            "target": f"{request.options.target} ({manifest.cpu}, {manifest.threads} threads)",
+        }
+        try:
+            store.put(key, artifact, about)
+        except StorageError as error:
+            self._warn(f"the compiled model is used, but not kept for the next time: {error}")
+            return artifact
+        return self._get(store, key) or artifact

@@ -1,0 +1,81 @@
+"""What files contained when they were last hashed, so that unchanged ones are not hashed again.
+
+A file is unchanged while its path leads to the same inode with the same size and times. A file that
+was written less than `GRANULE_NS` before it was hashed may change once more without another time,
+since clocks of file systems tick slowly: it is hashed again until it is older, as git does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import IO
+
+from farrier.artifact.container import write_atomically
+from farrier.mapped import MappedFile
+from farrier.model_file import Model
+
+GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
+
+
+def content_of(model: Model) -> str:
+    """64 hex digits over the message and the data files that it names. Raises InvalidModelError
+    where one is missing, or changes meanwhile."""
+    state = hashlib.sha256(hashlib.sha256(model.message).digest())
+    for location, file in sorted(model.external.items()):
+        state.update(hashlib.sha256(location.encode()).digest() + _digest(file))
+    model.check_unchanged()
+    return state.hexdigest()
+
+
+def _digest(file: MappedFile) -> bytes:
+    with file.path.open("rb") as opened:  # not `file.view`, whose pages would count as memory
+        return hashlib.file_digest(opened, "sha256").digest()
+
+
+class FileIndex:
+    """Contents of models by the path of their message, one small file each in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def known(self, path: Path) -> str | None:
+        """The content of the model at `path`, where its files are what they were; else None."""
+        try:
+            raw = json.loads(self._record(path).read_bytes())
+            files, hashed_ns = raw["files"], int(raw["hashed_ns"])
+            for name, *stamp in files:
+                now = _stamp(os.stat(name))
+                if stamp != now or now[3] + GRANULE_NS > hashed_ns:
+                    return None
+            return str(raw["content"]) if files else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None  # what cannot be read was never noted
+
+    def learn(self, path: Path, model: Model) -> str:
+        """The content of the model at `path`, which is noted. Raises as `content_of`, and
+        StorageError where it cannot be noted; then `content_of` alone still says it."""
+        hashed_ns = time.time_ns()
+        content = content_of(model)
+        # Who writes between the check in there and this look leaves a time behind `hashed_ns`.
+        names = [os.path.realpath(file) for _, file in model.files]
+        files = [[name, *_stamp(os.stat(name))] for name in names]
+        record = {"content": content, "files": files, "hashed_ns": hashed_ns}
+        text = json.dumps(record).encode()
+        write_atomically(self._record(path), lambda file: _put(file, text))
+        return content
+
+    def _record(self, path: Path) -> Path:
+        place = os.path.realpath(path).encode(errors="surrogateescape")
+        return self._folder / f"{hashlib.sha256(place).hexdigest()[:32]}.json"
+
+
+def _stamp(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _put(file: IO[bytes], text: bytes) -> None:
+    file.write(text)

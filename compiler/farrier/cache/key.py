@@ -1,0 +1,66 @@
+"""When two compilations make the same code: the key of an entry."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping
+
+import farrier
+import farrier_device
+from farrier.options import CompileOptions
+from farrier.target import parse_target
+
+_MAKERS = ("llvmlite", "numpy", "onnx", "ziglang")  # whose versions show in the code
+
+
+def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
+    """64 hex digits over the model's content, every option with the target as this machine resolves
+    it, the sizes that dims are fixed at by name, and the compiler itself."""
+    target = parse_target(options.target)
+    asked = {
+        **options.to_dict(),
+        "target": dataclasses.asdict(target),
+        "threads": options.threads or target.cores,
+    }
+    whole = {
+        "content": content,
+        "options": asked,
+        "sizes": dict(sizes),
+        "version": farrier.__version__,
+        "code": compiler_stamp(),
+    }
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def compiler_stamp() -> str:
+    """What changes with the compiler's own files: their names, sizes and times, and those of the
+    packages that make code with it. A version alone would not do: who works on the compiler changes
+    it without one. To read the files instead would take longer than to load an entry."""
+    state = hashlib.sha256()
+    for package in (farrier, farrier_device):
+        root = package.__path__[0]
+        for path, found in sorted(_files(root)):
+            line = f"{path.removeprefix(root)} {found.st_size} {found.st_mtime_ns}\n"
+            state.update(line.encode(errors="surrogateescape"))
+    for name in _MAKERS:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            made = os.stat(spec.origin)
+            state.update(f"{name} {made.st_size} {made.st_mtime_ns}\n".encode())
+    return state.hexdigest()
+
+
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as found:
+        for one in found:
+            if one.is_dir():
+                if one.name != "__pycache__":
+                    yield from _files(one.path)
+            else:
+                yield one.path, one.stat()

@@ -1,0 +1,245 @@
+"""Entries on disk: read, written, evicted; several processes at once.
+
+    entries/KEY.farrier   an artifact, written whole and renamed into place
+    entries/KEY.json      its seal: the file's size, time and inode when this machine wrote it or
+                          held it to its hashes, and what it is for people; its time is the last use
+    locks/KEY.lock        held by who compiles the entry
+    files/*.json          what files contained (`files.py`)
+
+An entry with its seal is mapped without a look at the hash of its parameters. A file that somebody
+removes or replaces lives on for those who have it mapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from farrier.artifact.artifact import Artifact, check_params, load_mapped
+from farrier.artifact.container import write_atomically
+from farrier.errors import ArtifactError, StorageError
+
+WAIT_S = 600.0  # for another process that compiles the same
+_PAUSE_S = 0.05
+_ATTEMPTS = 3  # at an entry that changes while it is read
+_LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
+_FORGOTTEN_S = 90 * 86400.0
+_FOLDERS = ("entries", "files", "locks")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """What `farrier cache show` says of an entry; `used` is seconds since the epoch."""
+
+    key: str
+    nbytes: int
+    used: float
+    model: str = ""
+    target: str = ""
+
+
+class Store:
+    """The entries in `folder`, which take `limit_bytes` together at most; 0: no limit."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+
+    def open(self) -> None:
+        """Makes the folder, for this user alone. Raises StorageError where that cannot be, and
+        where others could put code into it."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        except OSError as error:
+            raise StorageError(
+                f"no cache in {self.folder}: {error.strerror}", hint="FARRIER_CACHE names another"
+            ) from error
+        is_foreign = found.st_uid not in (0, os.geteuid())
+        if is_foreign or found.st_mode & stat.S_IWOTH:
+            whose = "belongs to another user" if is_foreign else "is writable for everybody"
+            raise StorageError(
+                f"no cache in {self.folder}: it {whose}, who could put code into it",
+                hint=f"chmod o-w {self.folder}, or name another with FARRIER_CACHE",
+            )
+
+    def get(self, key: str) -> Artifact | None:
+        """The entry; None where there is none. Raises ArtifactError where it is damaged."""
+        path = self._path(key)
+        for _ in range(_ATTEMPTS):
+            found = _stat(path)
+            if found is None:
+                return None
+            try:
+                return self._load(key, path, found)
+            except ArtifactError:
+                now = _stat(path)
+                if now is not None and _stamp(now) == _stamp(found):
+                    raise
+                # Another process has removed or replaced it meanwhile.
+        return None
+
+    def _load(self, key: str, path: Path, found: os.stat_result) -> Artifact:
+        seal = self._seal(key)
+        if _read(seal).get("stamp") != _stamp(found):
+            check_params(path)
+            self._write_seal(key, found, _about(seal))
+        artifact = load_mapped(path)
+        with contextlib.suppress(OSError):  # of a disk that is only read
+            os.utime(seal)
+        return artifact
+
+    def put(self, key: str, artifact: Artifact, about: dict[str, str]) -> None:
+        """Writes an entry, and removes those used longest ago beyond the limit. Raises StorageError
+        where the disk is full or the entry alone is too large."""
+        artifact.save(self._path(key))
+        found = self._path(key).stat()
+        if 0 < self.limit_bytes < found.st_size:
+            self.discard(key)
+            raise StorageError(
+                f"the compiled model takes {found.st_size} bytes, and the cache "
+                f"{self.limit_bytes} at most",
+                hint="raise FARRIER_CACHE_BYTES",
+            )
+        self._write_seal(key, found, about)
+        self._evict(key)
+
+    def discard(self, key: str) -> None:
+        """Removes an entry, if it is there."""
+        for path in (self._path(key), self._seal(key)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    @contextlib.contextmanager
+    def making(self, key: str) -> Iterator[None]:
+        """Within it this is the one process, and thread, that makes the entry: others wait until it
+        is done or dead, `WAIT_S` at most. Where locks do not work, nobody waits."""
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):
+                place = self.folder / "locks"
+                place.mkdir(exist_ok=True)
+                file = held.enter_context((place / f"{key}.lock").open("wb"))
+                _lock(file)
+            yield
+
+    def entries(self) -> list[Entry]:
+        """All entries, that used last first."""
+        found = []
+        for path, seen in self._entry_files():
+            seal = self._seal(path.stem)
+            about = _about(seal)
+            with contextlib.suppress(OSError):
+                seen_used = seal.stat().st_mtime if seal.exists() else seen.st_mtime
+                words = (str(about.get(word, "")) for word in ("model", "target"))
+                found.append(Entry(path.stem, seen.st_size, seen_used, *words))
+        return sorted(found, key=lambda entry: -entry.used)
+
+    def verify(self) -> list[tuple[Entry, str]]:
+        """Holds every entry to its hashes; removes the damaged ones, and says what is wrong."""
+        damaged = []
+        for entry in self.entries():
+            try:
+                check_params(self._path(entry.key))
+            except ArtifactError as error:
+                self.discard(entry.key)
+                damaged.append((entry, error.message))
+        return damaged
+
+    def clear(self) -> int:
+        """Removes everything; the bytes of entries that were there. Raises StorageError."""
+        nbytes = sum(entry.nbytes for entry in self.entries())
+        for name in _FOLDERS:
+            try:
+                shutil.rmtree(self.folder / name)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise StorageError(
+                    f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
+                ) from error
+        return nbytes
+
+    def _evict(self, kept: str) -> None:
+        """Removes entries used longest ago until the rest, `kept` in any case, is in the limit; and
+        what dead processes have left."""
+        total = 0
+        for entry in sorted(self.entries(), key=lambda one: one.key != kept):
+            total += entry.nbytes
+            if 0 < self.limit_bytes < total:
+                total -= entry.nbytes
+                self.discard(entry.key)
+        now = time.time()
+        for folder, pattern, age in (
+            ("entries", ".*", _LEFT_OVER_S),
+            ("files", "*", _FORGOTTEN_S),
+            ("locks", "*", _FORGOTTEN_S),
+        ):
+            for path in (self.folder / folder).glob(pattern):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime + age < now:
+                        path.unlink()
+
+    def _entry_files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in (self.folder / "entries").glob("[!.]*.farrier"):
+            with contextlib.suppress(OSError):  # another process removed it
+                yield path, path.stat()
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "entries" / f"{key}.farrier"
+
+    def _seal(self, key: str) -> Path:
+        return self.folder / "entries" / f"{key}.json"
+
+    def _write_seal(self, key: str, found: os.stat_result, about: dict[str, str]) -> None:
+        text = json.dumps({"stamp": _stamp(found), "about": about}).encode()
+        with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
+            write_atomically(self._seal(key), lambda file: _write(file, text))
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Takes the file's lock, or gives up after `WAIT_S`. Raises OSError where there are none."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _stamp(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A seal; empty where there is none that can be read."""
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _about(seal: Path) -> dict[str, str]:
+    about = _read(seal).get("about")
+    return about if isinstance(about, dict) else {}
+
+
+def _write(file: IO[bytes], text: bytes) -> None:
+    file.write(text)

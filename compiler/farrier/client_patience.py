@@ -1,0 +1,32 @@
+"""How long calls of the SDK put up with a server that went away."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from farrier.errors import FarrierError
+
+
+class Patience:
+    """How long to put up with failures: for `seconds` after the first in a row, where something had
+    worked before; not at all where nothing had."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+        self._failures = 0
+
+    def renew(self) -> None:
+        """Something worked."""
+        self._until = float("inf")
+        self._failures = 0
+
+    def sleep_or_raise(self, error: FarrierError) -> None:
+        """Sleeps longer after each failure in a row (0.1 s to 3 s); raises it when time is up."""
+        now = time.monotonic()
+        self._until = min(self._until, now + self._seconds)
+        if now >= self._until:
+            raise error
+        time.sleep(min(0.1 * 2**self._failures, 3.0) * random.uniform(0.5, 1.0))
+        self._failures += 1

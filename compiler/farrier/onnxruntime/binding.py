@@ -1,0 +1,139 @@
+"""`IOBinding`: inputs and outputs in memory that the caller keeps from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farrier.errors import FarrierError, InputMismatchError, UsageError
+from farrier.onnxruntime.errors import refused
+from farrier.onnxruntime.values import Array, OrtValue, array_at, check_device, element_dtype
+
+if TYPE_CHECKING:
+    from farrier.onnxruntime.session import InferenceSession
+
+
+class IOBinding:
+    """What a session's `run_with_iobinding` reads and writes.
+
+    An input is read where it lies, at each run: what the caller writes there meanwhile counts. An
+    output with memory is written to it, at each run, once the inputs have been read, so both may
+    overlap; its shape and dtype must be the output's, else nothing is written. One without memory
+    is a new array at each run, and values of earlier runs stay what they are. Whoever binds an
+    address keeps its memory alive; arrays and OrtValues are kept by the binding.
+
+    Mistakes raise RuntimeError, as ONNX Runtime's binding does. A binding is for one thread.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._inputs: dict[str, Array] = {}
+        self._outputs: dict[str, Array | None] = {}
+        self._results: list[Any] = []
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Binds an array."""
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise _refused(f"the input {name} is a {type(arr_on_cpu).__name__}, and no array")
+        self._bind_input(name, arr_on_cpu)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Binds a contiguous array by its address; `element_type` is numpy's, or ONNX's number."""
+        check_device(device_type)
+        self._bind_input(name, array_at(buffer_ptr, element_dtype(element_type), shape))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        self._bind_input(name, ortvalue.numpy())
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Asks for an output: in a new array, or in the memory at an address. Raises ValueError
+        for an address without element type and shape."""
+        check_device(device_type)
+        if buffer_ptr is None:
+            self._outputs[name] = None
+            return
+        if element_type is None or shape is None:
+            raise refused(
+                UsageError, "ValueError", "memory for an output needs element_type and shape"
+            )
+        self._outputs[name] = array_at(buffer_ptr, element_dtype(element_type), shape)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        self._outputs[name] = ortvalue.numpy()
+
+    def synchronize_inputs(self) -> None:
+        """Does nothing: memory of the CPU is always in step."""
+
+    def synchronize_outputs(self) -> None:
+        """Does nothing: memory of the CPU is always in step."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return [OrtValue(value) for value in self._results]
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run as arrays of their own, lists of arrays for sequences."""
+        return [_copy(value) for value in self._results]
+
+    def clear_binding_inputs(self) -> None:
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._outputs.clear()
+        self._results = []
+
+    def _bind_input(self, name: str, array: Array) -> None:
+        if name not in self._session._inputs:
+            raise _refused(f"the model has no input {name!r}")
+        self._inputs[name] = array
+
+    def _run(self, run_options: Any) -> None:
+        session = self._session
+        missing = sorted(set(session._inputs) - set(self._inputs))
+        if not self._outputs:
+            raise _refused("no output is bound")
+        if missing:
+            raise _refused(f"the inputs {', '.join(missing)} are not bound")
+        unknown = sorted(set(self._outputs) - set(session._outputs))
+        if unknown:
+            raise _refused(f"the model has no output {', '.join(unknown)}")
+        into: dict[str, Array] = {}
+        for name, array in self._outputs.items():
+            if array is None:
+                continue
+            told = session._outputs[name]
+            if told.members != (name,) or told.type == "tensor(string)":
+                raise _refused(f"the output {name}, {told.type}, is no tensor of numbers")
+            into[name] = array
+        try:
+            self._results = session._computed(list(self._outputs), self._inputs, into, run_options)
+        except FarrierError as error:
+            raise refused(type(error), "RuntimeError", error.message, error.hint) from error
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return None if value is None else value.copy()
+
+
+def _refused(message: str) -> FarrierError:
+    return refused(InputMismatchError, "RuntimeError", message)

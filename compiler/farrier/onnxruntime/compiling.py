@@ -1,0 +1,79 @@
+"""From a model to its artifact, with sizes fixed by the names of dims."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farrier.artifact.artifact import Artifact, load
+from farrier.cache.cache import Cache, Request
+from farrier.cache.settings import CacheSettings
+from farrier.errors import UnverifiableError
+from farrier.extras import not_installed
+from farrier.onnxruntime.providers import Chosen
+from farrier.options import CompileOptions
+from farrier.shapes import GivenShape
+
+if TYPE_CHECKING:
+    from farrier.model_file import Model
+
+ARTIFACT = ".farrier"  # the suffix of files that are compiled already
+
+
+def artifact_of(
+    model: Path | bytes, chosen: Chosen, sizes: Mapping[str, int], warn: Callable[[str], None]
+) -> Artifact:
+    """The model's artifact: loaded where the path is of one, else from the cache, else compiled and
+    kept there. The compiler is imported where something is to be compiled. Raises FarrierError."""
+    if isinstance(model, Path) and model.suffix == ARTIFACT:
+        if sizes or chosen.options != CompileOptions(threads=chosen.options.threads):
+            warn(f"{model} is compiled already: options of the compiler and sizes do not apply")
+        return load(model)
+    settings = CacheSettings.from_environment()
+    if not chosen.uses_cache:
+        settings = dataclasses.replace(settings, folder=None)
+    request = Request(model, chosen.options, sizes)
+    return Cache(settings, warn).artifact(request, lambda found: _compiled(found, request, warn))
+
+
+def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Artifact:
+    try:
+        from farrier import pipeline
+        from farrier.progress import Event, Warned
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Warned):
+            warn(event.message)
+
+    options = request.options
+    if request.sizes:
+        shapes = _shapes(model, request.sizes, warn)
+        options = dataclasses.replace(options, shapes={**shapes, **options.shapes})
+    try:
+        return pipeline.compile_model(model, options, listener=listen)
+    except UnverifiableError as error:
+        warn(f"{model.name} is not verified: {error.message}")
+        options = dataclasses.replace(options, verify=False)
+        return pipeline.compile_model(model, options, listener=listen)
+
+
+def _shapes(
+    model: Model, sizes: Mapping[str, int], warn: Callable[[str], None]
+) -> dict[str, GivenShape]:
+    """The shapes of inputs that have dims of these names; what else is open stays open."""
+    from farrier.importer.inspect import inspect
+
+    inputs = inspect(model).inputs
+    names = {dim for value in inputs for dim in value.dims or ()}
+    unknown = sorted(set(sizes) - {str(name) for name in names})
+    if unknown:
+        warn(f"no dim of an input is named {', '.join(unknown)}")
+    return {
+        value.name: tuple(sizes.get(str(dim), dim) for dim in value.dims)
+        for value in inputs
+        if value.dims is not None and any(dim in sizes for dim in value.dims)
+    }

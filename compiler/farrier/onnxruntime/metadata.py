@@ -1,0 +1,63 @@
+"""What a session says of its model: `NodeArg` and `ModelMetadata`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from farrier.artifact.manifest import Manifest, TensorSpec
+from farrier.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
+
+
+class NodeArg(NamedTuple):
+    """An input or output. `shape` has a number, a dim's name, or None for each dim; `type` is
+    `tensor(float)`, `seq(tensor(int64))`, …"""
+
+    name: str
+    type: str
+    shape: list[DeclaredSize]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What the model's file says of where it comes from."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def node_arg(value: DeclaredValue) -> NodeArg:
+    return NodeArg(value.name, value.type, list(value.dims))
+
+
+def metadata(told: Declaration) -> ModelMetadata:
+    return ModelMetadata(
+        told.producer,
+        told.graph_name,
+        told.domain,
+        told.description,
+        told.graph_description,
+        told.version,
+        dict(told.metadata),
+    )
+
+
+def declaration_of(manifest: Manifest) -> Declaration:
+    """What the ONNX file declares; of an artifact that does not tell, its own interface."""
+    if manifest.declaration is not None:
+        return manifest.declaration
+    return Declaration(
+        tuple(map(_of_spec, manifest.inputs)),
+        tuple(map(_of_spec, manifest.outputs)),
+        graph_name=manifest.name,
+    )
+
+
+def _of_spec(spec: TensorSpec) -> DeclaredValue:
+    shape = spec.shape[:-1] if spec.is_strings else spec.shape
+    return DeclaredValue(spec.name, tensor_type(spec.dtype), shape, (spec.name,))

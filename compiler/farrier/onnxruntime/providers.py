@@ -1,0 +1,88 @@
+"""Execution providers: Farrier is one, and answers to the name of ONNX Runtime's for CPUs, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.onnxruntime.errors import refused
+from farrier.options import CompileOptions
+
+FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
+AVAILABLE = (FARRIER, CPU)
+_TEXTS = ("target", "precision")
+_SERVED_BY_CPU = ("use_arena",)  # an option of ONNX Runtime's provider that changes no result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """The providers that serve, first choice first, and what Farrier is told."""
+
+    names: tuple[str, ...]
+    options: CompileOptions
+    uses_cache: bool
+
+
+def choose(
+    providers: Sequence[Any] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None,
+    threads: int,
+    warn: Callable[[str], None],
+) -> Chosen:
+    """What a session's providers come to. One that does not exist here is left out with a warning,
+    as ONNX Runtime does it. Raises ValueError for what is no list of names, or of names with
+    options; UsageError for options that Farrier does not know."""
+    names: list[str] = []
+    told: dict[str, Any] = {}
+    for name, options in _pairs(providers, provider_options):
+        if name not in AVAILABLE:
+            warn(f"no provider {name} here: the model runs on the CPU; there are {AVAILABLE}")
+        elif name not in names:
+            names.append(name)
+            own = {k: v for k, v in options.items() if name == FARRIER or k not in _SERVED_BY_CPU}
+            told |= own
+    if not providers:
+        names = [FARRIER]
+    if CPU not in names:
+        names.append(CPU)
+    uses_cache = _read(told.pop("cache", True), "cache")
+    values = {key: _read(value, key) for key, value in told.items()}
+    compiled = CompileOptions.from_dict({"threads": threads, **values})
+    return Chosen(tuple(names), compiled, bool(uses_cache))
+
+
+def _pairs(
+    providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None
+) -> list[tuple[str, Mapping[str, Any]]]:
+    given = [providers] if isinstance(providers, str) else list(providers or ())
+    apart = list(provider_options or ({},) * len(given))
+    if len(apart) != len(given):
+        raise refused(
+            UsageError, "ValueError", "providers and their options are lists of the same length"
+        )
+    found = []
+    for one, beside in zip(given, apart, strict=True):
+        name, options = (one, beside) if isinstance(one, str) else _named(one)
+        found.append((name, options))
+    return found
+
+
+def _named(one: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Mapping):
+        return str(one[0]), one[1]
+    raise refused(
+        UsageError, "ValueError", f"a provider is a name, or a name with options: {one!r}"
+    )
+
+
+def _read(value: Any, key: str) -> Any:
+    """An option's value, which ONNX Runtime's interface has as text."""
+    if not isinstance(value, str) or key in _TEXTS:
+        return value
+    try:
+        return json.loads(value.lower())
+    except ValueError:
+        raise UsageError(f"cannot read the option {key} of {FARRIER}: {value!r}") from None

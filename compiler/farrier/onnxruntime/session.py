@@ -1,0 +1,261 @@
+"""`InferenceSession`: a model compiled by Farrier, under ONNX Runtime's methods."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import CancelledError, FarrierError, UsageError
+from farrier.onnxruntime.compiling import artifact_of
+from farrier.onnxruntime.errors import as_onnxruntime_loads, as_onnxruntime_runs, refused
+from farrier.onnxruntime.feed import Taken, check_names, wanted
+from farrier.onnxruntime.metadata import (
+    ModelMetadata,
+    NodeArg,
+    declaration_of,
+    metadata,
+    node_arg,
+)
+from farrier.onnxruntime.options import SessionOptions, fixed_sizes, not_applied
+from farrier.onnxruntime.providers import choose
+from farrier.onnxruntime.values import Array, OrtValue
+from farrier.runtime.session import Session
+
+if TYPE_CHECKING:
+    from farrier.onnxruntime.binding import IOBinding
+
+_ERROR_LEVEL = 3  # of ONNX Runtime's log levels
+# Of options that a program may keep for ONNX Runtime, and that change nothing here.
+_KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+
+
+class InferenceSession:
+    """A model, ready to run. Calls from several threads are safe, and run one after another: each
+    uses all of the session's threads. Several sessions run side by side."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Loads a model from its path or its bytes: from the cache where it was compiled before,
+        for this machine and with these options; else compiles it. A `.farrier` file is loaded.
+
+        `sess_options` are `farrier.SessionOptions`, or ONNX Runtime's. Options of the compiler
+        stand with the provider: `("FarrierExecutionProvider", {"precision": "bf16"})`. Options that
+        do not apply are named in a warning. Raises what ONNX Runtime does (`errors.py`).
+        """
+        self._options = _checked(sess_options)
+        self._is_quiet = getattr(self._options, "log_severity_level", -1) >= _ERROR_LEVEL
+        ignored = not_applied(sess_options)
+        ignored += [f"the keyword {name}" for name in kwargs if name not in _KEYWORDS]
+        if ignored:
+            self._warn(f"these options do not apply to Farrier: {'; '.join(ignored)}")
+        model = _model(path_or_bytes)
+        self._chosen = choose(providers, provider_options, _threads(self._options), self._warn)
+        with as_onnxruntime_loads(model):
+            artifact = artifact_of(model, self._chosen, fixed_sizes(sess_options), self._warn)
+            self._session: Session = artifact.session(self._chosen.options.threads)
+        manifest = artifact.manifest
+        self._declaration = declaration_of(manifest)
+        self._inputs = {spec.name: Taken(spec) for spec in manifest.inputs}
+        self._outputs = {value.name: value for value in self._declaration.outputs}
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+    ) -> list[Any]:
+        """The outputs of these names, all for None: new arrays (those of strings have the dtype
+        object), lists of arrays for sequences, None for what is absent.
+
+        `input_feed` has arrays, lists or OrtValues by name. Raises ValueError for an input that is
+        missing, InvalidArgument for one of another name, dtype or shape and for an output that the
+        model lacks.
+        """
+        if input_feed.keys() != self._inputs.keys():
+            check_names(input_feed, self._declaration)
+        names = wanted(output_names, self._declaration) if output_names else [*self._outputs]
+        return self._computed(names, input_feed, {}, run_options)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: Any = None,
+    ) -> list[OrtValue]:
+        """As `run`, from OrtValues to OrtValues."""
+        values = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(value) for value in values]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
+        `error` is "" where all went well, and `outputs` is empty where not."""
+        check_names(input_feed, self._declaration)
+
+        def work() -> None:
+            try:
+                outputs, error = self.run(output_names, input_feed, run_options), ""
+            except FarrierError as refusal:
+                outputs, error = [], str(refusal)
+            callback(outputs, user_data, error)
+
+        threading.Thread(target=work, name="farrier-run-async").start()
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs in memory of the caller's: see `IOBinding`."""
+        from farrier.onnxruntime.binding import IOBinding
+
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Runs the model on what is bound. Raises RuntimeError where that does not fit it,
+        ValueError for another session's binding."""
+        if iobinding._session is not self:
+            raise refused(UsageError, "ValueError", "an IOBinding is for the session that made it")
+        iobinding._run(run_options)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that a caller must give, as the model declares them."""
+        return [node_arg(value) for value in self._declaration.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [node_arg(value) for value in self._declaration.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: initializers are constants of the compiled model."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        return metadata(self._declaration)
+
+    def get_providers(self) -> list[str]:
+        """The providers that were asked for and are here; all are Farrier."""
+        return list(self._chosen.names)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """What was asked of each provider, as text."""
+        told = {key: str(value) for key, value in self._chosen.options.to_dict().items()}
+        return {name: told if name != "CPUExecutionProvider" else {} for name in self._chosen.names}
+
+    def set_providers(
+        self,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Holds what is asked for against what there is; the compiled model stays as it is.
+
+        Raises ValueError for other options than the session has."""
+        chosen = choose(providers, provider_options, _threads(self._options), self._warn)
+        if chosen.options != self._chosen.options:
+            raise refused(
+                UsageError,
+                "ValueError",
+                "the model is compiled with other options",
+                "make a session with these providers",
+            )
+        self._chosen = chosen
+
+    def get_session_options(self) -> Any:
+        return self._options
+
+    def enable_fallback(self) -> None:
+        """Does nothing: there is one provider."""
+
+    def disable_fallback(self) -> None:
+        """Does nothing: there is one provider."""
+
+    def end_profiling(self) -> str:
+        """The name of no file: `enable_profiling` does not apply."""
+        return ""
+
+    def get_profiling_start_time_ns(self) -> int:
+        return 0
+
+    def _computed(
+        self,
+        names: Sequence[str],
+        feed: Mapping[str, Any],
+        into: Mapping[str, Array],
+        run_options: Any,
+    ) -> list[Any]:
+        """The values of outputs, those in `into` written there."""
+        if getattr(run_options, "terminate", False):
+            raise refused(CancelledError, "Fail", "the call's RunOptions say terminate")
+        arrays = {name: taken.array(feed[name]) for name, taken in self._inputs.items()}
+        members = {member: into.get(n) for n in names for member in self._outputs[n].members}
+        with as_onnxruntime_runs():
+            results = self._session.run(arrays, members)
+        return [self._value(name, results) for name in names]
+
+    def _value(self, name: str, results: Mapping[str, Array]) -> Any:
+        told = self._outputs[name]
+        arrays = [_as_object(results[member]) for member in told.members]
+        if told.is_sequence:
+            return arrays
+        return arrays[0] if arrays else None
+
+    def _warn(self, message: str) -> None:
+        if not self._is_quiet:
+            warnings.warn(message, UserWarning, stacklevel=_frames_of_farrier())
+
+
+def _frames_of_farrier() -> int:
+    """The `stacklevel` of who called Farrier, so that the warning names that line."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _as_object(array: Array) -> Array:
+    """Strings as ONNX Runtime hands them out."""
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _checked(options: Any) -> Any:
+    """Options that have the names of ONNX Runtime's. Raises TypeError."""
+    if options is None:
+        return SessionOptions()
+    if not hasattr(options, "intra_op_num_threads"):
+        raise refused(UsageError, "TypeError", f"{type(options).__name__} is no SessionOptions")
+    return options
+
+
+def _threads(options: Any) -> int:
+    threads = int(getattr(options, "intra_op_num_threads", 0))
+    return max(threads, 0)  # a number below 0 is ONNX Runtime's default, too
+
+
+def _model(path_or_bytes: Any) -> Path | bytes:
+    if isinstance(path_or_bytes, bytes):
+        return path_or_bytes
+    if isinstance(path_or_bytes, str | os.PathLike):
+        return Path(path_or_bytes)
+    raise refused(
+        UsageError,
+        "TypeError",
+        f"a model is a path or bytes, not a {type(path_or_bytes).__name__}",
+        "model.SerializeToString() of a ModelProto",
+    )

@@ -1,0 +1,178 @@
+"""`OrtValue`: a tensor, or a sequence of tensors, in this process's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.declaration import tensor_type
+from farrier.errors import InputMismatchError, UsageError
+from farrier.ir.types import DType
+from farrier.onnxruntime.errors import refused
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# ONNX's numbers of element types (TensorProto.DataType), by the IR's names.
+ELEMENT_CODES = {
+    "f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9,
+    "f16": 10, "f64": 11, "u32": 12, "u64": 13, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18,
+    "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22, "f4e2m1": 23, "f8e8m0": 24,
+    "u2": 25, "i2": 26,
+}  # fmt: skip
+_BY_CODE = {code: name for name, code in ELEMENT_CODES.items()}
+_IN_MEMORY = ("cpu",)
+
+
+class OrtValue:
+    """An array under ONNX Runtime's methods. Make one by a class method."""
+
+    def __init__(self, value: Array | list[Any] | None) -> None:
+        self._value = value
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """A value in the array's own memory, where that is contiguous: what is written to one is
+        read from the other. Raises RuntimeError for what is no array of numbers."""
+        check_device(device_type)
+        if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "USOT":
+            raise refused(
+                InputMismatchError, "RuntimeError", "an OrtValue is made of an array of numbers"
+            )
+        _dtype_name(numpy_obj.dtype)
+        return cls(np.require(numpy_obj, requirements="C"))
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A value of zeros; `element_type` is numpy's, or ONNX's number of it. Raises
+        RuntimeError."""
+        check_device(device_type)
+        dtype = element_dtype(element_type)
+        if any(size < 0 for size in shape):
+            raise refused(InputMismatchError, "RuntimeError", f"no value has the shape {shape}")
+        return cls(np.zeros(tuple(shape), dtype))
+
+    @property
+    def _array(self) -> Array:
+        if not isinstance(self._value, np.ndarray):
+            raise refused(InputMismatchError, "RuntimeError", "the value is no tensor")
+        return self._value
+
+    def numpy(self) -> Array:
+        """The tensor, in the memory of the value."""
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._array, dtype) if copy else np.asarray(self._array, dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, number = self._array.__dlpack_device__()
+        return int(kind), int(number)
+
+    def update_inplace(self, data: Array) -> None:
+        """Writes an array of the same shape and dtype to the value's memory."""
+        if data.shape != self._array.shape or data.dtype != self._array.dtype:
+            raise refused(
+                InputMismatchError,
+                "RuntimeError",
+                f"the value is {self._array.dtype}{self.shape()}, not "
+                f"{data.dtype}{list(data.shape)}",
+            )
+        np.copyto(self._array, data)
+
+    def shape(self) -> list[int]:
+        return list(self._array.shape)
+
+    def data_type(self) -> str:
+        """`tensor(float)`, or of a sequence, `seq(tensor(float))`."""
+        if isinstance(self._value, list):
+            inner = OrtValue(self._value[0]).data_type() if self._value else "tensor(float)"
+            return f"seq({inner})"
+        return tensor_type(_dtype_name(self._array.dtype))
+
+    def element_type(self) -> int:
+        """ONNX's number of the element type."""
+        return ELEMENT_CODES[_dtype_name(self._array.dtype)]
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self._array.ctypes.data)
+
+    def tensor_size_in_bytes(self) -> int:
+        return int(self._array.nbytes)
+
+    def device_name(self) -> str:
+        return "cpu"
+
+    def has_value(self) -> bool:
+        return self._value is not None
+
+    def is_tensor(self) -> bool:
+        return isinstance(self._value, np.ndarray)
+
+    def is_sparse_tensor(self) -> bool:
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        return isinstance(self._value, list)
+
+
+def check_device(device_type: str) -> None:
+    """Raises RuntimeError for memory that is not the host's."""
+    if str(device_type).lower() not in _IN_MEMORY:
+        raise refused(
+            UsageError,
+            "RuntimeError",
+            f"no memory of the device {device_type!r}: Farrier's models run on the CPU",
+            "device_type='cpu'",
+        )
+
+
+def element_dtype(element_type: Any) -> np.dtype[Any]:
+    """The numpy dtype of a dtype, or of ONNX's number of an element type. Raises RuntimeError."""
+    try:
+        if isinstance(element_type, int):
+            return DType(_BY_CODE[element_type]).numpy
+        return DType.from_numpy(element_type).numpy
+    except (KeyError, TypeError, ValueError):
+        raise refused(
+            InputMismatchError, "RuntimeError", f"{element_type!r} is no type of elements"
+        ) from None
+
+
+def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+    """The array at an address, which the caller keeps alive. Raises RuntimeError for no address
+    and for a size below 0."""
+    if address <= 0 or any(size < 0 for size in shape):
+        raise refused(
+            InputMismatchError, "RuntimeError", f"no array of the shape {shape} at {address}"
+        )
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = memoryview((ctypes.c_ubyte * nbytes).from_address(address))
+    array: Array = np.frombuffer(memory, dtype).reshape(tuple(shape))
+    return array
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "USOT":
+        return "string"
+    try:
+        return DType.from_numpy(dtype).value
+    except ValueError as error:
+        raise refused(InputMismatchError, "RuntimeError", str(error)) from None

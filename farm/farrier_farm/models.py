@@ -1,0 +1,163 @@
+"""Models of several files: a manifest says which blobs a model consists of.
+
+farrier:model:<id>   the manifest, canonical JSON (sorted keys, no blanks); the id is its sha256
+
+A model of one file needs no manifest: its id is the sha256 of that file. The locations of data
+files are data, as all that users write: they are compared with what the message says, and no path
+is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from farrier.errors import ConflictError, InvalidModelError, NotFoundError
+from farrier.model_file import Model, check_location
+from farrier_farm.blobs import BlobStore
+from farrier_farm.connection import Client
+from farrier_farm.references import REFERENCES
+
+MOST_FILES = 4000
+LONGEST_LOCATION = 500  # characters
+_PREFIX = "farrier:model:"
+_SHOWN = 5  # of what is missing
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# The manifest and its references to blobs, or neither.
+_CREATE = """
+redis.call('SET', KEYS[1], ARGV[1])
+for i = 2, #ARGV do
+  redis.call('SADD', KEYS[2] .. ARGV[i], KEYS[1])
+end
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file: the blob that it is, and its bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """A model: the blob of its message, and of each data file, by the location in the message."""
+
+    message: str
+    files: Mapping[str, DataFile]
+
+    @property
+    def id(self) -> str:
+        """Names the model wherever one is asked for."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest() if self.files else self.message
+
+    def blobs(self) -> dict[str, str]:
+        """Each blob, and what it is."""
+        files = {file.sha256: f"the data file {name!r}" for name, file in self.files.items()}
+        return {**files, self.message: "the model's message"}
+
+    def to_json(self) -> str:
+        """Canonical: equal models have equal texts."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        raw: dict[str, Any] = json.loads(text)
+        files = raw["files"].items()
+        return cls(raw["message"], {name: DataFile(f["sha256"], f["size"]) for name, f in files})
+
+
+class Models:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client, blobs: BlobStore) -> None:
+        self._client = client
+        self._blobs = blobs
+        self._create = client.script(_CREATE)
+
+    def create(self, manifest: Manifest) -> str:
+        """Makes a model of blobs that are here, durably, and returns its id; again, the same one.
+
+        Raises InvalidModelError for locations that no model may have and for a file of another size
+        than the manifest says, ConflictError, which names some of them, where blobs are missing.
+        """
+        check_files(manifest)
+        self._hold(manifest)
+        for location, file in manifest.files.items():
+            size = self._blobs.size(file.sha256)
+            if size != file.size:
+                raise InvalidModelError(
+                    f"the data file {location!r} has {size} bytes, the manifest says {file.size}",
+                    hint="measure the file again: was it written to meanwhile?",
+                )
+        if manifest.files:
+            keys = [f"{_PREFIX}{manifest.id}", REFERENCES]
+            self._create(keys, [manifest.to_json(), *manifest.blobs()])
+        return manifest.id
+
+    def get(self, model: str) -> Manifest:
+        """The manifest of a model; of one file, one without data files. Raises NotFoundError."""
+        text = self._client.command("GET", f"{_PREFIX}{model}")
+        if text is not None:
+            return Manifest.from_json(text)
+        if self._blobs.has(model):
+            return Manifest(model, {})
+        raise _unknown(model)
+
+    def hold(self, model: str) -> None:
+        """Keeps all blobs of a model from a sweep for a while, until something refers to it. Raises
+        NotFoundError for a model that is not here, or not whole."""
+        try:
+            self._hold(self.get(model))
+        except ConflictError as error:
+            raise NotFoundError(f"model {model}: {error.message}", hint=error.hint) from error
+
+    def opened(self, model: str, name: str) -> Model:
+        """The model as the compiler takes it, mapped from the blob store once every byte has been
+        checked. Raises NotFoundError, StorageError for damaged bytes."""
+        manifest = self.get(model)
+        paths = {sha256: self._blobs.verified(sha256) for sha256 in manifest.blobs()}
+        data = {location: paths[file.sha256] for location, file in manifest.files.items()}
+        return Model.of_files(paths[manifest.message], data, name)
+
+    def _hold(self, manifest: Manifest) -> None:
+        missing = [
+            f"{what} ({sha256})"
+            for sha256, what in manifest.blobs().items()
+            if not self._blobs.renew(sha256)
+        ]
+        if missing:
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            raise ConflictError(
+                f"the server does not have {', '.join(missing[:_SHOWN])}{more}",
+                hint="POST /v1/uploads takes each of them",
+            )
+
+
+def check_files(manifest: Manifest) -> None:
+    """Raises InvalidModelError for too many data files, and locations that no model may have."""
+    if len(manifest.files) > MOST_FILES:
+        raise InvalidModelError(
+            f"the model has {len(manifest.files)} data files, and {MOST_FILES} are the most",
+            hint="onnx.save(model, path, save_as_external_data=True) writes one",
+        )
+    for location in manifest.files:
+        of = f"the model names the data file {location!r}"
+        if len(location) > LONGEST_LOCATION or _CONTROL.search(location):
+            raise InvalidModelError(
+                f"{of}, which is longer than {LONGEST_LOCATION} characters or holds a control "
+                "character",
+                hint="give its data files short plain names",
+            )
+        check_location(location, of)
+
+
+def _unknown(model: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no model {model}", hint="POST /v1/uploads first, and POST /v1/models for several"
+    )

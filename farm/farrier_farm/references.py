@@ -1,0 +1,75 @@
+"""Who refers to a blob or a model: what anybody refers to is kept.
+
+farrier:refs:<sha256>   set of the keys that refer to it: jobs (to their model and artifact), models
+                        (to their blobs), batches until they end, the list of archives of records
+farrier:refs:adopted    since when, in Unix seconds, what older versions wrote has been gone through
+
+A reference is added by the script that writes what refers, and removed by the one that ends it, so
+it is as durable as that, and there is no moment at which one is without the other. It names its
+holder, so a change that is repeated counts once; and one whose holder is gone is none: whoever asks
+drops it. What a client has uploaded and not yet named is held by the time of its file instead
+(`content.ContentStore.renew`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from farrier_farm.connection import Client
+
+REFERENCES = "farrier:refs:"
+_ADOPTED = "farrier:refs:adopted"
+
+# A few holders at a time: a model may have any number of jobs, and one that is there is enough.
+_FIND = """
+while true do
+  local holders = redis.call('SRANDMEMBER', KEYS[1], 16)
+  if #holders == 0 then return 0 end
+  for _, holder in ipairs(holders) do
+    if redis.call('EXISTS', holder) == 1 then return 1 end
+    redis.call('SREM', KEYS[1], holder)
+  end
+end
+"""
+
+_ADOPT = """
+for i = 2, #ARGV do
+  local digests = redis.call('HGET', ARGV[1], ARGV[i])
+  for digest in (digests or ''):gmatch('%x+') do
+    redis.call('SADD', KEYS[1] .. digest, ARGV[1])
+  end
+end
+"""
+
+
+class References:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._find = client.script(_FIND)
+        self._adopt = client.script(_ADOPT)
+
+    def are_there(self, sha256: str) -> bool:
+        """Whether anything refers to a blob or model."""
+        return bool(self._find([f"{REFERENCES}{sha256}"], []))
+
+    def adopt(self, item: str, fields: Sequence[str]) -> None:
+        """Adds the references of an item that an older version wrote: the digests in these fields
+        of its hash. Adding them again changes nothing."""
+        self._adopt([REFERENCES], [item, *fields])
+
+    def adopt_archives(self, key: str, digests: Iterable[str]) -> None:
+        """The same for the members of a list."""
+        for digest in digests:
+            self._client.command("SADD", f"{REFERENCES}{digest}", key)
+
+    def adopting(self, age_s: float) -> bool:
+        """Whether older versions may have written, in the last `age_s` seconds, what nobody has
+        gone through: for so long after the first call with `adopted`."""
+        since = self._client.command("GET", _ADOPTED)
+        return since is None or time.time() < float(since) + age_s
+
+    def adopted(self) -> None:
+        """Notes that all there is has been gone through; the first time counts."""
+        self._client.command("SET", _ADOPTED, repr(time.time()), "NX")

@@ -1,0 +1,108 @@
+"""Models of several files: a message and the data files that it names, each of them an upload.
+
+    POST /v1/models {message, files}   → the model and its id; the same model again has the same id
+    GET  /v1/models/{id}               → what it consists of
+
+A model of one file needs no request here: the sha256 of its upload is its id.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier_farm.farm import Farm
+from farrier_farm.models import DataFile, Manifest
+from farrier_server.context import FarmDep
+from farrier_server.problems import TooLargeError, documented
+
+_SHA256 = r"^[0-9a-f]{64}$"
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+ModelId = Annotated[str, Path(description="of the model", pattern=_SHA256)]
+Digest = Annotated[str, Field(pattern=_SHA256, description="of an upload that is complete")]
+
+
+class DataFileBody(BaseModel):
+    """A data file of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: Digest
+    size: int = Field(ge=0, strict=True, description="its bytes")
+
+
+class ModelRequest(BaseModel):
+    """A model, by the uploads that it consists of."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "message": "9f86d081884c7d65" * 4,
+                    "files": {
+                        "m.onnx.data": {"sha256": "60303ae22b998861" * 4, "size": 2500000000}
+                    },
+                }
+            ]
+        },
+    )
+
+    message: Digest
+    files: dict[str, DataFileBody] = Field(
+        default_factory=dict,
+        description="data files by location, as the message spells it: a relative path in the "
+        "model's folder",
+    )
+
+    def manifest(self) -> Manifest:
+        files = {name: DataFile(file.sha256, file.size) for name, file in self.files.items()}
+        return Manifest(self.message, files)
+
+
+class ModelView(BaseModel):
+    """A model that the server has."""
+
+    id: str = Field(description="for POST /v1/jobs; without data files, the message's sha256")
+    message: str = Field(description="sha256 of the .onnx file")
+    files: dict[str, DataFileBody] = Field(description="its data files, by location")
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> ModelView:
+        files = {
+            name: DataFileBody(sha256=file.sha256, size=file.size)
+            for name, file in manifest.files.items()
+        }
+        return cls(id=manifest.id, message=manifest.message, files=files)
+
+
+@router.post("", status_code=201, responses=documented(400, 409, 413, 422, 503))
+def create_model(body: ModelRequest, farm: FarmDep) -> ModelView:
+    """Makes a model of uploads; durable once answered. 409 names what is missing: upload it, and
+    ask again."""
+    manifest = body.manifest()
+    _check_size(farm, manifest)
+    farm.models.create(manifest)
+    return ModelView.of(manifest)
+
+
+@router.get("/{model_id}", responses=documented(400, 404, 503))
+def get_model(model_id: ModelId, farm: FarmDep) -> ModelView:
+    """What a model consists of."""
+    return ModelView.of(farm.models.get(model_id))
+
+
+def _check_size(farm: Farm, manifest: Manifest) -> None:
+    """Raises TooLargeError."""
+    limit = farm.settings.max_upload_bytes
+    size = sum({file.sha256: file.size for file in manifest.files.values()}.values())
+    if farm.blobs.has(manifest.message):
+        size += farm.blobs.size(manifest.message)
+    if limit and size > limit:
+        raise TooLargeError(
+            f"the model has {size} bytes, the server takes {limit}",
+            hint="FARRIER_MAX_UPLOAD_BYTES on the server raises the limit",
+        )

@@ -1,0 +1,371 @@
+"""The cache: what is found again, what is not, and what a broken disk or entry costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from cache_tools import WEIGHTS, Watched, long_ago, model_bytes
+
+from farrier.cache import files, key
+from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
+from farrier.cache.store import Store
+from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
+from farrier.options import CompileOptions
+
+X = np.ones((2, 600), np.float32)
+
+
+def computes(artifact, scale=1.0):
+    np.testing.assert_allclose(artifact.run({"x": X})["y"], X @ WEIGHTS * scale, atol=1e-3)
+
+
+def entries(watched):
+    return sorted((watched.settings.folder / "entries").glob("*.farrier"))
+
+
+def test_a_model_is_compiled_once(watched, path):
+    computes(watched.artifact(path))
+    again = watched.artifact(path)
+    computes(again)
+    computes(watched.artifact(path.read_bytes()))  # by content, wherever it lies
+    assert watched.compiled == 1
+    assert not watched.warned
+    assert again.mapped is not None
+
+
+def test_other_options_are_other_entries(watched, path):
+    watched.artifact(path)
+    watched.artifact(path, max_layer_error=0)
+    watched.artifact(path, target="x86-64-v3")
+    assert watched.compiled == len(entries(watched)) == 3
+
+
+def test_a_file_that_changes_is_another_model(watched, path):
+    watched.artifact(path)
+    path.write_bytes(model_bytes(2.0))  # of the same size
+    computes(watched.artifact(path), 2.0)
+    assert watched.compiled == 2
+
+
+def test_an_unchanged_file_is_not_hashed(watched, path, monkeypatch):
+    watched.artifact(path)
+    monkeypatch.setattr(files, "content_of", None)
+    watched.artifact(path)
+    link = path.with_name("link.onnx")
+    link.symlink_to(path)
+    watched.artifact(link)
+    assert watched.compiled == 1
+
+
+def test_a_file_written_just_now_is_hashed_again(watched, path, monkeypatch):
+    """It could change once more within the tick of its file system's clock."""
+    stamp = files._stamp
+    monkeypatch.setattr(files, "_stamp", lambda found: stamp(found)[:-1])  # no time of the inode
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
+    watched.artifact(path)
+    path.write_bytes(model_bytes(3.0))
+    os.utime(path, ns=(now, now))
+    computes(watched.artifact(path), 3.0)
+
+
+def test_a_change_of_content_under_the_same_time_is_seen_by_the_inode_s(watched, path):
+    before = path.stat()
+    watched.artifact(path)
+    path.write_bytes(model_bytes(4.0))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    computes(watched.artifact(path), 4.0)
+
+
+def test_data_files_are_part_of_the_model(watched, tmp_path, monkeypatch):
+    place = tmp_path / "big.onnx"
+    data = tmp_path / "big.data"
+
+    def save(scale):
+        model = onnx.load_model_from_string(model_bytes(scale))
+        onnx.save(model, place, save_as_external_data=True, location=data.name, size_threshold=0)
+        for file in (place, data):
+            long_ago(file)
+
+    save(1.0)
+    computes(watched.artifact(place))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "content_of", None)
+        computes(watched.artifact(place))
+    assert watched.compiled == 1
+    save(2.0)  # the message stays the same
+    computes(watched.artifact(place), 2.0)
+    assert watched.compiled == 2
+    data.unlink()
+    with pytest.raises(InvalidModelError, match=r"big\.data"):
+        watched.artifact(place)
+
+
+def test_a_damaged_entry_is_thrown_away(watched, path):
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 1  # among the parameters
+    entry.write_bytes(data)
+    computes(watched.artifact(path))
+    assert watched.compiled == 2
+    assert "damaged" in watched.warned[0]
+    computes(watched.artifact(path))
+    assert (watched.compiled, len(watched.warned)) == (2, 1)
+
+
+@pytest.mark.parametrize("length", [0, 10, 100_000])
+def test_an_entry_that_was_cut_is_thrown_away(watched, path, length):
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    os.truncate(entry, length)
+    computes(watched.artifact(path))
+    assert watched.compiled == 2
+
+
+def test_an_entry_without_its_seal_is_held_to_its_hashes(watched, path):
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    entry.with_suffix(".json").write_text("[")
+    computes(watched.artifact(path))
+    assert (watched.compiled, watched.warned) == (1, [])
+    assert Store(watched.settings.folder, 0).verify() == []
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_an_entry_may_go_while_it_is_read(watched, path, monkeypatch, what):
+    from farrier.cache import store
+
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    load = store.load_mapped
+
+    def load_late(place):
+        monkeypatch.setattr(store, "load_mapped", load)
+        if what == "replaced":
+            shutil.copyfile(entry, place.with_name("copy"))
+            place.with_name("copy").replace(place)
+        else:
+            place.unlink()
+        raise ArtifactError("what was read of two")
+
+    monkeypatch.setattr(store, "load_mapped", load_late)
+    computes(watched.artifact(path))
+    assert not watched.warned
+    assert watched.compiled == (1 if what == "replaced" else 2)
+
+
+def test_verify_removes_what_is_damaged(watched, path):
+    watched.artifact(path)
+    (entry,) = entries(watched)
+    before = entry.stat()
+    with entry.open("r+b") as file:
+        file.seek(entry.stat().st_size // 2)
+        file.write(b"\1\2\3\4")
+    os.utime(entry, ns=(before.st_atime_ns, before.st_mtime_ns))  # as rotten bits do
+    ((removed, reason),) = Store(watched.settings.folder, 0).verify()
+    assert removed.model == str(path)
+    assert "hash" in reason
+    assert not entries(watched)
+
+
+def test_records_and_seals_of_nonsense_are_none(watched, path):
+    watched.artifact(path)
+    for record in (watched.settings.folder / "files").iterdir():
+        record.write_text('{"files": 3}')
+    computes(watched.artifact(path))
+    assert watched.compiled == 1
+
+
+def test_the_entry_used_longest_ago_goes_first(watched, tmp_path):
+    models = [model_bytes(scale) for scale in (1.0, 2.0, 3.0)]
+    watched.artifact(models[0])
+    size = entries(watched)[0].stat().st_size
+    watched.settings = dataclasses.replace(watched.settings, limit_bytes=int(2.5 * size))
+    (first,) = (watched.settings.folder / "entries").glob("*.json")
+    watched.artifact(models[1])
+    for seal in (watched.settings.folder / "entries").glob("*.json"):
+        long_ago(seal)
+    os.utime(first, (1, 1))
+    kept = watched.artifact(models[0])  # used now
+    watched.artifact(models[2])
+    assert len(entries(watched)) == 2
+    watched.artifact(models[0])
+    assert watched.compiled == 3
+    watched.artifact(models[1])
+    assert watched.compiled == 4
+    Store(watched.settings.folder, 0).clear()
+    computes(kept)  # its file is gone, its memory is not
+    assert not watched.warned
+
+
+def test_what_is_larger_than_the_cache_is_not_kept(watched, path):
+    watched.settings = dataclasses.replace(watched.settings, limit_bytes=1000)
+    computes(watched.artifact(path))
+    assert "1000 at most" in watched.warned[0]
+    assert not entries(watched)
+
+
+def test_what_dead_processes_leave_is_removed(watched, path):
+    folder = watched.settings.folder / "entries"
+    folder.mkdir(parents=True)
+    left = folder / ".key.farrier.abc"
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    watched.artifact(path)
+    assert not left.exists()
+
+
+def test_a_full_disk_costs_a_warning(watched, path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    watched.then = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        computes(watched.artifact(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "not kept for the next time" in watched.warned[0]
+    assert not list((watched.settings.folder / "entries").glob("*"))
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/cache"])
+def test_a_place_that_cannot_be_is_no_cache(path, place):
+    watched = Watched(Path(place))
+    computes(watched.artifact(path))
+    assert "not kept" in watched.warned[0]
+
+
+def test_a_folder_that_everybody_writes_to_is_no_cache(tmp_path):
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    with pytest.raises(StorageError, match="writable for everybody"):
+        Store(place, 0).open()
+    place.chmod(0o700)
+    Store(place, 0).open()
+
+
+PROGRAM = """
+import sys, numpy as np
+import farrier
+session = farrier.InferenceSession(sys.argv[1])
+print(float(session.run(None, {"x": np.ones((2, 600), np.float32)})[0].sum()))
+"""
+
+
+def started(path, folder, program=PROGRAM):
+    environment = {**os.environ, "FARRIER_CACHE": str(folder)}
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program), str(path)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_that_miss_at_once_both_compute(tmp_path, path):
+    running = [started(path, tmp_path / "cache") for _ in range(2)]
+    told = [one.communicate(timeout=60)[0] for one in running]
+    assert told[0] == told[1] != ""
+    assert len(list((tmp_path / "cache" / "entries").glob("*.farrier"))) == 1
+
+
+def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
+    """One that holds the lock of an entry, and is killed while another waits for it."""
+    holder = started(
+        path,
+        tmp_path / "cache",
+        """
+        import sys, time
+        from pathlib import Path
+        from farrier.cache.cache import Cache, Request
+        from farrier.cache.settings import CacheSettings
+        from farrier.options import CompileOptions
+        def compile(model):
+            print("compiling", flush=True)
+            time.sleep(600)
+        request = Request(Path(sys.argv[1]), CompileOptions(), {})
+        Cache(CacheSettings.from_environment(), print).artifact(request, compile)
+        """,
+    )
+    assert holder.stdout.readline() == "compiling\n"
+    waiting = started(path, tmp_path / "cache")
+    time.sleep(1)
+    assert waiting.poll() is None
+    holder.kill()
+    holder.communicate()
+    assert waiting.communicate(timeout=60)[0]
+
+
+def test_one_makes_an_entry_at_a_time(tmp_path):
+    store = Store(tmp_path, 0)
+    seen = []
+
+    def make(number):
+        with store.making("key"):
+            seen.append(number)
+            time.sleep(0.2)
+            seen.append(number)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    with store.making("another"):
+        pass
+    for thread in threads:
+        thread.join()
+    assert seen[::2] == seen[1::2]
+
+
+def test_the_key_says_what_makes_code_differ(monkeypatch):
+    options = CompileOptions()
+    keys = {
+        key.entry_key("c", options, {}),
+        key.entry_key("d", options, {}),
+        key.entry_key("c", options, {"batch": 1}),
+        key.entry_key("c", dataclasses.replace(options, seed=1), {}),
+        key.entry_key("c", dataclasses.replace(options, threads=77), {}),
+    }
+    monkeypatch.setattr(key, "compiler_stamp", lambda: "another compiler")
+    keys.add(key.entry_key("c", options, {}))
+    assert len(keys) == 6
+
+
+def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
+    import farrier
+
+    (tmp_path / "code.py").write_text("one")
+    monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
+    before = key.compiler_stamp.__wrapped__()
+    (tmp_path / "code.py").write_text("three")
+    assert key.compiler_stamp.__wrapped__() != before
+
+
+def test_settings(monkeypatch):
+    read = CacheSettings.from_environment
+    assert read({"XDG_CACHE_HOME": "/x"}) == CacheSettings(Path("/x/farrier"), DEFAULT_BYTES)
+    assert read({"FARRIER_CACHE": "/y", "FARRIER_CACHE_BYTES": "5"}) == CacheSettings(Path("/y"), 5)
+    assert read({"FARRIER_CACHE": "off"}).folder is None
+    assert str(read({}).folder).endswith("/.cache/farrier")
+    with pytest.raises(UsageError, match="FARRIER_CACHE_BYTES is '8G'"):
+        read({"FARRIER_CACHE_BYTES": "8G"})
+
+
+def test_every_variable_is_documented_with_its_default():
+    root = Path(__file__).parents[2]
+    page = (root / "docs/onnxruntime.md").read_text()
+    rows = dict(re.findall(r"^\| `(FARRIER_[A-Z_]+)` \| `([^`]*)` *\|", page, re.MULTILINE))
+    source = (root / "compiler/farrier/cache/settings.py").read_text()
+    assert set(rows) == set(re.findall(r'"(FARRIER_[A-Z_]+)"', source))
+    read = CacheSettings.from_environment(rows)
+    assert read == CacheSettings.from_environment({})

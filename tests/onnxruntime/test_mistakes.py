@@ -1,0 +1,208 @@
+"""The same mistake raises what ONNX Runtime raises for it, and says what is wrong."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+from small_models import affine, changed
+
+import farrier
+import farrier.onnxruntime
+from farrier.errors import FarrierError, InputMismatchError
+
+onnxruntime.set_default_logger_severity(4)
+X = np.ones((2, 3), np.float32)
+MODEL = affine()
+
+
+@pytest.fixture
+def sessions():
+    return farrier.InferenceSession(MODEL), onnxruntime.InferenceSession(MODEL)
+
+
+def raised(call):
+    """What a call raises; None for nothing."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
+
+
+def same(ours, theirs):
+    """Holds that what ONNX Runtime's `except` clauses catch is caught, and what is Farrier's."""
+    assert theirs is not None
+    assert isinstance(ours, type(theirs)), (repr(ours), repr(theirs))
+    name = type(theirs).__name__
+    if type(theirs).__module__ == state.__name__:
+        assert isinstance(ours, getattr(farrier.onnxruntime, name))
+
+
+CALLS = {
+    "an input is missing": lambda s: s.run(None, {}),
+    "another input's name": lambda s: s.run(None, {"q": X}),
+    "an input too many": lambda s: s.run(None, {"x": X, "q": X}),
+    "an output that is not": lambda s: s.run(["q"], {"x": X}),
+    "outputs by one name": lambda s: s.run("z", {"x": X}),
+    "f64 for f32": lambda s: s.run(None, {"x": X.astype("f8")}),
+    "f16 for f32": lambda s: s.run(None, {"x": X.astype("f2")}),
+    "i32 for f32": lambda s: s.run(None, {"x": X.astype("i4")}),
+    "strings for f32": lambda s: s.run(None, {"x": np.full((2, 3), "a")}),
+    "another rank": lambda s: s.run(None, {"x": X[0]}),
+    "another size": lambda s: s.run(None, {"x": X[:, :2]}),
+    "None": lambda s: s.run(None, {"x": None}),
+    "a number": lambda s: s.run(None, {"x": 3.0}),
+    "a numpy number": lambda s: s.run(None, {"x": np.float32(3)}),
+    "a text": lambda s: s.run(None, {"x": "abc"}),
+    "a ragged list": lambda s: s.run(None, {"x": [[1], [1, 2]]}),
+    "a memoryview": lambda s: s.run(None, {"x": memoryview(X)}),
+    "a feed that is a list": lambda s: s.run(None, [X]),
+    "no feed": lambda s: s.run(None, None),
+}
+
+
+@pytest.mark.parametrize("mistake", CALLS)
+def test_a_call_that_does_not_fit(sessions, mistake):
+    ours, theirs = (raised(lambda s=s: CALLS[mistake](s)) for s in sessions)
+    same(ours, theirs)
+    assert type(ours).__name__ == type(theirs).__name__
+    if not mistake.endswith(("list", "no feed")) or mistake == "a ragged list":
+        assert isinstance(ours, FarrierError)
+
+
+def bound(session, bind):
+    def call():
+        binding = session.io_binding()
+        bind(binding)
+        session.run_with_iobinding(binding)
+
+    return call
+
+
+OUT = np.zeros((3, 2))
+BINDINGS = {
+    "nothing": lambda b: None,
+    "no output": lambda b: b.bind_cpu_input("x", X),
+    "no input": lambda b: b.bind_output("y"),
+    "an input that is not": lambda b: b.bind_cpu_input("q", X),
+    "an output that is not": lambda b: (b.bind_cpu_input("x", X), b.bind_output("q")),
+    "another dtype": lambda b: (b.bind_cpu_input("x", X.astype("f8")), b.bind_output("y")),
+    "another shape": lambda b: (b.bind_cpu_input("x", X[:1]), b.bind_output("y")),
+    "a list": lambda b: b.bind_cpu_input("x", [[1.0] * 3] * 2),
+    "a device": lambda b: b.bind_output("y", "foo"),
+    "memory of another shape": lambda b: (
+        b.bind_cpu_input("x", X),
+        b.bind_output("y", "cpu", 0, np.float32, (3, 2), OUT.ctypes.data),
+    ),
+    "memory of another dtype": lambda b: (
+        b.bind_cpu_input("x", X),
+        b.bind_output("y", "cpu", 0, np.float64, (2, 3), OUT.ctypes.data),
+    ),
+    "memory without a shape": lambda b: b.bind_output("y", "cpu", 0, None, None, OUT.ctypes.data),
+}
+
+
+@pytest.mark.parametrize("mistake", BINDINGS)
+def test_a_binding_that_does_not_fit(sessions, mistake):
+    ours, theirs = (raised(bound(s, BINDINGS[mistake])) for s in sessions)
+    same(ours, theirs)
+    assert isinstance(ours, FarrierError)
+    assert not OUT.any()
+
+
+def test_a_binding_of_another_session(sessions):
+    other = farrier.InferenceSession(MODEL).io_binding()
+    with pytest.raises(ValueError, match="the session that made it"):
+        sessions[0].run_with_iobinding(other)
+
+
+def set_op(model):
+    model.graph.node[0].op_type = "NoSuchOp"
+
+
+def set_input(model):
+    model.graph.node[0].input[0] = "undefined"
+
+
+def set_type(model):
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+
+
+def set_opset(model):
+    model.opset_import[0].version = 99
+
+
+FILES = {
+    "empty": b"",
+    "junk": b"hello world this is no model",
+    "cut": MODEL[: len(MODEL) // 2],
+    "no graph": onnx.ModelProto(ir_version=8).SerializeToString(),
+    "an operator that is not": changed(MODEL, set_op),
+    "a name that is not": changed(MODEL, set_input),
+    "types that clash": changed(MODEL, set_type),
+    "a newer opset": changed(MODEL, set_opset),
+}
+
+
+@pytest.mark.parametrize("as_path", [True, False])
+@pytest.mark.parametrize("mistake", FILES)
+def test_a_file_that_is_no_model(tmp_path, mistake, as_path):
+    model = FILES[mistake]
+    if as_path:
+        path = tmp_path / "m.onnx"
+        path.write_bytes(model)
+        model = str(path)
+    ours = raised(lambda: farrier.InferenceSession(model))
+    same(ours, raised(lambda: onnxruntime.InferenceSession(model)))
+    assert isinstance(ours, FarrierError)
+
+
+@pytest.mark.parametrize("path", ["nothing.onnx", "."])
+def test_a_path_that_leads_to_no_file(tmp_path, path):
+    place = tmp_path / path
+    ours = raised(lambda: farrier.InferenceSession(place))
+    same(ours, raised(lambda: onnxruntime.InferenceSession(place)))
+
+
+@pytest.mark.parametrize("model", [5, None, bytearray(MODEL), onnx.ModelProto()])
+def test_what_is_neither_path_nor_bytes(model):
+    ours = raised(lambda: farrier.InferenceSession(model))
+    same(ours, raised(lambda: onnxruntime.InferenceSession(model)))
+
+
+def test_an_error_is_farrier_s_onnx_runtime_s_and_survives_pickling(sessions):
+    (ours, _) = sessions
+    with pytest.raises(InputMismatchError, match="takes tensor\\(float\\)") as caught:
+        ours.run(None, {"x": X.astype("f8")})
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert type(error) is type(caught.value)
+    assert isinstance(error, state.InvalidArgument)
+    assert (error.message, error.hint) == (caught.value.message, caught.value.hint)
+
+
+def test_without_onnx_runtime_its_names_are_farrier_s(cache):
+    program = f"""
+import sys
+import numpy as np
+import farrier.onnxruntime as ort
+session = ort.InferenceSession({MODEL!r})
+try:
+    session.run(None, {{"x": np.ones((2, 3))}})
+except ort.InvalidArgument as error:
+    print(type(error).__mro__[1].__name__, "onnxruntime" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "InputMismatchError False\n", done.stderr
+
+
+def test_an_input_that_has_a_value_is_a_constant(sessions):
+    with pytest.raises(farrier.onnxruntime.NotImplemented, match="'b' has a value"):
+        sessions[0].run(None, {"x": X, "b": np.zeros(1, np.float32)})
+    assert sessions[0].get_overridable_initializers() == []
