@@ -150,6 +150,12 @@ def arrays(call: Call, inputs: Sequence[Input], rng: np.random.Generator) -> Arr
     return {one.name: givens[one.name].array(one.dtype, limit, rng) for one in inputs}
 
 
+def typical_values(name: str, shape: tuple[int, ...]) -> Given:
+    """An input of which nothing is said but what its name does: a mask is of ones."""
+    values = [found for word, found in _VALUES.items() if word in name]
+    return Given(shape, *(values[0] if values else ()))
+
+
 def show(call: Call) -> str:
     """`1×3×48×192`: the shapes that matter, the first input's and what differs from it."""
     shapes = dict.fromkeys("×".join(map(str, one.shape)) for one in call.values() if one.shape)
@@ -171,8 +177,7 @@ def _guess(one: Input, number: int) -> Given:
         dim if isinstance(dim, int) and dim >= 0 else _size(dim, places[axis : axis + 1], number)
         for axis, dim in enumerate(one.dims)
     ]
-    values = [found for word, found in _VALUES.items() if word in one.name]
-    return Given(tuple(shape), *(values[0] if values else ()))
+    return typical_values(one.name, tuple(shape))
 
 
 def _size(dim: int | str | None, place: Iterable[str], number: int) -> int:

@@ -23,34 +23,38 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-_WIDE, _NARROW = 16384, 4096
 _SAMPLE_S = 0.05
 _PIECE = 1 << 22  # elements that are drawn at once
 
 
-def write_model(path: Path, nbytes: int, rows: int = 4) -> int:
+def write_model(
+    path: Path, nbytes: int, *, wide: int = 16384, narrow: int = 4096, rows: int = 4
+) -> int:
     """A model of matrix products whose weights take `nbytes` or a little more, beside `path` in
     one file; what they take."""
-    layers = max(1, -(-nbytes // (4 * _WIDE * _NARROW)))
+    layers = max(1, -(-nbytes // (4 * wide * narrow)))
     rng = np.random.default_rng(0)
     data = path.with_name(f"{path.name}.data")
     nodes, tensors, offset = [], [], 0
     value = "x"
     with data.open("wb") as file:
         for number in range(layers):
-            shape = (_NARROW, _WIDE) if number % 2 == 0 else (_WIDE, _NARROW)
+            shape = (narrow, wide) if number % 2 == 0 else (wide, narrow)
             tensors.append(_external(f"w{number}", shape, data.name, offset))
-            for start in range(0, _NARROW * _WIDE, _PIECE):
-                count = min(_PIECE, _NARROW * _WIDE - start)
+            for start in range(0, narrow * wide, _PIECE):
+                count = min(_PIECE, narrow * wide - start)
                 piece = rng.standard_normal(count, np.float32)
                 piece *= np.float32(shape[0] ** -0.5)
                 file.write(piece)
-            offset += 4 * _NARROW * _WIDE
+            offset += 4 * narrow * wide
             nodes.append(helper.make_node("MatMul", [value, f"w{number}"], [f"m{number}"]))
             value = f"m{number}"
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, _NARROW])]
-    wide = _WIDE if layers % 2 else _NARROW
-    outputs = [helper.make_tensor_value_info(value, TensorProto.FLOAT, [rows, wide])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, narrow])]
+    outputs = [
+        helper.make_tensor_value_info(
+            value, TensorProto.FLOAT, [rows, wide if layers % 2 else narrow]
+        )
+    ]
     graph = helper.make_graph(nodes, "large", inputs, outputs, tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     path.write_bytes(model.SerializeToString())

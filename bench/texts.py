@@ -45,9 +45,9 @@ class Result:
     failures: tuple[str, ...]
 
 
-def read_back(source: Workload, folder: Path) -> Result:
-    """Dumps the stages of a model into the folder, and reads them. Raises FarrierError where the
-    model cannot be compiled."""
+def read_back(source: Workload, folder: Path, *, by_command: bool = True) -> Result:
+    """Dumps the stages of a model into the folder, and reads them, graphs by `farrier opt` too.
+    Raises FarrierError where the model cannot be compiled."""
     data = source.build()
     shapes = source.open_shapes or open_shapes(data)
     options = CompileOptions(shapes=shapes, hot=source.hot or ({},), threads=2, verify=False)
@@ -55,7 +55,7 @@ def read_back(source: Workload, folder: Path) -> Result:
         compile_model(data, options, dump=Dump(folder, _LAST))
     texts = sorted(folder.rglob("*.ir"))
     graphs = [path for path in texts if path.parent == folder and _is_graph(path)]
-    failures = [*_unlike(texts), *_unlike_by_command(graphs)]
+    failures = [*unlike(texts), *unlike_by_command(graphs if by_command else [])]
     stored = sum(file.stat().st_size for file in folder.rglob("*.npy"))
     return Result(source.name, len(texts), len(graphs), stored, tuple(failures))
 
@@ -65,7 +65,7 @@ def _is_graph(path: Path) -> bool:
         return file.readline().startswith("@graph")
 
 
-def _unlike(texts: Sequence[Path]) -> Iterator[str]:
+def unlike(texts: Sequence[Path]) -> Iterator[str]:
     """What is wrong with texts that do not read back."""
     machine = parse_target("host")
     for path in texts:
@@ -79,7 +79,7 @@ def _unlike(texts: Sequence[Path]) -> Iterator[str]:
                 yield f"{path.name}: it prints otherwise"
 
 
-def _unlike_by_command(graphs: Sequence[Path]) -> Iterator[str]:
+def unlike_by_command(graphs: Sequence[Path]) -> Iterator[str]:
     """Likewise, by `farrier opt`."""
     for path in graphs:
         command = [sys.executable, "-m", "farrier.cli", "opt", str(path)]

@@ -294,19 +294,23 @@ class _Driver:
             address = (segment, offset + position * step.value.type.dtype.nbytes)
             symbol = symbol_of(extent)
             if step.is_check or symbol is None or symbol.name in self._bound:
-                yield entry.Bind(address, "", self._limit(extent, step.origin, is_exact=True))
+                limit = self._limit(extent, step.origin, step.reason, is_exact=True)
+                yield entry.Bind(address, "", limit)
             else:
                 self._bound.add(symbol.name)
-                yield entry.Bind(address, symbol.name, self._limit(symbol.high, step.origin))
+                limit = self._limit(symbol.high, step.origin, step.reason)
+                yield entry.Bind(address, symbol.name, limit)
 
-    def _limit(self, most: Extent, origin: str, is_exact: bool = False) -> entry.Limit:
+    def _limit(
+        self, most: Extent, origin: str, reason: str = "", is_exact: bool = False
+    ) -> entry.Limit:
         """A check of its own. What is no exact size is at most what there is room for, and what
         sizes found before allow."""
         room = most
         if not is_exact:
             room = upper(most, lambda symbol: symbol.name in self._given)
             most = upper(most, lambda symbol: symbol.name in self._bound)
-        self.checks.append(Check(room, is_exact, origin))
+        self.checks.append(Check(room, is_exact, origin, reason))
         return entry.Limit(len(self.checks) - 1, most, is_exact)
 
     def _call(self, call: Call) -> entry.KernelCall:

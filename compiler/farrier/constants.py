@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from farrier.artifact.container import write_atomically
 from farrier.errors import UsageError
-from farrier.ir.graph import Constant, Derived, Graph, Node, digest_of
+from farrier.ir.graph import Constant, Derived, Graph, Node, digest_of, is_of_numpy
 from farrier.ir.printer import is_written_out
 from farrier.ir.types import TensorType
 
@@ -130,6 +130,6 @@ class ConstantFiles:
 
         if constant.digest not in self._stored:
             path, data = self._folder / f"{constant.digest}.npy", constant.data
-            if data.dtype.isbuiltin != 1:  # a type that numpy writes, and cannot read
+            if not is_of_numpy(data.dtype):  # it would write some types that it cannot read
                 data = data.view(f"V{data.itemsize}")
             write_atomically(path, lambda file: np.save(file, data, allow_pickle=False))

@@ -63,21 +63,21 @@ class MappedFile:
     `check_unchanged` before each larger piece, and once more before they rely on what they made.
     """
 
-    def __init__(self, path: Path, shown: Path | None = None) -> None:
-        """Raises UsageError where the path leads to no regular file, or to none that can be read;
-        errors name the file `shown`, where that is another."""
+    def __init__(self, path: Path, of: str = "") -> None:
+        """`of` says what is read from it, for who reads that it has changed. Raises UsageError
+        where the path leads to no regular file, or to none that can be read."""
         self.path = path
-        self._shown = shown or path
+        self._of = of
         check_is_file(path)
         try:
             # A pipe that took the file's place since would make us wait for who writes to it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise UsageError(f"cannot read {self._shown}: {error.strerror}") from error
+            raise UsageError(f"cannot read {self.path}: {error.strerror}") from error
         weakref.finalize(self, os.close, self._file)
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{self._shown} is no regular file")
+            raise UsageError(f"{self.path} is no regular file")
         self.size = found.st_size
         self.stat = found
         self._view: memoryview | None = None
@@ -98,14 +98,14 @@ class MappedFile:
             except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
-                raise UsageError(f"cannot map {self._shown}: {reason}") from error
+                raise UsageError(f"cannot map {self.path}: {reason}") from error
             pages.file = weakref.ref(self)
             self._view = memoryview(pages)
         return self._view
 
-    def check_unchanged(self, what: str = "") -> None:
-        """Raises InvalidModelError, which names the file and `what` is read from it, where it is
-        not what it was when it was opened: by size, time, and which file its path leads to."""
+    def check_unchanged(self) -> None:
+        """Raises InvalidModelError where the file is not what it was when it was opened: by size,
+        time, and which file its path leads to."""
         try:
             now, named = os.fstat(self._file), os.stat(self.path)
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class MappedFile:
             if now.st_size == named.st_size == self.size:
                 how = "is another file" if now.st_ino != named.st_ino else "has other bytes"
         raise InvalidModelError(
-            f"{what and what + ': '}{self._shown} {how}, changed while it was read",
+            f"{self._of and self._of + ': '}{self.path} {how}, changed while it was read",
             hint="compile the model again when nobody writes to its files",
         )
 

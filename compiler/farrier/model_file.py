@@ -136,11 +136,11 @@ class Model:
         """The bytes of the message and of the data files that were opened."""
         return len(self.message) + sum(file.size for file in self._opened.values())
 
-    def check_unchanged(self, what: str = "") -> None:
+    def check_unchanged(self) -> None:
         """Raises InvalidModelError where a file has changed since it was opened."""
         for file in (self._file, *self._opened.values()):
             if file is not None:
-                file.check_unchanged(what)
+                file.check_unchanged()
 
     def _open(self, location: str, what: str) -> MappedFile:
         of = f"{what or self.name} is in the data file {location!r}"
@@ -148,7 +148,7 @@ class Model:
         if self._data is not None:
             if location not in self._data:
                 raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
-            return _existing(self._data[location], of, self._data[location])
+            return _existing(self._data[location], of)
         if self._folder is None:
             raise InvalidModelError(
                 f"{of}, and bytes have no folder",
@@ -156,7 +156,7 @@ class Model:
                 "data (folder=…)",
             )
         path = self._folder / location
-        file = _existing(path, of, path)
+        file = _existing(path, of)
         allowed = {Path(os.path.realpath(self._folder))}
         if self._file is not None:
             allowed.add(self._file.place.parent)
@@ -214,9 +214,9 @@ def _check_location(location: str, of: str) -> None:
     )
 
 
-def _existing(path: Path, of: str, shown: Path) -> MappedFile:
+def _existing(path: Path, of: str) -> MappedFile:
     try:
-        return MappedFile(path, shown)
+        return MappedFile(path, of)
     except UsageError as error:
         raise InvalidModelError(
             f"{of}: {error.message}", hint="keep the model's files together: copy all of them"

@@ -11,6 +11,7 @@ from farrier.artifact.artifact import Artifact
 from farrier.assemble import Plan, assemble, plan
 from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
+from farrier.codegen.bus_errors import reading
 from farrier.errors import UsageError
 from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import ImportedModel, import_model
@@ -82,7 +83,7 @@ def compile_model(
     settings = Settings(target, threads, options.max_layer_error, precision)
     hot = hot_sizes(imported.dims, options.hot)
     count = helpers_for(len(imported.graph.nodes))
-    with LocalDevice() as local, Helpers(count, target, threads) as helpers:
+    with reading(model), LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)
@@ -98,7 +99,6 @@ def compile_model(
         if dump.wants("lower"):
             steps("lower", _functions, choices)
         kernels = steps("codegen", helpers.compile, choices)
-        model.check_unchanged()
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
@@ -115,7 +115,6 @@ def compile_model(
         if options.verify:
             verified = steps("verify", verifier.verify, linked, device, threads)
             listener(_said(verified, shown.race))
-    model.check_unchanged()  # what was made of files that changed meanwhile is of no model
     return package(
         name or model.name,
         imported,

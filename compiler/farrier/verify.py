@@ -12,9 +12,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import TensorSpec
 from farrier.assemble import LinkedModel
-from farrier.errors import NoDeviceError, UnverifiableError, VerificationError
+from farrier.errors import (
+    InputMismatchError,
+    NoDeviceError,
+    UnverifiableError,
+    VerificationError,
+)
 from farrier.importer import ImportedModel, external_initializers
 from farrier.ir.control import failures
 from farrier.ir.dim import evaluate, typical, upper
@@ -298,6 +304,21 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
     return arrays
 
 
+def runnable_inputs(artifact: Artifact) -> Arrays:
+    """Random inputs that lead to no branch that fails, as far as some are found."""
+    inputs = random_inputs(artifact.manifest.inputs)
+    if not any(check.reason for check in artifact.manifest.checks):
+        return inputs
+    for seed in range(_SEEDS):
+        drawn = random_inputs(artifact.manifest.inputs, seed)
+        try:
+            artifact.run(drawn)
+        except InputMismatchError:
+            continue
+        return drawn
+    return inputs
+
+
 def _error(one: Array, other: Array) -> float:
     """max |one - other| over max |other|; infinite where they are no numbers in different places,
     or have different shapes."""
@@ -324,9 +345,11 @@ def _onnxruntime(model: Model) -> Judge | None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
-    if model.locations:  # it maps the data; transposed and converted weights would be copies
+    if model.locations:  # it maps the data; what it makes of weights lives from node to node
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = level
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        options.enable_cpu_mem_arena = False
 
     def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import assume, given
@@ -148,3 +149,28 @@ def test_an_operator_implies_the_typical_size(model):
     assert "--typical" in caught.value.hint
     with pytest.raises(UsageError, match="h is 64 in --hot, and the model leaves it 32 to 39"):
         farrier.compile(data, hot=[{"h": 64}], typical={"h": 32, "w2": 32})
+
+
+def test_a_branch_narrows_its_own_sizes_alone(model):
+    """Two windows, as of a model for two rates: each branch takes what its window fits."""
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node("AveragePool", ["x"], [name], kernel_shape=[width], strides=[width])],
+            name, [], [helper.make_empty_tensor_value_info(name)],
+        )
+        for name, width in (("then", 100), ("else", 7))
+    }  # fmt: skip
+    nodes = [node("If", ["c"], ["h"], **branches), node("ReduceMax", ["h"], ["y"])]
+    data = model(nodes, {"x": [1, 1, "n"], "c": []}, dtypes={"c": onnx.TensorProto.BOOL})
+    artifact = farrier.compile(data, typical={"n": 150})
+    assert [(dim.low, dim.high) for dim in artifact.manifest.dims] == [(1, 1 << 20)]
+    reference = onnxruntime.InferenceSession(data)
+    for size, branch in ((150, True), (150, False), (700, True), (50, False), (7, False)):
+        feed = {"x": np.random.default_rng(0).standard_normal((1, 1, size)).astype(np.float32)}
+        feed["c"] = np.array(branch)
+        (wanted,) = reference.run(None, feed)
+        np.testing.assert_allclose(artifact.run(feed)["y"], wanted, rtol=1e-5)
+    for size, branch in ((99, True), (6, False)):
+        feed = {"x": np.ones((1, 1, size), np.float32), "c": np.array(branch)}
+        with pytest.raises(InputMismatchError, match=r"not compiled: n is \d+ to .*AveragePool"):
+            artifact.run(feed)

@@ -201,6 +201,12 @@ def test_constants_of_every_type(dtype, tmp_path):
         assert one.data.tobytes() == other.data.tobytes()
 
 
+def test_a_byte_order_that_is_spelt_out_is_the_same_type():
+    """As elements that are views of a file have it."""
+    plain = np.arange(60, dtype=np.float32)
+    assert constant("w", plain.view(plain.dtype.newbyteorder("<"))) == constant("w", plain)
+
+
 def test_what_is_derived_is_made_once_and_mapped(tmp_path):
     weights = constant("w", np.arange(60, dtype=np.float32).reshape(3, 20))
     kind = TensorType(DType.F32, (20, 3))

@@ -10,8 +10,9 @@ import dataclasses
 import hashlib
 import math
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import EllipsisType
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from farrier.artifact.container import ALIGNMENT
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
 from farrier.mapped import FileMemory, check_unchanged, release
+
+_SLAB_BYTES = 64 << 20  # that are packed before their pages are let go of
 
 
 class ParamArena:
@@ -61,12 +64,12 @@ class ParamArena:
             shape = _physical_shape(part.constant, part.layout)
             nbytes = math.prod(shape) * array.itemsize
             target = arena[part.start : part.start + nbytes].view(array.dtype).reshape(shape)
-            if part.layout is None:
-                np.copyto(target, array)
-            else:
-                part.layout.pack(array, target)
-            for source in part.constant.sources:
-                release(source)
+            ordered = array if part.layout is None else part.layout.ordered(array)
+            for slab in _slabs(shape, array.itemsize):
+                np.copyto(target[slab], ordered[slab])
+                release(target[slab])
+                for source in part.constant.sources:
+                    release(source)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as cores:
             for part, _ in zip(self._parts, cores.map(place, self._parts), strict=True):
@@ -101,6 +104,16 @@ class _Part:
     stop: int  # a multiple of 64
     constant: Constant
     layout: Layout | None
+
+
+def _slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[slice | EllipsisType]:
+    """Parts of an array along its first axis, none larger than `_SLAB_BYTES` where that can be."""
+    nbytes = math.prod(shape) * itemsize
+    if nbytes <= _SLAB_BYTES:
+        yield ...
+        return
+    rows = max(1, shape[0] * _SLAB_BYTES // nbytes)
+    yield from (slice(at, at + rows) for at in range(0, shape[0], rows))
 
 
 def _physical_shape(constant: Constant, layout: Layout | None) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError
 from farrier.runtime.session import Session
 from farrier.target import parse_target
-from farrier.verify import random_inputs
+from farrier.verify import runnable_inputs
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5
@@ -97,7 +97,7 @@ def profile(
     calls = artifact.calls
     session = artifact.session(threads)
     roofline = measure_roofline(parse_target(artifact.manifest.cpu), session.threads)
-    inputs = random_inputs(artifact.manifest.inputs)  # held: the session reads them in place
+    inputs = runnable_inputs(artifact)  # held: the session reads them in place
     session.run(inputs)
     whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)
     reports = {report.task: report for report in artifact.manifest.kernels}

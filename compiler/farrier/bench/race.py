@@ -20,6 +20,7 @@ from farrier.arrays import load_arrays, save_arrays
 from farrier.bench import engines
 from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
+from farrier.model_file import Model
 from farrier.precision import Precision
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -83,7 +84,7 @@ class Figures:
     samples: int
     rounds_ms: tuple[float, ...]  # the median of each round
     peak_bytes: int  # of its process, Python and numpy included
-    model_bytes: int  # of the file it loads
+    model_bytes: int  # of the files it loads
     other_cores: float  # what other processes took of the machine while this one ran
 
 
@@ -214,9 +215,16 @@ def _figures(entrant: Entrant, lane: Lane, first: Lane, max_error: float) -> Fig
         samples=len(samples),
         rounds_ms=tuple(one.median_ms for one in lane.rounds),
         peak_bytes=lane.peak_bytes(),
-        model_bytes=entrant.model.stat().st_size,
+        model_bytes=_file_bytes(entrant),
         other_cores=statistics.fmean(one.other_cores for one in lane.rounds),
     )
+
+
+def _file_bytes(entrant: Entrant) -> int:
+    """What an engine loads: one file, and those that an ONNX model names."""
+    if entrant.engine == "farrier":
+        return entrant.model.stat().st_size
+    return sum(path.stat().st_size for _, path in Model.of_path(entrant.model).files)
 
 
 def _max_error(ours: Path, theirs: Path) -> float:

@@ -210,7 +210,7 @@ def bench(
     from farrier.bench.race import Entrant, peer, race
     from farrier.precision import parse_precision
     from farrier.runtime.session import check_runs_here
-    from farrier.verify import random_inputs
+    from farrier.verify import runnable_inputs
 
     names = [name for name in against.split(",") if name]
     compiled = model.suffix == ".farrier"
@@ -231,12 +231,13 @@ def bench(
             )
             path = Path(folder) / "model.farrier"
             pipeline.compile_model(Model.of_path(model), options).save(path)
-        manifest = load(path).manifest
+        compiled_model = load(path)
+        manifest = compiled_model.manifest
         threads = threads or manifest.threads
         check_runs_here(manifest, threads)
         figures = race(
             [Entrant("farrier", path, precision=asked), *peers],
-            random_inputs(manifest.inputs),
+            runnable_inputs(compiled_model),
             threads=threads,
             target=target,
             rounds=rounds,

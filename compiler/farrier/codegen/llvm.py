@@ -44,7 +44,7 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _parse(text: str, target: Target) -> Any:
-    llvm = _llvm()
+    llvm = initialized()
     header = f'target triple = "{target.triple}"\n'
     try:
         # The text names its values; a context of its own keeps struct names of modules apart.
@@ -56,7 +56,7 @@ def _parse(text: str, target: Target) -> Any:
 
 
 @functools.cache
-def _llvm() -> Any:
+def initialized() -> Any:
     """llvmlite's binding, every target initialised and the flags set: once a process."""
     from llvmlite import binding
 
@@ -70,7 +70,7 @@ def _llvm() -> Any:
 
 @functools.cache
 def _machine(target: Target) -> Any:
-    llvm = _llvm()
+    llvm = initialized()
     features = [f"+{_FEATURES.get(name, name)}" for name in target.features]
     if target.vector_bits == 512:
         features.append("-prefer-256-bit")

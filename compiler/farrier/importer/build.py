@@ -24,6 +24,7 @@ from farrier.importer.limits import (
     MAX_TENSOR_BYTES,
     NEWEST_OPSET,
 )
+from farrier.importer.local_sizes import ImpliedSizes, LocalSizes, sizes_alone
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
@@ -31,16 +32,17 @@ from farrier.importer.parse import opsets, parse
 from farrier.importer.preconditions import settled
 from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node, check_types
-from farrier.importer.scope import Region, first_room
+from farrier.importer.scope import Region, first_room, ints
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size, to_array
 from farrier.importer.unknown import check_known, version_of
 from farrier.importer.upgrade import upgrade
-from farrier.ir.dim import Extent, Undecided, dim, number, typical
-from farrier.ir.graph import Attribute, Constant, Graph, Node, Value
+from farrier.ir.dim import Atom, Extent, Symbol, Undecided, dim, number, substitute, typical
+from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
 from farrier.ir.liveness import Liveness, defined
+from farrier.ir.sizes import array_with_extents
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.mapped import pages_of
 from farrier.model_file import Model, model_of
@@ -107,6 +109,28 @@ def _where(node: RawNode) -> str:
     return f"node {node.origin!r} ({node.op})"
 
 
+class _Branch:
+    """One import of a branch with given sizes."""
+
+    def __init__(
+        self,
+        scope: _Import,
+        graph: onnx.GraphProto,
+        opset: int,
+        before: Signature,
+        signature: Signature,
+    ) -> None:
+        self._scope, self._graph, self._opset = scope, graph, opset
+        self._sizes = LocalSizes(before, signature)
+        self.where = ""
+
+    def run(self) -> Region:
+        try:
+            return self._scope.branch_at(self._graph, self._opset, self._sizes)
+        finally:
+            self.where = self._scope.where
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Element:
     """One element of a flattened value."""
@@ -128,7 +152,8 @@ class _Import:
         """`elements` are those of initializers that the model's message leaves out."""
         self._model, self._opsets, self._files = model, opsets(model), files
         self._elements_apart = elements
-        self._signature = signature
+        self._signature = self._whole = signature  # of the graph at hand, and of the model
+        self._reason = ""  # why a run may not go on that finds other sizes than are bound
         self._counter = itertools.count()
         self._symbols = itertools.count()
         self._values = Names(self._hand_in)
@@ -139,6 +164,7 @@ class _Import:
         self._constant_bytes = 0
         self._node_count = 0
         self._current = RawNode("", [], [], {}, "")  # the model's node that is being imported
+        self._begun = self._current  # the same, but for the nodes around one that was refused
         self._strings = set(signature.strings)  # the names of inputs and outputs that are strings
         self._inputs = tuple(self._define(name, kind) for name, kind in signature.types.items())
         for name, kind in signature.types.items():
@@ -170,8 +196,8 @@ class _Import:
 
     @property
     def where(self) -> str:
-        """The node at hand, as messages name it."""
-        return _where(self._current)
+        """The node that was begun last, as messages name it."""
+        return _where(self._begun)
 
     def _outputs(self, name: str, entry: Entry) -> dict[str, Value]:
         """The tensors of an output: those of a sequence are `name.0`, `name.1`, …; an optional that
@@ -269,8 +295,12 @@ class _Import:
         value = self._values[self.add("Cast", name, to="i64")]
         wanted = self.constant(as_array(list(sizes), DType.I64).reshape(value.type.static_shape))
         out = self._define("", value.type)
-        origin = self._current.origin
-        self.append(Node("Require", (value, self._values[wanted]), (out,), (), (), origin))
+        self.append(Node("Require", (value, self._values[wanted]), (out,), *self._check()))
+
+    def _check(self) -> tuple[tuple[tuple[str, Attribute], ...], tuple[Graph, ...], str]:
+        """Attributes, regions and origin of a node that checks sizes."""
+        attrs = attributes(reason=self._reason) if self._reason else ()
+        return attrs, (), self._current.origin
 
     def unknown(self, name: str) -> str:
         return self.bind("", self.computed(self._values[name]))
@@ -302,7 +332,7 @@ class _Import:
         self._know(value, sizes)
         known = self._values[self.constant(self._data[value.name])]
         out = self._define("", whole.type)
-        self.append(Node("Bind", (whole, known), (out,), (), (), self._current.origin))
+        self.append(Node("Bind", (whole, known), (out,), *self._check()))
 
     def _know(self, value: Value, extents: Sequence[Extent]) -> None:
         """Notes what the elements of a value are that is computed at run time."""
@@ -370,12 +400,90 @@ class _Import:
             outputs = map(self._all_computed, self._import_graph(graph, opset))
             return Region(body, given, tuple(outputs))
 
+    def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
+        before = sizes_alone(self._signature)
+        begin = functools.partial(_Branch, self, graph, opset, before)
+        return settled(before, begin, is_branch=True)
+
+    def branch_at(self, graph: onnx.GraphProto, opset: int, sizes: LocalSizes) -> Region:
+        """The branch for the sizes that are left. Raises ImpliedSizes where other typical sizes
+        than those at hand are better for all of the model."""
+        implied = sizes.implied()
+        mine = {one.name for one in self._whole.dims} - self._whole.pinned - self._whole.implied
+        if implied and implied.keys() <= mine:
+            raise ImpliedSizes(implied)
+        if not sizes.is_narrower:
+            return self.region(graph, [], {}, opset)
+        around = self._signature
+        with self._values.nested(Body(self._values.body)) as body, self._returning():
+            own = self._own_sizes(sizes)
+            body.sizes = sizes.given(own)
+            self._signature = sizes.within(own)
+            try:
+                entries = self._import_graph(graph, opset)
+                outputs = [self._resized(entry, sizes.around(own)) for entry in entries]
+            except UnresolvedShapeError as error:
+                if isinstance(error.__cause__, Undecided):
+                    text = self._signature.text(error.__cause__.question.text)
+                    raise error from sizes.asked(error.__cause__.question, text, own)
+                raise
+            finally:
+                self._signature = around
+            return Region(body, (), tuple(map(self._all_computed, outputs)))
+
+    def _own_sizes(self, sizes: LocalSizes) -> dict[Symbol, Extent]:
+        """The symbols of a branch, which is entered with sizes that it is for, or not at all."""
+        own: dict[Symbol, Extent] = {}
+        self._reason = sizes.reason
+        try:
+            for one in sorted(sizes.locals, key=lambda one: not isinstance(one.most, int)):
+                name = self.unknown(self.constant(ints([one.value])))
+                most = substitute(one.most, sizes.narrowed(own))
+                (own[one.narrowed],) = to_extents(self.sizes(name, (most,), one.usual))
+            for outside, inside in sizes.checks(own):
+                self.require(self.unknown(self.constant(ints([outside]))), [inside])
+        finally:
+            self._reason = ""
+        return own
+
+    def _resized(self, entry: Entry, sizes: Mapping[Atom, Extent]) -> Entry:
+        """What a branch returns, in the sizes of the graph around it."""
+        match entry:
+            case Value():
+                return self._view(self.computed(entry), sizes, self._values.body)
+            case Strings(codes):
+                return Strings(self._view(codes, sizes, self._values.body))
+            case Tensors(items):
+                return Tensors(tuple(self._resized(item, sizes) for item in items))
+            case Absent():
+                return entry
+
+    def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
+        return self._shaped(value, shape, region.body)
+
+    def _view(self, value: Value, sizes: Mapping[Atom, Extent], body: Body) -> Value:
+        """A value in other symbols of the same sizes."""
+        shape = tuple(substitute(extent, sizes) for extent in value.type.shape)
+        return self._shaped(value, shape, body)
+
+    def _shaped(self, value: Value, shape: Shape, body: Body) -> Value:
+        """A value in another shape of the same sizes; itself where that is its own."""
+        if shape == value.type.shape:
+            return value
+        target = Value(f"v{next(self._counter)}", TensorType(DType.I64, (len(shape),)))
+        self._data[target.name] = ints(list(shape))
+        body.constants[target.name] = target
+        out = self._define("", dataclasses.replace(value.type, shape=shape))
+        body.nodes.append(Node("View", (value, target), (out,), (), (), self._current.origin))
+        return out
+
     @contextlib.contextmanager
     def _returning(self) -> Iterator[None]:
         """Within it other nodes are imported, maybe in vain."""
         current = self._current
         try:
             yield
+            self._begun = current
         finally:
             self._current = current
 
@@ -415,10 +523,14 @@ class _Import:
             inside = Value(f"v{next(self._counter)}", value.type)
             data = self._data.get(value.name)
             if data is not None:
+                change = functools.partial(substitute, values=body.sizes)
+                if has_dims(data) and body.sizes:
+                    data = array_with_extents(data, value.type.dtype, change)
                 self._data[inside.name] = data
                 body.constants[inside.name] = inside
             body.captured[value.name] = (value, inside)
-        return body.captured[value.name][1]
+            body.viewed[value.name] = self._view(inside, body.sizes, body)
+        return body.viewed[value.name]
 
     def _define(self, name: str, kind: TensorType) -> Value:
         value = Value(f"v{next(self._counter)}", kind)
@@ -481,7 +593,7 @@ class _Import:
 
     def _import_node(self, original: RawNode, opset: int) -> None:
         where = _where(original)
-        self._current = node = original
+        self._current = self._begun = node = original
         try:
             moved = on_codes(original, self)
             for node in upgrade(moved or original, opset, self):

@@ -40,7 +40,7 @@ def external_elements(
     of = f"{what} is {length} bytes from byte {offset} on of the data file {location!r}"
     if length != nbytes:
         raise InvalidModelError(f"{of}, and by its type and shape it has {nbytes}")
-    file.check_unchanged(what)
+    file.check_unchanged()
     if offset + length > file.size:
         raise InvalidModelError(
             f"{of}, and {file.path} has {file.size}",

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator
 from typing import TypeAlias
 
+from farrier.ir.dim import Atom, Extent
 from farrier.ir.graph import Node, Value
 from farrier.ops import Mismatch, NotSupported
 
@@ -46,6 +47,8 @@ class Body:
         self.constants: dict[str, Value] = {}  # by name
         self.captured: dict[str, tuple[Value, Value]] = {}  # outside, inside; by the name outside
         self.computed: dict[Hashable, Node] = {}  # integers, by what computes them
+        self.sizes: dict[Atom, Extent] = {}  # what symbols of the body around it are in this one
+        self.viewed: dict[str, Value] = {}  # what is captured, in these sizes; by the name outside
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError
+from farrier.importer.local_sizes import ImpliedSizes
 from farrier.importer.narrowing import Narrowing, divisors, narrowings
 from farrier.importer.signature import Signature
 from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typical
@@ -42,12 +44,14 @@ class Importing(Protocol[T]):
         """The node at hand, as messages name it."""
 
 
-def settled(signature: Signature, begin: Callable[[Signature], Importing[T]]) -> T:
+def settled(
+    signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
+) -> T:
     """What an import gives that needs no further answer. Raises what imports do:
     UnresolvedShapeError for what no input decides, InvalidModelError for what is impossible at the
-    typical sizes."""
+    typical sizes; and where it `is_branch`, ImpliedSizes, which elsewhere become typical."""
     start = signature
-    asked: tuple[Question, str] | None = None  # the question before, and where
+    asked: tuple[Question, str, Signature] | None = None  # the question before, where, and of what
     refused: InvalidModelError | None = None
     turns = 0
     for _ in range(_MOST_QUESTIONS):
@@ -61,16 +65,26 @@ def settled(signature: Signature, begin: Callable[[Signature], Importing[T]]) ->
             narrower = narrowed(signature, undecided.question, importing.where)
             if narrower is None:
                 raise
-            signature, asked = narrower, (undecided.question, importing.where)
+            asked = (undecided.question, importing.where, signature)
+            signature = narrower
         except InvalidModelError as error:
             refused = refused or error
             other = None
             if asked is not None and asked[1] == importing.where and turns < _MOST_TURNS:
-                other = _with_other_answer(start, asked[0])
+                other = _with_other_answer(start, asked[2], asked[0])
             if other is None:
                 raise _at_typical_sizes(refused, start) from error
             signature = start = other
             asked, turns = None, turns + 1
+        except ImpliedSizes as implied:
+            if is_branch:
+                raise
+            sizes = {one.symbol: implied.sizes.get(one.name, 0) // one.step for one in start.dims}
+            usual = {one.symbol: sizes[one.symbol] or one.typical for one in start.dims}
+            signature = start = dataclasses.replace(
+                _with_typical(start, usual), implied=start.implied | implied.sizes.keys()
+            )
+            asked = None
     raise UnresolvedShapeError(
         f"the model asks more than {_MOST_QUESTIONS} questions about the sizes of its inputs",
         hint="give numbers with --shape",
@@ -128,31 +142,49 @@ def _applied(
     )
 
 
-def _with_other_answer(start: Signature, question: Question) -> Signature | None:
-    """The signature with typical sizes at which a question has the other answer, the nearest ones;
-    None where there are none near, or the user chose the sizes."""
+def _with_other_answer(
+    start: Signature, signature: Signature, question: Question
+) -> Signature | None:
+    """`start`, with typical sizes at which a question about the dims of `signature`, which has
+    fewer sizes, has the other answer: the nearest ones of one dim, or of all. Of several ways the
+    one with the least sizes; None where there is none, or the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
-    free = [dim for dim in start.dims if dim.symbol in asked and dim.name not in start.pinned]
-    usual = {dim.symbol: dim.typical for dim in start.dims}
-    wanted = not question.answer(evaluate(question.extent, usual))
+    first = {dim.symbol: dim for dim in start.dims}
+    usual = {dim.symbol: dim.typical for dim in signature.dims}
+    free = [dim for dim in signature.dims if dim.symbol in asked and dim.name not in start.pinned]
     ways = [[dim] for dim in free] + ([free] if len(free) > 1 else [])
+    found = []
     for together in ways:
-
-        def does(size: int, together: Sequence[NamedDim] = together) -> bool:
-            sizes = usual | {dim.symbol: size for dim in together}
-            return question.answer(evaluate(question.extent, sizes)) is wanted
-
-        found = next(filter(does, _near(together, question.relation)), None)
-        if found is not None:
-            step = max(divisors(question.extent, together[0]), default=1)
-            # Of several that do, models are made for what divides without a remainder.
-            rounded = (found // step * step, -(-found // step) * step)
-            size = next(filter(does, filter(None, rounded)), found)
-            return _with_typical(start, usual | {dim.symbol: size for dim in together})
-    return None
+        size = _other_size(question, usual, together)
+        if size is not None:
+            found.append({dim.symbol: size * dim.step for dim in together})
+    if not found:
+        return None
+    sizes = {dim.symbol: dim.typical * dim.step for dim in start.dims}
+    changed = min((sizes | one for one in found), key=lambda one: math.prod(one.values()))
+    return _with_typical(start, {s: size // first[s].step for s, size in changed.items()})
 
 
-def _near(dims: list[NamedDim], relation: Relation) -> Iterator[int]:
+def _other_size(
+    question: Question, usual: Mapping[str, int], together: Sequence[NamedDim]
+) -> int | None:
+    """The value of some symbols, the nearest to the typical one, at which a question has another
+    answer than at the usual ones. Of several the one that divides without a remainder: models are
+    made for such."""
+    wanted = not question.answer(evaluate(question.extent, usual))
+
+    def does(size: int) -> bool:
+        sizes = {**usual, **{dim.symbol: size for dim in together}}
+        return size > 0 and question.answer(evaluate(question.extent, sizes)) is wanted
+
+    found = next(filter(does, _near(together, question.relation)), None)
+    if found is None:
+        return None
+    step = max(divisors(question.extent, together[0]), default=1)
+    return next(filter(does, (found // step * step, -(-found // step) * step)), found)
+
+
+def _near(dims: Sequence[NamedDim], relation: Relation) -> Iterator[int]:
     """Values that all the symbols may have, those near the typical one first."""
     low, high = max(dim.low for dim in dims), min(dim.high for dim in dims)
     usual = dims[0].typical
@@ -181,6 +213,6 @@ def _at_typical_sizes(error: InvalidModelError, signature: Signature) -> Invalid
     if error.hint or not signature.dims:
         return error
     sizes = ", ".join(f"{dim.name}={dim.typical * dim.step}" for dim in signature.dims)
-    return InvalidModelError(
+    return type(error)(
         error.message, hint=f"it was read for {sizes}; --typical or --shape gives other sizes"
     )

@@ -12,7 +12,7 @@ import onnx
 from farrier.importer.names import Body, Entry
 from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
-from farrier.ir.dim import Extent
+from farrier.ir.dim import Extent, substitute
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Shape, TensorType
 
@@ -80,6 +80,10 @@ class Region:
     inputs: tuple[Value, ...]
     outputs: tuple[Entry, ...]
 
+    def in_shape(self, shape: Shape) -> Shape:
+        """A shape of the graph around it in the sizes with which a run enters the region."""
+        return tuple(substitute(extent, self.body.sizes) for extent in shape)
+
 
 class Regions(Scope, Protocol):
     """The import, as a rewrite of control flow sees it."""
@@ -107,6 +111,13 @@ class Regions(Scope, Protocol):
         opset: int,
     ) -> Region:
         """Imports a nested graph by itself: its inputs are values of given types, or constants."""
+
+    def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
+        """Imports a nested graph without inputs, for the sizes at which its questions have the
+        typical answer: other sizes end the run that enters it."""
+
+    def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
+        """A value of the region in a shape that is the same where a run enters it."""
 
     def finished(
         self, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]

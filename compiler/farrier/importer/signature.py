@@ -57,7 +57,8 @@ class Signature:
     """The type of every input by name, the dims that are open in them, and which are strings.
 
     `names` are the user's names of each input's axes, "" for those that are numbers; `pinned` are
-    the names of dims whose typical size the user chose; `preconditions` are what was assumed of the
+    the names of dims whose typical size the user chose, `implied` of those for which a branch did;
+    `preconditions` are what was assumed of the
     dims beyond their declared ranges."""
 
     types: dict[str, TensorType]
@@ -65,6 +66,7 @@ class Signature:
     strings: frozenset[str]
     names: dict[str, tuple[str, ...]]
     pinned: frozenset[str] = frozenset()
+    implied: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
     limits: tuple[Extent, ...] = ()  # for each precondition, what must not be negative
 
@@ -81,7 +83,7 @@ class Signature:
             dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
             for dim in self.dims
         }
-        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), message)
+        return re.sub(r"\b[sk]\d+\b", lambda found: names.get(found[0], found[0]), message)
 
 
 def declared_inputs(graph: onnx.GraphProto) -> list[Declared]:

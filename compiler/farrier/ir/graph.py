@@ -25,6 +25,7 @@ from farrier.ir.types import TensorType
 from farrier.mapped import release
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
 _PIECE = 1 << 24  # bytes that are hashed before their pages are let go of
@@ -148,12 +149,17 @@ class Constant:
         return hash(self.value)
 
 
+def is_of_numpy(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy knows the elements; ml_dtypes' are bytes to it."""
+    return dtype.kind != "V" and dtype.type.__module__ == "numpy"
+
+
 def digest_of(data: npt.NDArray[Any]) -> str:
     """sha256 of dtype, shape and bytes. Of types that numpy does not know the dtype is the size of
     an element alone, so that their bytes, in a .npy file, have the same."""
     import numpy as np
 
-    dtype = data.dtype.str if data.dtype.isbuiltin == 1 else f"<V{data.itemsize}"
+    dtype = data.dtype.str if is_of_numpy(data.dtype) else f"<V{data.itemsize}"
     content = hashlib.sha256(f"{dtype}{data.shape}".encode())
     if data.dtype == object:
         content.update(str(data.tolist()).encode())

@@ -224,6 +224,16 @@ class Layout:
         """
         import numpy as np
 
+        ordered = self.ordered(array)
+        if out is None:
+            return np.array(ordered, order="C")
+        np.copyto(out, ordered)
+        return out
+
+    def ordered(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As `pack`, but a view of `array` where nothing is padded."""
+        import numpy as np
+
         parts = _parts(self, array.ndim)
         padding, split = [], []
         for axis, sizes in enumerate(parts):
@@ -234,11 +244,7 @@ class Layout:
             split.extend([-(-whole // inner), *sizes[1:]])
         if any(map(any, padding)):
             array = np.pad(array, padding)
-        ordered = array.reshape(split).transpose(_order(self, parts))
-        if out is None:
-            return np.array(ordered, order="C")
-        np.copyto(out, ordered)
-        return out
+        return array.reshape(split).transpose(_order(self, parts))
 
     def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """The inverse of `pack`: the logical array of `shape`."""

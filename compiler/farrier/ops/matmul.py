@@ -29,6 +29,8 @@ from farrier.ops.operator import (
 from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar, cast
 
+_WIDENED = 1 << 23  # elements of a factor that are widened at once
+
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = required(types, 0), required(types, 1)
@@ -48,7 +50,18 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     a, b = (widened(present(arrays, position), attrs) for position in (0, 1))
     with np.errstate(all="ignore"):
-        return (rounded(np.asarray(np.matmul(a, b)), attrs),)
+        return (rounded(_product(a, b), attrs),)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """`a @ b`, summed in the wider dtype of the two; large weights are widened a block of
+    columns at a time."""
+    columns = max(1, _WIDENED // max(1, b.shape[0]))
+    if b.ndim != 2 or a.dtype != np.float64 or b.dtype != np.float32 or b.shape[1] <= columns:
+        return np.asarray(np.matmul(a, b))
+    starts = range(0, b.shape[1], columns)
+    blocks = [np.matmul(a, b[:, at : at + columns].astype(a.dtype)) for at in starts]
+    return np.concatenate(blocks, -1)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
@@ -98,7 +111,12 @@ def _gemm_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
 def _gemm_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     a, b = (widened(present(arrays, position), attrs) for position in (0, 1))
     c = optional(arrays, 2)
-    product = (a.T if attrs.get("transA", 0) else a) @ (b.T if attrs.get("transB", 0) else b)
+    product = _product(
+        *(
+            factor.T if attrs.get(transposed, 0) else factor
+            for factor, transposed in ((a, "transA"), (b, "transB"))
+        )
+    )
     product = (product * attrs.get("alpha", 1.0)).astype(a.dtype, copy=False)
     if c is not None:
         product = product + (c * attrs.get("beta", 1.0)).astype(a.dtype, copy=False)

@@ -12,8 +12,9 @@ import numpy as np
 
 from farrier.ir.control import is_control
 from farrier.ir.dim import evaluate
-from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.sizes import array_with_extents, bind
+from farrier.ir.types import DType
 from farrier.mapped import release
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
@@ -72,7 +73,9 @@ def run_graph(
         array = constants[value.name].made()
         return _widen(array) if wide else array
 
-    def read(value: Value) -> Array:
+    def read(value: Value, node: Node) -> Array:
+        if _is_taken_narrow(value, node, constants):
+            return constants[value.name].made()
         array = known_array(value)
         if array.dtype != object:
             return array
@@ -82,7 +85,7 @@ def run_graph(
         if node.op in ("Bind", "Require"):
             found, extents = (known_array(value) for value in node.inputs if value is not None)
             _settle(node, found, extents, known)
-        given = [None if value is None else read(value) for value in node.inputs]
+        given = [None if value is None else read(value, node) for value in node.inputs]
         results = run_node(node, given, wide=wide, sizes=known)
         for value, result in zip(node.outputs, results, strict=False):
             arrays[value.name] = _widen(result) if wide else result
@@ -96,6 +99,20 @@ def run_graph(
                 for source in constants[value.name].sources if value.name in constants else ():
                     release(source)
     return {value.name: known_array(value) for value in graph.outputs}
+
+
+def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]) -> bool:
+    """Whether a node takes a constant of f32 as it is where others are in double, for the same
+    result: all of it in double would be twice a layer's weights."""
+    if value.name not in constants or value.type.dtype is not DType.F32:
+        return False
+    if node.op == "Gather":
+        return True
+    return node.op in ("MatMul", "Gemm") and (
+        node.inputs[1] == value
+        and node.inputs[0] is not None
+        and node.inputs[0].name not in constants
+    )
 
 
 def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> None:

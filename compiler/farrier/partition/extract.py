@@ -126,7 +126,8 @@ class _Flattening:
     def _bind(self, node: Node, inputs: Sequence[Value]) -> Bind:
         value, sizes = inputs
         extents = to_extents(self.constants[sizes.name].data)
-        return Bind(value, extents, node.origin, is_check=node.op == "Require")
+        reason = str(node.attr("reason", ""))
+        return Bind(value, extents, node.origin, is_check=node.op == "Require", reason=reason)
 
     def _constant(self, value: Value) -> Constant | None:
         """The constant that a value is; None for one that is computed, or another's view."""

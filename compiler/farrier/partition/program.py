@@ -48,12 +48,14 @@ class Call:
 class Bind:
     """The elements of an i64 value are these extents: one that is a symbol has its value from here
     on, within its bounds; another must be what it says, and where it `is_check`, all. `origin`
-    names the ONNX node that asks for them."""
+    names the ONNX node that asks for them; `reason` is why other sizes cannot be, where it is no
+    matter of memory."""
 
     value: Value
     extents: tuple[Extent, ...]
     origin: str
     is_check: bool = False
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
                 rewriter.replace(constant.value, twin.value)
 
 
-def _sample(constant: Constant) -> bytes | str:
+def _sample(constant: Constant) -> Hashable:
     content = constant.content
     if isinstance(content, Derived):
-        return content.key
+        return content.key, *map(_sample, content.operands)
     return content.ravel()[: _SAMPLE_BYTES // content.itemsize].tobytes()

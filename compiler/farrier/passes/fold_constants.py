@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # this is left to run time, unless it is hardly larger than what it is made of.
 MAX_BYTES = 16 << 20
 _MAX_GROWTH = 2
-_OF_WEIGHTS = frozenset(("Transpose", "WinogradWeights"))  # computed where weights are packed
+# Computed where weights are packed
+_OF_WEIGHTS = frozenset(("Cast", "DequantizeLinear", "Transpose", "WinogradWeights"))
 
 
 def fold_constants(graph: Graph) -> Graph:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from farrier.ir.dim import number, product
 from farrier.ir.graph import Graph, Node, Value
@@ -15,11 +13,11 @@ from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.operator import to_extents
 from farrier.ops.slicing import Taken, slices
-from farrier.passes.rewriting import Rewriter, join_origins
+from farrier.passes.rewriting import Rewriter, derived, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 _NARROWEST = 8  # columns that are worth a product of their own: half a vector of the widest kind
 
@@ -117,12 +115,13 @@ class _Search:
 
     def __init__(self, graph: Graph) -> None:
         self._data = graph.constant_data()
+        self._kinds = {known.value.name: known.value.type for known in graph.constants}
         self._readers = graph.consumers()
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def whole(self, product: Node) -> _Whole | None:
         """The product with all that it is replaced for, or None where it stays."""
-        if not _has_constant_columns(product, self._data):
+        if not _has_constant_columns(product, self._kinds):
             return None
         value = product.outputs[0]
         columns = number(value.type.shape[-1])
@@ -218,17 +217,18 @@ class _Search:
         return None
 
 
-def _has_constant_columns(node: Node, data: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Whether a node is a product whose columns each come from a column of constants."""
+def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bool:
+    """Whether a node is a product whose columns each come from a column of constants, whose types
+    are given by name."""
     if node.op not in ("MatMul", "Gemm") or node.attr("transA", 0):
         return False
-    weights = data.get(node.inputs[1].name) if node.inputs[1] else None
-    if weights is None or weights.ndim != 2 or node.outputs[0].type.rank < 2:
+    weights = constants.get(node.inputs[1].name) if node.inputs[1] else None
+    if weights is None or weights.rank != 2 or node.outputs[0].type.rank < 2:
         return False
     addend = node.inputs[2] if len(node.inputs) > 2 else None
     if addend is None:
         return True
-    bias = data.get(addend.name)
+    bias = constants.get(addend.name)
     return bias is not None and bias.shape[-1:] == node.outputs[0].type.shape[-1:]
 
 
@@ -246,11 +246,16 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
     name = taken.output.name
 
     def narrowed(constant: Value | None, axis: int) -> Value | None:
-        data = rewriter.data(constant)
-        if constant is None or data is None:
+        known = rewriter.constant_of(constant)
+        if constant is None or known is None:
             return constant
-        whole = (slice(None),) * (axis % data.ndim)
-        return rewriter.constant(np.ascontiguousarray(data[(*whole, columns)]), constant.name)
+        shape = known.value.type.static_shape
+        at = axis % len(shape)
+        index = (*(slice(None),) * at, columns)
+        kind = TensorType(constant.type.dtype, (*shape[:at], taken.columns, *shape[at + 1 :]))
+        key = f"columns {columns.start} to {columns.stop} of axis {at}"
+        content = derived(kind, (known,), lambda data: data[index].view(), key)
+        return rewriter.constant(content, constant.name)
 
     def result(value: Value, axis: int, extent: int) -> Value:
         shape = value.type.shape

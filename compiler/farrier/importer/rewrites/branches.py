@@ -39,7 +39,7 @@ def rewrite_if(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
     forms = [tuple(map(_form, region.outputs)) for region in regions]
     if forms[0] != forms[1]:
         raise NotStatic("its branches return sequences of different lengths, or one an empty value")
-    outputs = [[v for entry in r.outputs for v in _tensors(entry)] for r in regions]
+    outputs = _in_one_shape(regions, scope)
     joins = _Joins(scope, frozenset().union(*map(scope.found_in, regions)))
     results = [joins.result(then, other) for then, other in zip(*outputs, strict=True)]
     captured = captures_of(regions, scope)
@@ -70,7 +70,7 @@ def _branches(
 
 def _attempted(graph: onnx.GraphProto, opset: int, scope: Regions) -> Region | FarrierError:
     try:
-        return scope.region(graph, [], {}, opset)
+        return scope.branch(graph, opset)
     except UNFIT as error:
         return error
 
@@ -100,6 +100,17 @@ def _failing(model: Region, reason: str, origin: str, scope: Regions) -> Region:
     body = Body()
     body.nodes.append(make_failure(values, reason, origin))
     return Region(body, (), tuple(_entries([_form(entry) for entry in model.outputs], values)))
+
+
+def _in_one_shape(regions: Sequence[Region], scope: Regions) -> list[list[Value]]:
+    """The tensors that each branch returns: in the shape of the other's, where that is the same for
+    the sizes with which a run enters this one."""
+    outputs = [[v for entry in region.outputs for v in _tensors(entry)] for region in regions]
+    for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
+        for place, (value, other) in enumerate(zip(mine, others, strict=False)):
+            if region.in_shape(other.type.shape) == value.type.shape:
+                mine[place] = scope.viewed(region, value, other.type.shape)
+    return outputs
 
 
 class _Joins:
