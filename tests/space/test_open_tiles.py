@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from farrier.ir.evaluate import evaluate
 from farrier.ir.parser import parse_ir
 from farrier.space.rules import register_tile
-from farrier.target import parse_target
+from farrier.target import host, parse_target
+from tests.codegen.differential import Compiled
+from tests.ir.bind import bind
+from tests.schedule.programs import inputs_of
 
 CONV = """@program(h=dim(1, 4096, {size}), w=dim(1, 4096, {size}))
 def conv(x: f32[1, {inputs}, h, w] @ layout(0, 1 / 16, 2, 3, 1 % 16), f: f32[{outputs}, {inputs}, 1, 1] in constant):
@@ -28,3 +34,24 @@ def test_one_axis_of_open_points_has_a_tail():
 
 def test_panels_divide_the_lanes():
     assert 128 % (16 * chosen(14, 800, 128)["vectors"]) == 0
+
+
+def test_a_long_sum_is_sliced_in_any_batch():
+    text = CONV.format(size=5, inputs=1024, outputs=32)
+    text = text.replace("h=dim(1, 4096, 5), w=dim(1, 4096, 5)", "n=dim(1, 4096, 1)")
+    program = parse_ir(
+        text.replace("[1,", "[n,").replace(", h, w", ", 5, 5").replace("axes(1,", "axes(n,")
+        .replace("for n,", "for i,").replace("[n, oc", "[i, oc").replace("[n, ic", "[i, ic")
+    )  # fmt: skip
+    space = register_tile.space(program, host(), 2)
+    rows = space.candidates()
+    sliced = rows[space.columns(rows)["slices"] > 1]
+    function = space.build(space.decisions(sliced[len(sliced) // 2]))
+    with Compiled(function, threads=2) as kernel:
+        for batch in (1, 2, 5):
+            sizes = dict.fromkeys(program.dims, batch)
+            bound = bind(program, sizes)
+            inputs = inputs_of(bound)
+            (expected,) = evaluate(bound, inputs).values()
+            (found,) = kernel(inputs, sizes).values()
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -14,13 +14,14 @@ decided further in, where the tile is made.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, is_less, number, product
 from farrier.ir.expr import Scope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
 from farrier.lower.guards import Guard, Guards
@@ -32,29 +33,56 @@ _BESIDE = 8  # stores, unrolled, that are not to be copied with each width of a 
 def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
     """How many of the values of a guard's inner terms, fewest first, are worth a tile of their own:
     where one unrolled loop over a register tile, with a sum in it, runs over them."""
-    if guard.soft or len(guard.inner) != 1:  # seen from further out, whole nests would be copied
+    tile = _tile_of(body, guard)
+    if tile is None:
         return
-    tiled = {
-        loop.var: (loop.extent, _registers(alloc))
-        for alloc in walk_stmts(body)
-        if isinstance(alloc, Alloc) and alloc.buffer.scope is Scope.REGISTER and _sums(alloc)
-        for loop in walk_stmts(alloc.body)
-        if isinstance(loop, For) and loop.kind is LoopKind.UNROLLED
-    }
-    terms = [
-        (*tiled[atom.name], -factor)
-        for atom, factor in guard.inner.items()
-        if isinstance(atom, Var) and atom.name in tiled and isinstance(factor, int)
-    ]
-    if len(terms) != 1:
-        return
-    ((extent, registers, step),) = terms
-    if not isinstance(extent, int) or step <= 0:
-        return
-    width = max(1, min(_IN_FLIGHT * extent // registers, extent // 2))
+    extent, step = tile.extent, tile.step
+    width = max(1, min(_IN_FLIGHT * extent // _registers(tile.alloc), extent // 2))
     while 2 * width <= extent:
         yield width * step
         width *= 2
+
+
+def is_beside_work(body: Stmt, guard: Guard) -> bool:
+    """Whether other work stands beside the loop in which a guard's tile is made: decided here, the
+    guard would copy that with each width of the tile."""
+    tile = _tile_of(body, guard)
+    if tile is None or tile.around is None:
+        return False
+    return unrolled_size(body) - unrolled_size(tile.around.body) >= _BESIDE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Tile:
+    """A register tile that is added up in, by a guard's inner term: the loop of `extent` over it,
+    by how much an iteration counts, and the innermost loop around the tile."""
+
+    alloc: Alloc
+    extent: int
+    step: int
+    around: For | None
+
+
+def _tile_of(body: Stmt, guard: Guard) -> _Tile | None:
+    """The tile of which a guard says how much is used; None where it says something else."""
+    if guard.soft or len(guard.inner) != 1:  # seen from further out, whole nests would be copied
+        return None
+    ((atom, factor),) = guard.inner.items()
+    if not isinstance(atom, Var) or not isinstance(factor, int) or factor >= 0:
+        return None
+    stack: list[tuple[Stmt, For | None, Alloc | None]] = [(body, None, None)]
+    while stack:
+        stmt, around, tile = stack.pop()
+        if isinstance(stmt, For):
+            is_over = stmt.kind is LoopKind.UNROLLED and stmt.var == atom.name
+            if is_over and tile is not None and isinstance(stmt.extent, int) and _sums(tile):
+                return _Tile(tile, stmt.extent, -factor, around)
+            if stmt.kind is LoopKind.SERIAL and stmt.extent != 1 and tile is None:
+                around = stmt
+        elif isinstance(stmt, Alloc) and stmt.buffer.scope is Scope.REGISTER:
+            tile = stmt
+        stack += [(inner, around, tile) for inner in below(stmt)]
+    return None
 
 
 def _registers(tile: Alloc) -> int:
@@ -62,20 +90,6 @@ def _registers(tile: Alloc) -> int:
     loops = (loop for loop in walk_stmts(tile.body) if isinstance(loop, For))
     lanes = (number(loop.extent) for loop in loops if loop.kind is LoopKind.VECTORIZED)
     return max(1, number(product(tile.buffer.shape)) // max(lanes, default=1))
-
-
-def is_beside_work(body: Stmt, guard: Guard) -> bool:
-    """Whether other work stands beside the loop in which a guard's tile is made: decided here, the
-    guard would copy that with each width of the tile."""
-    made = [
-        loop
-        for loop in walk_stmts(body)
-        if isinstance(loop, For)
-        and loop.kind is LoopKind.SERIAL
-        and loop.extent != 1
-        and any(narrower(loop.body, guard))
-    ]
-    return bool(made) and unrolled_size(body) - unrolled_size(made[-1].body) >= _BESIDE
 
 
 def _sums(tile: Alloc) -> bool:

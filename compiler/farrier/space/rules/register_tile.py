@@ -184,12 +184,11 @@ class _Kernel:
 
     @functools.cached_property
     def _slices(self) -> tuple[int, ...]:
-        """Into how many slices the reduction may be cut: of a plain sum of known size."""
+        """Into how many slices the reduction may be cut: of a plain sum of tiles that are known."""
         found = self.contraction
         is_plain = not (self.turns or self.hoisted or self.packs or found.depthwise)
-        is_static = all(isinstance(axis.extent, int) for axis in found.stage.axes)
         is_long = self._problem.steps >= _LONG_SUM
-        whole = not (is_plain and is_static and is_long)
+        whole = not (is_plain and is_long and not self._open)
         return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
