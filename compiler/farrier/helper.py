@@ -40,7 +40,7 @@ def serve() -> None:
     """The main program, until the parent is gone. Arguments, each as JSON: the parent's sys.path,
     the descriptor of the socket, the target's fields, how many threads will run the kernels."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    gc.freeze()  # what was imported stays: no collection need look at it
+    gc.disable()  # IR is made of trees, and counted references free it
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
     target = Target(**{**fields, "features": tuple(fields["features"])})
     with socket.socket(fileno=descriptor) as sock:

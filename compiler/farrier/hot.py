@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from farrier.choose import Choice
 from farrier.errors import UsageError
@@ -12,7 +12,10 @@ from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
 from farrier.ir.sizes import with_extents
 from farrier.partition import Call, task_key
 from farrier.shapes import Hot, NamedDim
+from farrier.space import PANEL
 from farrier.tuning.variant import Variant
+
+_PANEL_COST = 1.04  # of a hot kernel's predicted time, at most, for weights that are packed once
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:
@@ -39,6 +42,32 @@ def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple
         name: tuple(evaluate(extent, sizes) for extent in value.type.shape)
         for name, value in zip(model.input_names, model.graph.inputs, strict=True)
     }
+
+
+def with_shared_panels(hot: Variant, general: Variant) -> Variant:
+    """The variant for a hot size, its kernels reading weights in panels as wide as those of the
+    general one, where that costs them next to nothing: such weights are packed once."""
+    widths = {weights: general.choices[key].decisions.get(PANEL) for weights, key in _read(general)}
+    choices = dict(hot.choices)
+    for weights, key in _read(hot):
+        own, width = choices[key], widths.get(weights)
+        if width is None or own.source != "default":
+            continue
+        found = own.space.first_with(PANEL, width)
+        if found is not None and found[1] <= _PANEL_COST * own.space.seconds(own.decisions):
+            choices[key] = dataclasses.replace(own, decisions=found[0])
+    return dataclasses.replace(hot, choices=choices)
+
+
+def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
+    """The constants of two axes or more that kernels read, and the key of who does."""
+    program = variant.program
+    known = {constant.value.name: constant for constant in program.constants}
+    for call in variant.calls:
+        for value in call.inputs:
+            constant = known.get(program.home(value).name)
+            if constant is not None and constant.value.type.rank > 1:
+                yield constant.identity, call.task
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:

@@ -11,6 +11,7 @@ import base64
 import collections
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import queue
@@ -18,7 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.choose import Choice
@@ -86,21 +87,27 @@ class Helpers(Closing):
 
     def __init__(self, count: int, target: Target, threads: int) -> None:
         self._target = target
+        self._begun: list[tuple[dict[str, Choice], _Job]] = []
         self._helpers: list[_Helper] = []
         with contextlib.suppress(OSError):  # no more processes: those that there are do the work
             for _ in range(count):
                 self._helpers.append(_Helper(target, threads))
 
+    def begin(self, choices: Mapping[str, Choice]) -> None:
+        """Has the helpers compile kernels that `compile` will be asked for, while others are being
+        chosen. One whose decisions change until then is compiled in vain."""
+        self._begun.append((dict(choices), self._started(_orders(choices))))
+
     def compile(self, choices: Mapping[str, Choice]) -> Kernels:
         """The kernel of every choice, by task key. Raises CompilerError."""
-        made = self.build(
-            {
-                key: Order(choice.space, choice.decisions, choice.program.name)
-                for key, choice in choices.items()
-            }
-        )
+        made: Made = {}
+        for begun, started in self._begun:
+            same = {key for key, one in begun.items() if _is_same(one, choices.get(key))}
+            made |= self._finished(started, same)
+        self._begun.clear()
+        made |= self.build(_orders({key: c for key, c in choices.items() if key not in made}))
         interfaces, objects = {}, []
-        for key, one in made.items():
+        for key, one in ((key, made[key]) for key in choices):
             if isinstance(one, CompilerError):
                 raise one
             interfaces[key] = one.interface
@@ -109,20 +116,31 @@ class Helpers(Closing):
 
     def build(self, orders: Mapping[str, Order]) -> Made:
         """Every kernel that is ordered, or why there is none, in the order of `orders`."""
+        return self._finished(self._started(orders), orders.keys())
+
+    def _started(self, orders: Mapping[str, Order]) -> _Job:
+        """Modules that the helpers compile from now on."""
         items = list(orders.items())
         modules: list[Module] = [
             dict(items[start : start + _KERNELS_A_MODULE])
             for start in range(0, len(items), _KERNELS_A_MODULE)
         ]
-        waiting = collections.deque(range(len(modules)))
-        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        job = _Job(modules, collections.deque(range(len(modules))), queue.SimpleQueue())
         for helper in self._helpers:
-            helper.take(_Job(modules, waiting, answers))
+            helper.take(job)
+        return job
+
+    def _finished(self, job: _Job, wanted: Collection[str]) -> Made:
+        """What became of the kernels of every module of which all are `wanted`; an object with
+        another would define a kernel twice."""
+        modules = job.modules
+        is_wanted = [all(key in wanted for key in module) for module in modules]
         made: dict[int, Made] = {}
-        while (number := _next(waiting)) is not None:
-            made[number] = _compiled(modules[number], self._target)
+        with _no_collection():
+            while (number := _next(job.waiting)) is not None:
+                made[number] = _compiled(modules[number], self._target) if is_wanted[number] else {}
         while len(made) < len(modules):
-            number, answer = answers.get()
+            number, answer = job.answers.get()
             module = modules[number]
             if isinstance(answer, str):
                 names = ", ".join(order.name for order in module.values())
@@ -130,12 +148,38 @@ class Helpers(Closing):
                 made[number] = dict.fromkeys(module, error)
             else:  # what a helper could not do is done here once more, for its error
                 made[number] = answer or _compiled(module, self._target)
-        return {key: one for n in range(len(modules)) for key, one in made[n].items()}
+        kept = (made[number] for number, is_kept in enumerate(is_wanted) if is_kept)
+        return {key: one for each in kept for key, one in each.items()}
 
     def close(self) -> None:
         """Ends the processes; a second call does nothing."""
         for helper in self._helpers:
             helper.close()
+
+
+def _orders(choices: Mapping[str, Choice]) -> dict[str, Order]:
+    return {
+        key: Order(choice.space, choice.decisions, choice.program.name)
+        for key, choice in choices.items()
+    }
+
+
+def _is_same(one: Choice, other: Choice | None) -> bool:
+    """Whether both are one kernel."""
+    return other is not None and one.space is other.space and one.decisions == other.decisions
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within it no cycles of garbage are looked for: IR is made of trees, of which there are so
+    many that looking takes a sixth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _next(waiting: collections.deque[int]) -> int | None:

@@ -13,7 +13,7 @@ from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.codegen.bus_errors import reading
 from farrier.errors import UsageError
-from farrier.hot import hot_sizes, shapes_at, with_shared_kernels
+from farrier.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
@@ -87,13 +87,16 @@ def compile_model(
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)
+        if hot:
+            helpers.begin(made.variant.choices)
         hot_made: list[_Made] = []
         for number, sizes in enumerate(hot):
             steps.part = f"-hot{number}"
             one = steps("import", import_model, model, shapes_at(imported, sizes))
             warned = _warn(one.graph, warned, listener)
             own = making.made(one.graph, options.tunes, share=len(hot))
-            variant = with_shared_kernels(own.variant, made.variant, sizes)
+            variant = with_shared_panels(own.variant, made.variant)
+            variant = with_shared_kernels(variant, made.variant, sizes)
             hot_made.append(dataclasses.replace(own, variant=variant))
         steps.part = ""
         shown = hot_made[0] if hot else made  # what is said of a model with hot sizes

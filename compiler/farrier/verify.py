@@ -240,10 +240,10 @@ class Verifier:
         candidates = tuple(Candidate(entry, arguments) for entry in linked.entries)
         policy = TimingPolicy(
             threads=threads,
-            warmup=3,
-            min_repeats=10,
+            warmup=1,
+            min_repeats=3,
             max_repeats=2000,
-            min_time_s=_MIN_TIME_S,
+            min_time_s=_MIN_TIME_S / len(candidates),
             timeout_s=_TIMEOUT_S,
             tolerance=tolerance,
         )

@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from farrier import kernels
 from farrier.choose import choose_defaults
+from farrier.codegen.link import link
 from farrier.errors import CompilerError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, helpers_for
@@ -121,3 +122,20 @@ def test_small_models_and_lone_cores_get_no_help(monkeypatch):
     assert [helpers_for(nodes) for nodes in (0, 10, 40, 500, 5000)] == [0, 0, 1, 2, 2]
     monkeypatch.setattr(kernels.os, "sched_getaffinity", lambda _: {3})
     assert helpers_for(500) == 0
+
+
+def test_kernels_that_were_begun_are_those_that_are_asked_for(choices, target):
+    """One whose decisions change meanwhile is made anew, whoever shared its module."""
+    key = next(key for key, one in choices.items() if len(one.space.candidates()) > 1)
+    space = choices[key].space
+    rows = space.candidates()
+    other = next(d for d in map(space.decisions, rows) if d != choices[key].decisions)
+    changed = {**choices, key: dataclasses.replace(choices[key], decisions=other)}
+    with Helpers(0, target, _THREADS) as nobody:
+        wanted = nobody.compile(changed)
+    with Helpers(1, target, _THREADS) as helpers:
+        _wait_until_ready(helpers)
+        helpers.begin(choices)
+        made = helpers.compile(changed)
+    assert made.interfaces == wanted.interfaces
+    link(made.objects, [choice.program.name for choice in choices.values()])  # none is there twice

@@ -28,16 +28,15 @@ from farrier.importer.local_sizes import ImpliedSizes, LocalSizes, sizes_alone
 from farrier.importer.names import Absent, Body, Entry, Names, Strings
 from farrier.importer.names import Sequence as Tensors
 from farrier.importer.order import in_order
-from farrier.importer.parse import opsets, parse
 from farrier.importer.preconditions import settled
 from farrier.importer.raw import RawNode, names_read, to_raw
-from farrier.importer.schema import check_node, check_types
+from farrier.importer.reading import Reading, reading_of
+from farrier.importer.schema import check_types
 from farrier.importer.scope import Region, first_room, ints
 from farrier.importer.signature import Signature, declared_inputs, resolve
 from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
-from farrier.importer.tensors import MisfitError, check_size, to_array
-from farrier.importer.unknown import check_known, version_of
+from farrier.importer.tensors import MisfitError, check_size
 from farrier.importer.upgrade import upgrade
 from farrier.ir.dim import Atom, Extent, Symbol, Undecided, dim, number, substitute, typical
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
@@ -54,7 +53,6 @@ from farrier.strings import codes_of
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)
-_NOTHING: Mapping[str, memoryview] = {}
 _UNSAID: Hot = {}
 _FEW = 64  # elements of a constant that are compared with another's
 _SAME_ELEMENTS = frozenset(("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten"))
@@ -94,10 +92,10 @@ def import_model(
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
     """
     files = model_of(data)
-    model, elements = parse(files)
-    signature = resolve(declared_inputs(model.graph), shapes or {}, hot, typical)
+    reading = reading_of(files)
+    signature = resolve(declared_inputs(reading.model.graph), shapes or {}, hot, typical)
     try:
-        return settled(signature, functools.partial(_Import, model, files, elements))
+        return settled(signature, functools.partial(_Import, reading, files))
     except RecursionError as error:
         raise InvalidModelError(
             "the model's regions, or the formulas of its sizes, nest too deeply",
@@ -142,16 +140,9 @@ class _Element:
 class _Import:
     """The state of one import: values and constants by the model's names."""
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        files: Model,
-        elements: Mapping[str, memoryview],
-        signature: Signature,
-    ) -> None:
-        """`elements` are those of initializers that the model's message leaves out."""
-        self._model, self._opsets, self._files = model, opsets(model), files
-        self._elements_apart = elements
+    def __init__(self, reading: Reading, files: Model, signature: Signature) -> None:
+        self._reading, self._files = reading, files
+        self._model, self._opsets = reading.model, reading.opsets
         self._signature = self._whole = signature  # of the graph at hand, and of the model
         self._reason = ""  # why a run may not go on that finds other sizes than are bound
         self._counter = itertools.count()
@@ -173,13 +164,14 @@ class _Import:
                 self._add_constant(name, np.empty(kind.static_shape, kind.dtype.numpy))
             if name in self._strings and name in self._values:
                 self._values[name] = Strings(self._values[name])
-        self._read = {output.name for output in model.graph.output}
-        self._read.update(names_read(model.graph.node))
+        graph = self._model.graph
+        self._read = {output.name for output in graph.output}
+        self._read.update(reading.names_read(graph, self._opsets[""]))
 
     def run(self) -> ImportedModel:
         """The model; as `import_model` raises."""
         graph = self._model.graph
-        results = self._import_graph(graph, self._opsets[""], self._elements_apart)
+        results = self._import_graph(graph, self._opsets[""])
         outputs: dict[str, Value] = {}
         for output, entry in zip(graph.output, results, strict=True):
             outputs |= self._outputs(output.name, entry)
@@ -216,22 +208,16 @@ class _Import:
             case Absent():
                 return {}
 
-    def _import_graph(
-        self, graph: onnx.GraphProto, opset: int, elements: Mapping[str, memoryview] = _NOTHING
-    ) -> list[Entry]:
+    def _import_graph(self, graph: onnx.GraphProto, opset: int) -> list[Entry]:
         """What a graph's outputs are, its inputs being defined."""
-        check_known(graph, self._opsets)
-        for tensor in graph.initializer:
-            if self._values.is_local(tensor.name):
-                raise InvalidModelError(f"two initializers or inputs are named {tensor.name!r}")
-            what = f"initializer {tensor.name!r}"
-            array = to_array(tensor, what, elements.get(tensor.name), self._files)
-            self._add_constant(tensor.name, array)
-        for node in graph.node:
-            check_node(node, version_of(node, self._opsets | {"": opset}))
-        nodes = [to_raw(node, self._files) for node in graph.node]
+        for name, array in self._reading.initializers(graph, opset):
+            if self._values.is_local(name):
+                raise InvalidModelError(f"two initializers or inputs are named {name!r}")
+            self._add_constant(name, array)
+        nodes = self._reading.nodes(graph, opset)
         made = {name for node in nodes for name in node.outputs if not self._values.is_local(name)}
-        known = [n for n in names_read(graph.node) if n in self._values and n not in made]
+        read = self._reading.names_read(graph, opset)
+        known = [n for n in read if n in self._values and n not in made]
         known += [info.name for info in graph.input] + [t.name for t in graph.initializer]
         outer = self._current
         for node in in_order(nodes, known):

@@ -1,5 +1,5 @@
 """Schedule spaces: which ways there are to compute a task, and how fast each should be."""
 
-from farrier.space.space import Columns, Decisions, Estimate, Knob, Population, Space
+from farrier.space.space import PANEL, Columns, Decisions, Estimate, Knob, Population, Space
 
-__all__ = ["Columns", "Decisions", "Estimate", "Knob", "Population", "Space"]
+__all__ = ["PANEL", "Columns", "Decisions", "Estimate", "Knob", "Population", "Space"]

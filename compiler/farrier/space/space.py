@@ -66,6 +66,7 @@ TERMS = (
     "code",  # instructions of the unrolled innermost body
 )
 KNOB_SLOTS = 12
+PANEL = "vectors"  # the knob, of rules that have it, for how wide panels of packed constants are
 
 
 class Kernel(Protocol):
@@ -189,6 +190,19 @@ class Space:
     def _default(self) -> tuple[dict[str, int], float]:
         """The candidate that is ranked first, and its predicted seconds."""
         rows = self.candidates()
+        costs = self.cost(rows)
+        first = int(np.argmin(costs))
+        return self.decisions(rows[first]), float(costs[first])
+
+    def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
+        """The candidate that is ranked first of those with this value of a knob, and its predicted
+        seconds; None where no candidate has it."""
+        if knob not in (one.name for one in self.knobs):
+            return None
+        rows = self.candidates()
+        rows = rows[self.columns(rows)[knob] == value]
+        if not len(rows):
+            return None
         costs = self.cost(rows)
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])

@@ -1,0 +1,98 @@
+"""What a model's message says, read once however often the model is imported.
+
+Each question about open dims, and each hot size, is an import of its own; what does not depend on
+sizes is the same in all of them. So are the arrays of constants, by whose place equal constants of
+several imports are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from farrier.importer.parse import Parsed, opsets, parse
+from farrier.importer.raw import RawNode, names_read, to_raw
+from farrier.importer.schema import check_node
+from farrier.importer.tensors import to_array
+from farrier.importer.unknown import check_known, version_of
+from farrier.model_file import Model
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Content:
+    """What one graph has; `message` keeps the key under which it is known."""
+
+    message: onnx.GraphProto
+    initializers: tuple[tuple[str, npt.NDArray[Any]], ...]
+    nodes: tuple[RawNode, ...]
+    read: tuple[str, ...]
+
+
+class Reading:
+    """A model's message, and the content of its graphs as far as imports came to them."""
+
+    def __init__(self, files: Model, parsed: Parsed) -> None:
+        self._files, self._parsed = files, parsed
+        self._contents: dict[tuple[int, int], _Content] = {}
+        self.model = parsed.model
+        self.opsets: Mapping[str, int] = opsets(parsed.model)
+
+    def initializers(
+        self, graph: onnx.GraphProto, opset: int
+    ) -> tuple[tuple[str, npt.NDArray[Any]], ...]:
+        """The initializers of a graph, by name, which may repeat. Raises InvalidModelError, and
+        UnsupportedOperatorError for what any run of the graph needs."""
+        return self._content(graph, opset).initializers
+
+    def nodes(self, graph: onnx.GraphProto, opset: int) -> list[RawNode]:
+        """The nodes of a graph, which the caller may change."""
+        return [
+            dataclasses.replace(
+                node, inputs=[*node.inputs], outputs=[*node.outputs], attrs={**node.attrs}
+            )
+            for node in self._content(graph, opset).nodes
+        ]
+
+    def names_read(self, graph: onnx.GraphProto, opset: int) -> tuple[str, ...]:
+        """What the nodes of a graph read, and return from the graphs in them; may repeat."""
+        return self._content(graph, opset).read
+
+    def _content(self, graph: onnx.GraphProto, opset: int) -> _Content:
+        key = (id(graph), opset)
+        if key not in self._contents:
+            self._contents[key] = self._made(graph, opset)
+        return self._contents[key]
+
+    def _made(self, graph: onnx.GraphProto, opset: int) -> _Content:
+        check_known(graph, self.opsets)
+        elements = self._parsed.elements if graph is self.model.graph else {}
+        initializers = tuple(
+            (
+                tensor.name,
+                to_array(
+                    tensor, f"initializer {tensor.name!r}", elements.get(tensor.name), self._files
+                ),
+            )
+            for tensor in graph.initializer
+        )
+        for node in graph.node:
+            check_node(node, version_of(node, {**self.opsets, "": opset}))
+        nodes = tuple(to_raw(node, self._files) for node in graph.node)
+        return _Content(graph, initializers, nodes, tuple(names_read(graph.node)))
+
+
+_READ: weakref.WeakKeyDictionary[Model, Reading] = weakref.WeakKeyDictionary()
+
+
+def reading_of(files: Model) -> Reading:
+    """What is known of a model's message, which is parsed the first time. Raises
+    InvalidModelError."""
+    found = _READ.get(files)
+    if found is None:
+        found = _READ[files] = Reading(files, parse(files))
+    return found
