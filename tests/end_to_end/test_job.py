@@ -13,7 +13,7 @@ from farrier.errors import (
     AuthenticationError,
     CancelledError,
     InvalidModelError,
-    UnresolvedShapeError,
+    UsageError,
 )
 from farrier.progress import TasksFound, TrialsMeasured, Verified
 
@@ -99,16 +99,17 @@ def test_a_queued_or_running_job_is_cancelled(up, model):
 
 
 @pytest.mark.parametrize(
-    ("data", "error"), [(b"hello", InvalidModelError), (None, UnresolvedShapeError)]
+    ("data", "shapes", "error"),
+    [(b"hello", None, InvalidModelError), (None, {"x": (1, 2)}, UsageError)],
 )
-def test_a_bad_model_fails_its_job_with_the_reason(up, model, data, error):
+def test_a_bad_model_fails_its_job_with_the_reason(up, model, data, shapes, error):
     with up.client() as client:
-        job = client.submit(model if data is None else data)
+        job = client.submit(model if data is None else data, shapes=shapes)
         with pytest.raises(error):
             client.wait(job.id)
         problem = client.job(job.id).error
     assert problem["code"] == error.code
-    assert problem["status"] == 422
+    assert problem["status"] == error.http_status
 
 
 def test_a_wrong_token(up, model, monkeypatch):
