@@ -10,6 +10,7 @@ from farrier.errors import UsageError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
 from farrier.ir.sizes import with_extents
+from farrier.ir.text.extents import parse_extent
 from farrier.partition import Call, task_key
 from farrier.shapes import Hot, NamedDim
 from farrier.space import PANEL
@@ -34,6 +35,28 @@ def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, in
         for one in hot
     ]
     return [sizes for at, sizes in enumerate(found) if sizes not in found[:at]] if dims else []
+
+
+def check_hot(model: ImportedModel, hot: Sequence[Hot], sizes: Sequence[Mapping[str, int]]) -> None:
+    """Raises UsageError where a hot shape breaks what the model was read for; `sizes` are those of
+    `hot_sizes`."""
+    known = {one.symbol: one.extent for one in model.dims}
+    for each in sizes:
+        for taken in model.preconditions:
+            if taken.extent and evaluate(parse_extent(str(taken.extent), known), each) < 0:
+                shown = ", ".join(f"{one.name}={each[one.symbol] * one.step}" for one in model.dims)
+                raise UsageError(f"the model cannot have {shown} in --hot: {taken}")
+    left = {one.name for one in model.dims}
+    for one in hot:
+        each = hot_sizes(model.dims, [one])[0] if model.dims else {}
+        for names, value in zip(model.axes, model.graph.inputs, strict=True):
+            for name, extent in zip(names, value.type.shape, strict=True):
+                if name in one.keys() - left and evaluate(extent, each) != one[name]:
+                    raise UsageError(
+                        f"{name} is {one[name]} in --hot, and the model makes it "
+                        f"{evaluate(extent, each)}",
+                        hint="farrier compile -v says which operator needs that",
+                    )
 
 
 def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,13 @@ from farrier.choose import Choice, choose_defaults
 from farrier.clock import Clock
 from farrier.codegen.bus_errors import reading
 from farrier.errors import UsageError
-from farrier.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
+from farrier.hot import (
+    check_hot,
+    hot_sizes,
+    shapes_at,
+    with_shared_kernels,
+    with_shared_panels,
+)
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
@@ -82,12 +88,13 @@ def compile_model(
     warned = _warn(imported.graph, (), listener)
     settings = Settings(target, threads, options.max_layer_error, precision)
     hot = hot_sizes(imported.dims, options.hot)
+    check_hot(imported, options.hot, hot)
     count = helpers_for(len(imported.graph.nodes))
     with reading(model), LocalDevice() as local, Helpers(count, target, threads) as helpers:
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)
-        if hot:
+        if hot and not options.tunes:  # nothing is measured meanwhile
             helpers.begin(made.variant.choices)
         hot_made: list[_Made] = []
         for number, sizes in enumerate(hot):

@@ -174,3 +174,109 @@ def test_a_branch_narrows_its_own_sizes_alone(model):
         feed = {"x": np.ones((1, 1, size), np.float32), "c": np.array(branch)}
         with pytest.raises(InputMismatchError, match=r"not compiled: n is \d+ to .*AveragePool"):
             artifact.run(feed)
+
+
+def test_bounds_follow_the_dims_that_they_are_made_of(model):
+    """A sum that is bounded, then one of its parts in multiples, then a window over each."""
+    nodes = [
+        node("Concat", ["p", "x"], ["c"], axis=0),
+        node("Shape", ["c"], ["n"]),
+        node("Slice", ["table", "zero", "n", "zero"], ["t"]),
+        node("Add", ["c", "t"], ["s"]),
+        node("Reshape", ["p", "pairs"], ["q"]),
+        node("Reshape", ["s", "image"], ["i"]),
+        node("MaxPool", ["i"], ["w"], kernel_shape=[5]),
+        node("ReduceSum", ["q"], ["r"], keepdims=0),
+        node("Add", ["w", "r"], ["y"]),
+    ]
+    constants = {
+        "table": np.arange(40, dtype=np.float32),
+        "zero": np.array([0]),
+        "pairs": np.array([2, -1]),
+        "image": np.array([1, 1, -1]),
+    }
+    data = model(nodes, {"p": ["a"], "x": ["b"]}, constants=constants)
+    artifact = farrier.compile(data, typical={"a": 12, "b": 8})
+    reference = onnxruntime.InferenceSession(data)
+    for a, b in ((12, 8), (2, 38), (36, 4), (2, 3)):
+        feed = {"p": np.ones(a, np.float32), "x": np.zeros(b, np.float32)}
+        np.testing.assert_array_equal(artifact.run(feed)["y"], reference.run(None, feed)[0])
+    for a, b in ((3, 8), (20, 22)):
+        with pytest.raises(InputMismatchError, match=r"a is a multiple of 2|does not take a 20"):
+            artifact.run({"p": np.ones(a, np.float32), "x": np.ones(b, np.float32)})
+
+
+def test_many_dims_in_one_question(model):
+    """What is tried does not grow with all the ways to choose among them."""
+    names = [f"x{n}" for n in range(16)]
+    nodes = [node("Concat", names, ["c"], axis=0), node("Reshape", ["c", "two"], ["y"])]
+    data = model(nodes, {n: [f"d{n}"] for n in names}, constants={"two": np.array([2, -1])})
+    (taken,) = import_model(data).preconditions
+    assert len(taken.dims) == 16
+
+
+def test_a_question_in_a_loop_of_unknown_length(model):
+    body = helper.make_graph(
+        [node("MaxPool", ["x"], ["w"], kernel_shape=[5]), node("ReduceMax", ["w"], ["m"]),
+         node("Add", ["state", "m"], ["next"]), node("Identity", ["go"], ["on"])],
+        "body",
+        [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, []),
+         helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+         helper.make_tensor_value_info("state", onnx.TensorProto.FLOAT, [1, 1, 1])],
+        [helper.make_empty_tensor_value_info(n) for n in ("on", "next")],
+    )  # fmt: skip
+    data = model(
+        [node("Loop", ["trips", "", "start"], ["y"], body=body)],
+        {"x": [1, 1, "n"], "trips": []},
+        constants={"start": np.zeros((1, 1, 1), np.float32)},
+        dtypes={"trips": onnx.TensorProto.INT64},
+    )
+    imported = import_model(data)
+    assert [(d.name, d.low) for d in imported.dims] == [("n", 5)]
+
+
+def test_a_branch_in_multiples_returns_the_shape_of_the_other(model):
+    pairs = [node("Reshape", ["x", "two"], ["p"]), node("ReduceSum", ["p"], ["s"], keepdims=0),
+             node("Add", ["x", "s"], ["then"])]  # fmt: skip
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            nodes, name, [], [helper.make_empty_tensor_value_info(name)]
+        )
+        for name, nodes in (("then", pairs), ("else", [node("Neg", ["x"], ["else"])]))
+    }
+    nodes = [node("If", ["c"], ["h"], **branches), node("Add", ["h", "x"], ["y"])]
+    data = model(
+        nodes, {"x": ["n"], "c": []}, constants={"two": np.array([2, -1])},
+        dtypes={"c": onnx.TensorProto.BOOL},
+    )  # fmt: skip
+    artifact = farrier.compile(data, typical={"n": 6})
+    for size, branch in ((6, True), (9, False), (10, True)):
+        x = np.arange(size, dtype=np.float32)
+        wanted = 2 * x + x.sum() if branch else 0 * x
+        np.testing.assert_allclose(artifact.run({"x": x, "c": np.array(branch)})["y"], wanted)
+
+
+def test_a_size_that_is_far_from_the_typical_one_is_implied(model):
+    data = model([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", "features"]},
+                 constants={"w": np.zeros((25088, 3), np.float32)})  # fmt: skip
+    imported = import_model(data)
+    assert imported.graph.inputs[0].type.shape[1] == 25088
+
+
+def test_a_hot_size_that_breaks_a_bound(model):
+    nodes = [
+        node("Concat", ["p", "x"], ["c"], axis=0),
+        node("Shape", ["c"], ["n"]),
+        node("Slice", ["table", "zero", "n", "zero"], ["t"]),
+        node("Add", ["c", "t"], ["y"]),
+    ]
+    constants = {"table": np.arange(100, dtype=np.float32), "zero": np.array([0])}
+    data = model(nodes, {"p": ["past"], "x": ["seq"]}, constants=constants)
+    with pytest.raises(UsageError, match="cannot have past=60, seq=60 in --hot"):
+        farrier.compile(data, hot=[{"past": 60, "seq": 60}], typical={"past": 40, "seq": 8})
+
+
+def test_a_hot_size_of_a_dim_that_another_makes(model):
+    data = model([node("MatMul", ["x", "x"], ["y"])], {"x": ["h", "w"]})
+    with pytest.raises(UsageError, match="w is 12 in --hot, and the model makes it 16"):
+        farrier.compile(data, hot=[{"h": 8, "w": 8}, {"h": 16, "w": 12}])

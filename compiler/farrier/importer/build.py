@@ -38,7 +38,17 @@ from farrier.importer.strings.moves import on_codes
 from farrier.importer.symbolic import as_array, fold, has_dims, parts
 from farrier.importer.tensors import MisfitError, check_size
 from farrier.importer.upgrade import upgrade
-from farrier.ir.dim import Atom, Extent, Symbol, Undecided, dim, number, substitute, typical
+from farrier.ir.dim import (
+    Atom,
+    Extent,
+    Symbol,
+    Undecided,
+    dim,
+    number,
+    substitute,
+    symbols,
+    typical,
+)
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
 from farrier.ir.liveness import Liveness, defined
 from farrier.ir.sizes import array_with_extents
@@ -183,7 +193,7 @@ class _Import:
             self._signature.dims,
             frozenset(self._strings),
             self._signature.told(),
-            tuple(self._signature.names.values()),
+            tuple(self._signature.names[name] for name in self._signature.types),
         )
 
     @property
@@ -410,8 +420,9 @@ class _Import:
                 outputs = [self._resized(entry, sizes.around(own)) for entry in entries]
             except UnresolvedShapeError as error:
                 if isinstance(error.__cause__, Undecided):
-                    text = self._signature.text(error.__cause__.question.text)
-                    raise error from sizes.asked(error.__cause__.question, text, own)
+                    asked = sizes.asked(error.__cause__.question, own)
+                    if asked is not None:
+                        raise error from asked
                 raise
             finally:
                 self._signature = around
@@ -443,6 +454,12 @@ class _Import:
                 return Tensors(tuple(self._resized(item, sizes) for item in items))
             case Absent():
                 return entry
+
+    def settles(self, error: UnresolvedShapeError) -> bool:
+        if not isinstance(error.__cause__, Undecided):
+            return False
+        named = {one.symbol for one in self._signature.dims}
+        return all(one.name in named for one in symbols((error.__cause__.question.extent,)))
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         return self._shaped(value, shape, region.body)

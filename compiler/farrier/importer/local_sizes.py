@@ -10,6 +10,7 @@ one. Where a run enters it, they become symbols of its own; other sizes end the 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from farrier.importer.signature import Signature
@@ -117,14 +118,19 @@ class LocalSizes:
             if one.narrowed in own
         }
 
-    def asked(self, question: Question, text: str, own: Mapping[Symbol, Extent]) -> Undecided:
-        """A question about the branch's own symbols as one about the narrowed signature's."""
+    def asked(self, question: Question, own: Mapping[Symbol, Extent]) -> Undecided | None:
+        """A question about the branch's own symbols as one about the narrowed signature's; None
+        where that has an answer."""
         narrowed: dict[Atom, Extent] = {
             symbol: as_extent(one.narrowed) - one.least
             for one in self.locals
             for symbol in symbols((own[one.narrowed],))
         }
-        extent = as_dim(substitute(question.extent, narrowed))
+        extent = substitute(question.extent, narrowed)
+        names = {str(symbol): f"({extent})" for symbol, extent in narrowed.items()}
+        text = re.sub(r"\bk\d+\b", lambda found: names.get(found[0], found[0]), question.text)
+        if isinstance(extent, int):
+            return None
         return Undecided(Question(extent, question.relation, text))
 
     def around(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:

@@ -29,10 +29,12 @@ from farrier.ir.dim import (
     substitute,
     symbols,
     typical,
+    with_bounds,
 )
 from farrier.shapes import DEFAULT_HIGH, NamedDim
 
 _MOST_STEP = 1 << 10
+_MOST_CORNERED = 4  # dims whose least and greatest values are all combined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +52,22 @@ class Narrowing:
         """An extent in what is left of the dims."""
         new: dict[Atom, Extent] = {}
         for symbol in symbols((extent,)):
-            left = self.dims.get(symbol.name)
-            if symbol.name in self.instead:
-                new[symbol] = self.instead[symbol.name]
-            elif left is not None:
-                high = left.high if isinstance(symbol.high, int) else symbol.high
-                new[symbol] = dim(symbol.name, left.low, high, left.typical)
+            made = self._left_of(symbol)
+            if made is not None:
+                new[symbol] = made
         return substitute(extent, new) if new else extent
+
+    def _left_of(self, symbol: Symbol) -> Extent | None:
+        """What a symbol is from now on; None where that is itself. One that others bound has their
+        bound as it is from now on."""
+        if symbol.name in self.instead:
+            return self.instead[symbol.name]
+        left = self.dims.get(symbol.name)
+        high = symbol.high if isinstance(symbol.high, int) else self.change(symbol.high)
+        if left is not None:
+            high = left.high if isinstance(high, int) else high
+            return dim(symbol.name, left.low, high, left.typical)
+        return None if high == symbol.high else dim(symbol.name, symbol.low, high, symbol.typical)
 
 
 def narrowings(
@@ -79,13 +90,15 @@ def narrowings(
             yield from _at_most(more, dims, asked)
     box = [_ranged(one, _holds_along(question, answer, dims, one)) for one in dims]
     yield _all(box)
+    for one in dims if len(dims) <= _MOST_CORNERED else ():
+        holds = _holds_at_ends(question, answer, dims, one)
+        if holds(one.typical):
+            yield _ranged(one, holds)
     if question.relation is Relation.ZERO and answer:
         yield from _multiples(extent, dims)
-    for count in range(1, len(dims) + 1):
-        for fixed in itertools.combinations(dims, count):
-            others = [one for one, made in zip(dims, box, strict=True) if one not in fixed]
-            ranged = [box[dims.index(one)] for one in others]
-            yield _all([*map(_fixed, fixed), *ranged])
+    for fixed in (*((one,) for one in dims), tuple(dims)):
+        ranged = [made for one, made in zip(dims, box, strict=True) if one not in fixed]
+        yield _all([*map(_fixed, fixed), *ranged])
 
 
 def _holds_along(
@@ -97,6 +110,24 @@ def _holds_along(
     def holds(value: int) -> bool:
         size = evaluate(question.extent, usual | {along.symbol: value})
         return question.answer(size) is answer
+
+    return holds
+
+
+def _holds_at_ends(
+    question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
+) -> Callable[[int], bool]:
+    """Whether the answer is the same at a value of one symbol, wherever the others are least or
+    greatest."""
+    others = [one for one in dims if one is not along]
+    corners = [
+        dict(zip((one.symbol for one in others), ends, strict=True))
+        for ends in itertools.product(*((one.low, one.high) for one in others))
+    ]
+
+    def holds(value: int) -> bool:
+        at = ({**corner, along.symbol: value} for corner in corners)
+        return all(question.answer(evaluate(question.extent, one)) is answer for one in at)
 
     return holds
 
@@ -196,6 +227,8 @@ def _at_most(
         if factor > 0 or not isinstance(symbol.high, int):
             continue
         most = (rest - 1) // -factor
+        if name in (other.name for other in with_bounds((most,))):
+            continue  # two dims that bound each other bound neither
         high = bounds(most)[1]
         if of.low <= high <= of.high:
             left = dataclasses.replace(of, high=high)
@@ -216,11 +249,13 @@ def _as_typical(extent: Extent) -> Iterator[Extent]:
 
 
 def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
-    """Each dim as multiples of what it is divided by, by the least number that may do."""
+    """One dim as multiples of what it is divided by, by the least number that may do; then all."""
     wholes = [[step for step in divisors(extent, one) if one.typical % step == 0] for one in dims]
-    for steps in itertools.product(*([1, *whole] for whole in wholes)):
-        if math.prod(steps) > 1:
-            yield _all([_stepped(*pair) for pair in zip(dims, steps, strict=True)])
+    for one, whole in zip(dims, wholes, strict=True):
+        yield from (_stepped(one, step) for step in whole)
+    if len(dims) > 1:
+        most = [max(whole, default=1) for whole in wholes]
+        yield _all([_stepped(*pair) for pair in zip(dims, most, strict=True)])
 
 
 def divisors(extent: Extent, of: NamedDim) -> list[int]:

@@ -63,7 +63,7 @@ def settled(
             if not isinstance(undecided, Undecided):
                 raise
             narrower = narrowed(signature, undecided.question, importing.where)
-            if narrower is None:
+            if narrower is None or narrower.types == signature.types:
                 raise
             asked = (undecided.question, importing.where, signature)
             signature = narrower
@@ -177,8 +177,14 @@ def _other_size(
         sizes = {**usual, **{dim.symbol: size for dim in together}}
         return size > 0 and question.answer(evaluate(question.extent, sizes)) is wanted
 
-    found = next(filter(does, _near(together, question.relation)), None)
-    if found is None:
+    def at(size: int) -> int:
+        return evaluate(question.extent, {**usual, **{dim.symbol: size for dim in together}})
+
+    likely = list(_near(together, question.relation))
+    if at(2) != at(1):  # what is linear has one root, however far
+        likely.append(1 - at(1) // (at(2) - at(1)))
+    found = next(filter(does, likely), None)
+    if found is None or not all(dim.low <= found <= dim.high for dim in together):
         return None
     step = max(divisors(question.extent, together[0]), default=1)
     return next(filter(does, (found // step * step, -(-found // step) * step)), found)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy.typing as npt
 import onnx
 
+from farrier.errors import UnresolvedShapeError
 from farrier.importer.names import Body, Entry
 from farrier.importer.raw import RawNode
 from farrier.importer.symbolic import as_array
@@ -115,6 +116,9 @@ class Regions(Scope, Protocol):
     def branch(self, graph: onnx.GraphProto, opset: int) -> Region:
         """Imports a nested graph without inputs, for the sizes at which its questions have the
         typical answer: other sizes end the run that enters it."""
+
+    def settles(self, error: UnresolvedShapeError) -> bool:
+        """Whether the error is a question about the model's dims, which begins the import again."""
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         """A value of the region in a shape that is the same where a run enters it."""

@@ -113,7 +113,7 @@ class Session:
             self._workspace_bytes = self.library.function(
                 "farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p
             )
-        self._resize({dim.symbol: dim.typical for dim in manifest.dims})
+        self._resize({dim.symbol: dim.typical for dim in manifest.dims}, is_called=False)
 
     def run(
         self,
@@ -254,6 +254,8 @@ class Session:
         sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
             shape = slot.read(inputs[spec.name]).shape
+            if len(shape) != len(slot.extents):
+                self._placed(slot, inputs[spec.name])
             for axis, (size, extent) in enumerate(zip(shape, slot.extents, strict=False)):
                 if extent in dims:
                     dim = dims[extent]
@@ -272,9 +274,6 @@ class Session:
                         )
                 elif not isinstance(extent, int):
                     sums.append((spec.name, axis, size, extent))
-        if len(sizes) < len(dims):  # an input of another rank: the slot says which
-            for slot in self._inputs:
-                self._placed(slot, inputs[slot.name])
         for name, axis, size, extent in sums:
             if size != evaluate(extent, sizes):
                 raise self._out_of_range(
@@ -318,12 +317,21 @@ class Session:
         names = [*(one.symbol for one in manifest.given), *(k.symbol for k in manifest.counted)]
         return dict(zip(names, self._sizes, strict=False))
 
-    def _resize(self, sizes: Mapping[str, int]) -> None:
-        """Lays memory out for these sizes of the dims, by symbol."""
+    def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
+        """Lays memory out for these sizes of the dims, by symbol. Raises MemoryLimitError where a
+        model that `is_called` needs more than it may have."""
         if self._is_laid_out and self._given == sizes:
             return
+        before, self._given = self._given, dict(sizes)
+        needed = self._needed_bytes()
+        if is_called and needed > self.memory_bytes:
+            self._given = before
+            raise MemoryLimitError(
+                f"{self.manifest.name} needs {needed} bytes for inputs of these sizes; it may have "
+                f"{self.memory_bytes}",
+                hint="give it smaller inputs, or the session more memory_bytes (--memory-bytes)",
+            )
         self._is_laid_out = False  # until all of it is
-        self._given = dict(sizes)
         for position, slot in enumerate(self._inputs):
             self._args[position] = slot.resized(sizes)
         self._lay_out()

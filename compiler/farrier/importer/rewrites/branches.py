@@ -108,7 +108,7 @@ def _in_one_shape(regions: Sequence[Region], scope: Regions) -> list[list[Value]
     outputs = [[v for entry in region.outputs for v in _tensors(entry)] for region in regions]
     for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
         for place, (value, other) in enumerate(zip(mine, others, strict=False)):
-            if region.in_shape(other.type.shape) == value.type.shape:
+            if region.in_shape(other.type.shape) == region.in_shape(value.type.shape):
                 mine[place] = scope.viewed(region, value, other.type.shape)
     return outputs
 

@@ -126,7 +126,7 @@ class _Loop:
         starts = None if self.condition is None else self._known(self.condition)
         if self.condition is not None and starts == 0:
             trips = 0
-        reason = "what it carries changes its type"
+        reason, asked = "what it carries changes its type", None
         carried = [entry.type for _, entry in self.carried if isinstance(entry, Value)]
         if len(carried) == len(self.carried):
             try:
@@ -136,12 +136,14 @@ class _Loop:
                     return self._never()
                 if not isinstance(error, UnresolvedShapeError):
                     raise
-                reason = error.message
+                reason, asked = error.message, error
             else:
                 if made is not None:
                     return made
         waits = self.trips is not None or (self.condition is not None and not starts)
         if isinstance(trips, Dim) or (trips is None and waits):
+            if asked is not None and self.scope.settles(asked):
+                raise asked
             raise NotStatic(f"{reason}, and its trip count is known only at run time")
         return self._unrolled(trips)
 
