@@ -291,7 +291,8 @@ class Session:
 
     def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
         """With what was taken for granted of the dims of these names."""
-        taken = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
+        asked = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
+        taken = [one for one in asked if any(f"{name} is " in one.needs for name in names)] or asked
         if not taken:
             return InputMismatchError(message, hint="compile it with another range in --shape")
         return InputMismatchError(
