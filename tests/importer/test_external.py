@@ -1,11 +1,13 @@
 """Weights in files of their own: found, mapped, held to what the message says; all else refused."""
 
+import gc
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -341,3 +343,22 @@ def test_the_scan_finds_what_onnx_does(locations, data):
         if entry.key == "location"
     }
     assert set(Model.of_bytes(proto.SerializeToString()).locations) == expected
+
+
+def test_a_compilation_leaves_nothing_of_the_model_open(folder):
+    def compiled():
+        model = Model.of_path(folder / "m.onnx")
+        farrier.compile(model, verify=False)
+        return weakref.ref(model)
+
+    def opened():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text()
+
+    first = compiled()
+    before, maps = opened()
+    assert first() is None
+    assert str(folder) not in maps
+    second = compiled()
+    assert opened()[0] == before
+    assert second() is None
