@@ -11,7 +11,7 @@ import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from farrier.errors import InvalidModelError, StorageError, UsageError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 14  # what follows bytes that were asked for, and is probably asked for next
 
 
 class _Pages(mmap.mmap):
@@ -59,8 +60,9 @@ class MappedFile:
     memory of the process.
 
     The file is held open, so that whatever happens to its name, the bytes are of one file. Who
-    shortens it in the very moment in which it is read ends this process (SIGBUS): readers call
-    `check_unchanged` before each larger piece, and once more before they rely on what they made.
+    shortens it in the very moment in which `view` is read ends this process (SIGBUS), but within
+    `farrier.codegen.bus_errors`: readers call `check_unchanged` before each larger piece, and once
+    more before they rely on what they made. `read` and `Pieces` are safe anywhere.
     """
 
     def __init__(
@@ -147,6 +149,36 @@ class MappedFile:
             state.update(piece)
             at += len(piece)
         return state.hexdigest()
+
+
+class Pieces:
+    """A file's bytes by index, read where they are looked at and not mapped: of a file that was cut
+    short they are an error, and no bus error. Raises InvalidModelError, UsageError."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self._at, self._piece = 0, b""
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> bytes: ...
+    def __getitem__(self, index: int | slice, /) -> int | bytes:
+        if isinstance(index, int):
+            start = self._offset(index, index + 1)
+            return self._piece[start]
+        start = self._offset(index.start, index.stop)
+        return self._piece[start : start + index.stop - index.start]
+
+    def _offset(self, start: int, end: int) -> int:
+        """Where `start` is in the piece, which reaches up to `end`."""
+        if start < self._at or end > self._at + len(self._piece):
+            piece = self._file.read(start, max(end - start, _PIECE_BYTES))
+            if len(piece) < end - start:
+                self._file.check_unchanged()
+                raise UsageError(f"cannot read {self._file.shown}: it ends at {start + len(piece)}")
+            self._at, self._piece = start, piece
+        return start - self._at
 
 
 def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:

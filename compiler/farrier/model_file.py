@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from farrier.errors import InvalidModelError, UsageError
-from farrier.mapped import MappedFile, check_is_file
-from farrier.wire import BYTES, VARINT, MalformedError, fields, text, varint
+from farrier.mapped import MappedFile, Pieces, check_is_file
+from farrier.wire import BYTES, VARINT, MalformedError, Readable, fields, text, varint
 
 __all__ = ["MAX_BYTES", "Model", "check_is_file", "check_size", "model_of"]
 
@@ -107,15 +107,17 @@ class Model:
     @property
     def locations(self) -> tuple[str, ...]:
         """The data files that the message names, each once, in the order of the message. Of a
-        message that is malformed: what was found up to there."""
+        message that is malformed: what was found up to there. Raises InvalidModelError where its
+        file has changed, UsageError where it cannot be read."""
         return tuple(self._needs)
 
     @cached_property
     def _needs(self) -> Mapping[str, int]:
         """The bytes that each data file has at least, as far as the message says, by location."""
         found: dict[str, int] = {}
+        read = self.message if self._file is None else Pieces(self._file)
         try:
-            for location, end in _locations(self.message, 0, len(self.message), "model", 0):
+            for location, end in _locations(read, 0, len(self.message), "model", 0):
                 found[location] = max(end, found.get(location, 0))
         except MalformedError:
             pass  # who parses the message says so
@@ -255,7 +257,7 @@ def _known(data: Mapping[str, Path]) -> str:
 
 
 def _locations(
-    view: memoryview, start: int, end: int, kind: str, level: int
+    view: Readable, start: int, end: int, kind: str, level: int
 ) -> Iterator[tuple[str, int]]:
     """The locations in a message of that kind, and in those in it, each with the end of what a
     tensor has there."""
@@ -274,7 +276,7 @@ def _locations(
             yield from _locations(view, field.value, field.end, inner[field.number], level + 1)
 
 
-def _location(view: memoryview, start: int, end: int) -> Iterator[tuple[str, int]]:
+def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
     """Where a tensor's elements are, and the byte that follows them, if that is a file."""
     entries, is_external = {}, False
     for field in fields(view, start, end):

@@ -297,6 +297,29 @@ def test_a_file_that_shrinks_ends_no_process(folder, stage):
     assert "m.onnx.data had 16384 bytes and has 0, changed while it was read" in done.stdout
 
 
+_SHRUNK = """
+import os, sys, farrier
+from farrier.model_file import Model
+
+model = Model.of_path(sys.argv[1])
+if sys.argv[2] == "compile":
+    model.check_complete()
+os.truncate(sys.argv[1], 0)
+try:
+    model.check_complete() if sys.argv[2] == "scan" else farrier.compile(model, threads=1)
+except farrier.FarrierError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("stage", ["scan", "compile"])
+def test_a_message_that_shrinks_before_it_is_read_ends_no_process(folder, stage):
+    command = [sys.executable, "-c", _SHRUNK, str(folder / "m.onnx"), stage]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"m.onnx had \d+ bytes and has 0, changed while it was read", done.stdout)
+
+
 def test_one_message_ends_at_two_gigabytes():
     class Large:
         def SerializeToString(self):  # noqa: N802
