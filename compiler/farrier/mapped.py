@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
 import mmap
 import os
+import resource
 import stat
 import tempfile
 import weakref
@@ -81,8 +83,11 @@ class MappedFile:
             # A pipe that took the file's place since would make us wait for who writes to it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
+            raise UsageError(
+                f"cannot read {self.shown}: {error.strerror}", hint=_way_out(error)
+            ) from error
         weakref.finalize(self, os.close, self._file)
+        _make_room(self._file)
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"{self.shown} is no regular file")
@@ -106,7 +111,9 @@ class MappedFile:
             except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
-                raise UsageError(f"cannot map {self.shown}: {reason}") from error
+                raise UsageError(
+                    f"cannot map {self.shown}: {reason}", hint=_way_out(error)
+                ) from error
             pages.file = weakref.ref(self)
             self._view = memoryview(pages)
         return self._view
@@ -229,6 +236,25 @@ def check_is_file(path: Path) -> None:
         raise UsageError(f"{path} is a directory", hint="name a file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path} is no regular file")
+
+
+def _make_room(descriptor: int) -> None:
+    """Lets this process open as many files as it may once half of what it does is in use. A mapping
+    holds a descriptor too, so that a file takes two, and a model may have one for each tensor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:
+        with contextlib.suppress(ValueError, OSError):  # as it is then, until none is left
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _way_out(error: Exception) -> str:
+    """The hint for a file that cannot be opened or mapped; "" where there is none."""
+    if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+        return ""
+    return (
+        "raise the limit on open files (`ulimit -n`), or save the model with all data in one file: "
+        "onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True)"
+    )
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

@@ -247,7 +247,8 @@ def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = F
         return MappedFile(path, of, shown=shown, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
-            f"{of}: {error.message}", hint="keep the model's files together: copy all of them"
+            f"{of}: {error.message}",
+            hint=error.hint or "keep the model's files together: copy all of them",
         ) from error
 
 

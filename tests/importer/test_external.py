@@ -320,6 +320,40 @@ def test_a_message_that_shrinks_before_it_is_read_ends_no_process(folder, stage)
     assert re.search(r"m.onnx had \d+ bytes and has 0, changed while it was read", done.stdout)
 
 
+_LIMITED = """
+import resource, sys, farrier
+from farrier.importer import import_model
+from farrier.model_file import Model
+
+soft, hard = 64, int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+model = Model.of_path(sys.argv[1])
+try:
+    import_model(model)
+    print(len(model.files), "files")
+except farrier.FarrierError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"), [(512, "101 files"), (64, r"cannot (map|read) .*\n.*ulimit -n")]
+)
+def test_a_model_may_have_a_file_for_each_tensor(tmp_path, limit, said):
+    tensors = [numpy_helper.from_array(np.float32([n, n]), f"w{n}") for n in range(100)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    node = helper.make_node("Sum", ["x", *(tensor.name for tensor in tensors)], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    how = {"save_as_external_data": True, "all_tensors_to_one_file": False, "size_threshold": 0}
+    onnx.save(model, tmp_path / "m.onnx", **how)
+    command = [sys.executable, "-c", _LIMITED, str(tmp_path / "m.onnx"), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(said, done.stdout), done.stdout
+
+
 def test_one_message_ends_at_two_gigabytes():
     class Large:
         def SerializeToString(self):  # noqa: N802
