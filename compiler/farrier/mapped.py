@@ -118,6 +118,11 @@ class MappedFile:
             self._view = memoryview(pages)
         return self._view
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `view` was asked for."""
+        return self._view is not None
+
     def read(self, at: int, count: int) -> bytes:
         """So many bytes from `at` on, fewer at the end: for who sends or hashes them and maps
         nothing. Raises UsageError."""

@@ -151,6 +151,12 @@ class Model:
         """The bytes of the message and of the data files that were opened."""
         return len(self.message) + sum(file.size for file in self._opened.values())
 
+    @property
+    def mapped(self) -> list[memoryview]:
+        """What is mapped of the model's files by now."""
+        files = [file for file in (self._file, *self._opened.values()) if file is not None]
+        return [file.view for file in files if file.is_mapped]
+
     def check_complete(self) -> None:
         """Raises InvalidModelError where a data file is shorter than what the message says is in
         it, and as `data`."""
