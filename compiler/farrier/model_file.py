@@ -19,10 +19,10 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from farrier.errors import InvalidModelError, UsageError
-from farrier.mapped import MappedFile, Pieces, check_is_file
+from farrier.mapped import MappedFile, Pieces
 from farrier.wire import BYTES, VARINT, MalformedError, Readable, fields, text, varint
 
-__all__ = ["MAX_BYTES", "Model", "check_is_file", "check_size", "model_of"]
+__all__ = ["MAX_BYTES", "Model", "check_location", "check_size", "model_of", "quoted"]
 
 MAX_BYTES = (2 << 30) - 1  # protobuf's own limit on one message
 
@@ -40,6 +40,8 @@ _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
 _KEY, _VALUE = 1, 2  # of StringStringEntryProto
 _NUMBER = re.compile(r"[0-9]{1,19}")  # what else an offset may be, the importer refuses
 _FEW = 1 << 16  # bytes of a message in which the word is looked for first
+_LONGEST_NAME, _LONGEST = 255, 4095  # bytes in a name of Linux, and in a path
+_MOST_SHOWN = 200  # characters of a location in a message
 _MOST_LEVELS = 500  # of messages in messages; protobuf itself reads 100
 
 
@@ -176,7 +178,7 @@ class Model:
                 file.check_unchanged()
 
     def _open(self, location: str, what: str) -> MappedFile:
-        of = f"{what or self.name} is in the data file {location!r}"
+        of = f"{what or self.name} is in the data file {quoted(location)}"
         check_location(location, of)
         if self._data is not None:
             if location not in self._data:
@@ -230,6 +232,14 @@ def _message(path: Path, *, fixed: bool = False) -> MappedFile:
     return file
 
 
+def quoted(location: str) -> str:
+    """A location as messages show it: escaped, and without the middle of a long one."""
+    half = _MOST_SHOWN // 2
+    if len(location) > _MOST_SHOWN:
+        return f"{location[:half]!r} … {location[-half:]!r}"
+    return repr(location)
+
+
 def check_location(location: str, of: str) -> None:
     """Raises InvalidModelError for what is no relative path that stays below where it starts."""
     path = PurePosixPath(location)
@@ -239,6 +249,8 @@ def check_location(location: str, of: str) -> None:
         reason = "which is an absolute path"
     elif ".." in path.parts:
         reason = "which leads out of the model's folder"
+    elif _nbytes(location) > _LONGEST or max(map(_nbytes, path.parts), default=0) > _LONGEST_NAME:
+        reason = f"which is too long for a file: it has {len(location)} characters"
     else:
         return
     raise InvalidModelError(
@@ -246,6 +258,10 @@ def check_location(location: str, of: str) -> None:
         hint="data lies in the model's folder: save the model again with "
         "onnx.save(model, path, save_as_external_data=True, location='weights.data')",
     )
+
+
+def _nbytes(name: str) -> int:
+    return len(name.encode(errors="surrogatepass"))
 
 
 def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
-from farrier.model_file import Model, check_location
+from farrier.model_file import Model, check_location, quoted
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.references import REFERENCES
@@ -147,7 +147,7 @@ def check_files(manifest: Manifest) -> None:
             hint="onnx.save(model, path, save_as_external_data=True) writes one",
         )
     for location in manifest.files:
-        of = f"the model names the data file {location!r}"
+        of = f"the model names the data file {quoted(location)}"
         if len(location) > LONGEST_LOCATION or _CONTROL.search(location):
             raise InvalidModelError(
                 f"{of}, which is longer than {LONGEST_LOCATION} characters or holds a control "

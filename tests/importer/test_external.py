@@ -163,6 +163,17 @@ def test_what_is_no_file_of_the_models_folder_is_not_read(folder, location, word
         import_model(Model.of_path(folder / "m.onnx"))
 
 
+@pytest.mark.parametrize("location", ["a\n\x1b[2J" + 256 * "é", "ab/" * 100_000 + "c"])
+def test_a_location_too_long_for_a_file_is_shown_in_part(folder, location):
+    save(folder, location=location)
+    for read in (import_model, Model.check_complete):
+        with pytest.raises(InvalidModelError, match="which is too long for a file") as raised:
+            read(Model.of_path(folder / "m.onnx"))
+        assert repr(location[:50])[1:-1] in raised.value.message
+        assert len(raised.value.message) < 500
+        assert raised.value.message.isprintable()
+
+
 def test_links_within_the_folder_and_of_the_whole_model_are_followed(folder, tmp_path):
     (folder / "m.onnx.data").rename(folder / "blob")
     (folder / "m.onnx.data").symlink_to("blob")
