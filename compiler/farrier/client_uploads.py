@@ -17,6 +17,7 @@ from farrier.errors import ConflictError, InvalidModelError, NotFoundError, Serv
 from farrier.mapped import MappedFile
 from farrier.model_file import Model
 
+_MODELS = "/v1/models"  # which the answer of a server without this route names
 _PIECE_BYTES = 8 << 20
 _HASHED_PER_S = 50e6  # bytes that a slow server hashes where it must read an upload once more
 
@@ -60,10 +61,15 @@ class Uploads:
         own = _Source.in_memory(model.message) if model.file is None else _Source.of(model.file)
         data = {name: _Source.of(file) for name, file in model.external.items()}
         for source in (own, *data.values()):
+            source.check_not_empty()
+        for source in (own, *data.values()):
             source.measure(self._listener)
         try:
             return self._sent(own, data)
-        except ConflictError:  # what the server had is gone meanwhile: it says so once more, or not
+        except (
+            ConflictError,
+            NotFoundError,
+        ):  # what the server had is gone meanwhile: it says so once more, or not
             return self._sent(own, data)
 
     def _sent(self, own: _Source, data: Mapping[str, _Source]) -> str:
@@ -82,8 +88,10 @@ class Uploads:
         patience.renew()
         while True:
             try:
-                return str(self._repeat("POST", "/v1/models", json=manifest)["id"])
+                return str(self._repeat("POST", _MODELS, json=manifest)["id"])
             except NotFoundError as error:
+                if _MODELS not in error.message:  # it knows the route, and not an upload
+                    raise
                 raise UsageError(
                     f"the server takes no model of several files: {error.message}",
                     hint="update it, or put all weights in the .onnx file: it may have 2 GiB",
@@ -162,6 +170,15 @@ class _Source:
             return bytes(view[at : at + count])
 
         return cls("the model", len(view), read, lambda: None)
+
+    def check_not_empty(self) -> None:
+        """Raises InvalidModelError for a file that no server takes."""
+        if not self.size:
+            raise InvalidModelError(
+                f"{self.name}: the file is empty, and no server takes such",
+                hint="save the model again with all data in one file: onnx.save(model, path, "
+                "save_as_external_data=True, all_tensors_to_one_file=True)",
+            )
 
     def measure(self, listener: Listener) -> None:
         """Finds the digest, in one pass that holds a piece at a time."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
 import mmap
 import os
+import resource
 import stat
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from farrier.errors import InvalidModelError, StorageError, UsageError
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 14  # what follows bytes that were asked for, and is probably asked for next
 
 
 class _Pages(mmap.mmap):
@@ -59,8 +62,9 @@ class MappedFile:
     memory of the process.
 
     The file is held open, so that whatever happens to its name, the bytes are of one file. Who
-    shortens it in the very moment in which it is read ends this process (SIGBUS): readers call
-    `check_unchanged` before each larger piece, and once more before they rely on what they made.
+    shortens it in the very moment in which `view` is read ends this process (SIGBUS), but within
+    `farrier.codegen.bus_errors`: readers call `check_unchanged` before each larger piece, and once
+    more before they rely on what they made. `read` and `Pieces` are safe anywhere.
     """
 
     def __init__(
@@ -79,8 +83,11 @@ class MappedFile:
             # A pipe that took the file's place since would make us wait for who writes to it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
+            raise UsageError(
+                f"cannot read {self.shown}: {error.strerror}", hint=_way_out(error)
+            ) from error
         weakref.finalize(self, os.close, self._file)
+        _make_room(self._file)
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"{self.shown} is no regular file")
@@ -104,10 +111,17 @@ class MappedFile:
             except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
-                raise UsageError(f"cannot map {self.shown}: {reason}") from error
+                raise UsageError(
+                    f"cannot map {self.shown}: {reason}", hint=_way_out(error)
+                ) from error
             pages.file = weakref.ref(self)
             self._view = memoryview(pages)
         return self._view
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `view` was asked for."""
+        return self._view is not None
 
     def read(self, at: int, count: int) -> bytes:
         """So many bytes from `at` on, fewer at the end: for who sends or hashes them and maps
@@ -147,6 +161,36 @@ class MappedFile:
             state.update(piece)
             at += len(piece)
         return state.hexdigest()
+
+
+class Pieces:
+    """A file's bytes by index, read where they are looked at and not mapped: of a file that was cut
+    short they are an error, and no bus error. Raises InvalidModelError, UsageError."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self._at, self._piece = 0, b""
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> bytes: ...
+    def __getitem__(self, index: int | slice, /) -> int | bytes:
+        if isinstance(index, int):
+            start = self._offset(index, index + 1)
+            return self._piece[start]
+        start = self._offset(index.start, index.stop)
+        return self._piece[start : start + index.stop - index.start]
+
+    def _offset(self, start: int, end: int) -> int:
+        """Where `start` is in the piece, which reaches up to `end`."""
+        if start < self._at or end > self._at + len(self._piece):
+            piece = self._file.read(start, max(end - start, _PIECE_BYTES))
+            if len(piece) < end - start:
+                self._file.check_unchanged()
+                raise UsageError(f"cannot read {self._file.shown}: it ends at {start + len(piece)}")
+            self._at, self._piece = start, piece
+        return start - self._at
 
 
 def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
@@ -197,6 +241,25 @@ def check_is_file(path: Path) -> None:
         raise UsageError(f"{path} is a directory", hint="name a file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path} is no regular file")
+
+
+def _make_room(descriptor: int) -> None:
+    """Lets this process open as many files as it may once half of what it does is in use. A mapping
+    holds a descriptor too, so that a file takes two, and a model may have one for each tensor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:
+        with contextlib.suppress(ValueError, OSError):  # as it is then, until none is left
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _way_out(error: Exception) -> str:
+    """The hint for a file that cannot be opened or mapped; "" where there is none."""
+    if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+        return ""
+    return (
+        "raise the limit on open files (`ulimit -n`), or save the model with all data in one file: "
+        "onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True)"
+    )
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

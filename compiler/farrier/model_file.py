@@ -19,10 +19,10 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from farrier.errors import InvalidModelError, UsageError
-from farrier.mapped import MappedFile, check_is_file
-from farrier.wire import BYTES, VARINT, MalformedError, fields, text, varint
+from farrier.mapped import MappedFile, Pieces
+from farrier.wire import BYTES, VARINT, MalformedError, Readable, fields, text, varint
 
-__all__ = ["MAX_BYTES", "Model", "check_is_file", "check_size", "model_of"]
+__all__ = ["MAX_BYTES", "Model", "check_location", "check_size", "model_of", "quoted"]
 
 MAX_BYTES = (2 << 30) - 1  # protobuf's own limit on one message
 
@@ -40,6 +40,8 @@ _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
 _KEY, _VALUE = 1, 2  # of StringStringEntryProto
 _NUMBER = re.compile(r"[0-9]{1,19}")  # what else an offset may be, the importer refuses
 _FEW = 1 << 16  # bytes of a message in which the word is looked for first
+_LONGEST_NAME, _LONGEST = 255, 4095  # bytes in a name of Linux, and in a path
+_MOST_SHOWN = 200  # characters of a location in a message
 _MOST_LEVELS = 500  # of messages in messages; protobuf itself reads 100
 
 
@@ -107,15 +109,17 @@ class Model:
     @property
     def locations(self) -> tuple[str, ...]:
         """The data files that the message names, each once, in the order of the message. Of a
-        message that is malformed: what was found up to there."""
+        message that is malformed: what was found up to there. Raises InvalidModelError where its
+        file has changed, UsageError where it cannot be read."""
         return tuple(self._needs)
 
     @cached_property
     def _needs(self) -> Mapping[str, int]:
         """The bytes that each data file has at least, as far as the message says, by location."""
         found: dict[str, int] = {}
+        read = self.message if self._file is None else Pieces(self._file)
         try:
-            for location, end in _locations(self.message, 0, len(self.message), "model", 0):
+            for location, end in _locations(read, 0, len(self.message), "model", 0):
                 found[location] = max(end, found.get(location, 0))
         except MalformedError:
             pass  # who parses the message says so
@@ -149,6 +153,12 @@ class Model:
         """The bytes of the message and of the data files that were opened."""
         return len(self.message) + sum(file.size for file in self._opened.values())
 
+    @property
+    def mapped(self) -> list[memoryview]:
+        """What is mapped of the model's files by now."""
+        files = [file for file in (self._file, *self._opened.values()) if file is not None]
+        return [file.view for file in files if file.is_mapped]
+
     def check_complete(self) -> None:
         """Raises InvalidModelError where a data file is shorter than what the message says is in
         it, and as `data`."""
@@ -168,7 +178,7 @@ class Model:
                 file.check_unchanged()
 
     def _open(self, location: str, what: str) -> MappedFile:
-        of = f"{what or self.name} is in the data file {location!r}"
+        of = f"{what or self.name} is in the data file {quoted(location)}"
         check_location(location, of)
         if self._data is not None:
             if location not in self._data:
@@ -222,6 +232,14 @@ def _message(path: Path, *, fixed: bool = False) -> MappedFile:
     return file
 
 
+def quoted(location: str) -> str:
+    """A location as messages show it: escaped, and without the middle of a long one."""
+    half = _MOST_SHOWN // 2
+    if len(location) > _MOST_SHOWN:
+        return f"{location[:half]!r} … {location[-half:]!r}"
+    return repr(location)
+
+
 def check_location(location: str, of: str) -> None:
     """Raises InvalidModelError for what is no relative path that stays below where it starts."""
     path = PurePosixPath(location)
@@ -231,6 +249,8 @@ def check_location(location: str, of: str) -> None:
         reason = "which is an absolute path"
     elif ".." in path.parts:
         reason = "which leads out of the model's folder"
+    elif _nbytes(location) > _LONGEST or max(map(_nbytes, path.parts), default=0) > _LONGEST_NAME:
+        reason = f"which is too long for a file: it has {len(location)} characters"
     else:
         return
     raise InvalidModelError(
@@ -240,12 +260,17 @@ def check_location(location: str, of: str) -> None:
     )
 
 
+def _nbytes(name: str) -> int:
+    return len(name.encode(errors="surrogatepass"))
+
+
 def _existing(path: Path, of: str, shown: Path | None = None, *, fixed: bool = False) -> MappedFile:
     try:
         return MappedFile(path, of, shown=shown, fixed=fixed)
     except UsageError as error:
         raise InvalidModelError(
-            f"{of}: {error.message}", hint="keep the model's files together: copy all of them"
+            f"{of}: {error.message}",
+            hint=error.hint or "keep the model's files together: copy all of them",
         ) from error
 
 
@@ -255,7 +280,7 @@ def _known(data: Mapping[str, Path]) -> str:
 
 
 def _locations(
-    view: memoryview, start: int, end: int, kind: str, level: int
+    view: Readable, start: int, end: int, kind: str, level: int
 ) -> Iterator[tuple[str, int]]:
     """The locations in a message of that kind, and in those in it, each with the end of what a
     tensor has there."""
@@ -274,7 +299,7 @@ def _locations(
             yield from _locations(view, field.value, field.end, inner[field.number], level + 1)
 
 
-def _location(view: memoryview, start: int, end: int) -> Iterator[tuple[str, int]]:
+def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
     """Where a tensor's elements are, and the byte that follows them, if that is a file."""
     entries, is_external = {}, False
     for field in fields(view, start, end):

@@ -82,7 +82,9 @@ def compile_model(
     threads = options.threads or target.cores
     records = MemoryRecords() if records is None else records
 
-    imported = steps("import", import_model, model, options.shapes, options.hot, options.typical)
+    with reading(model):
+        shapes = options.shapes, options.hot, options.typical
+        imported = steps("import", import_model, model, *shapes)
     if imported.dims:
         listener(_settled(imported))
     warned = _warn(imported.graph, (), listener)

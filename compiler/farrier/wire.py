@@ -8,7 +8,7 @@ type 2 is a varint of its length and so many bytes, of a string or of another me
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, overload
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups are of no ONNX message
 _MAX_SHIFT = 63  # of a varint's last byte
@@ -24,11 +24,20 @@ class Field(NamedTuple):
     end: int
 
 
+class Readable(Protocol):
+    """Bytes by index: of memory, or of a file that is read where it is looked at."""
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> bytes | memoryview: ...
+
+
 class MalformedError(Exception):
     """Not a message, or not one whose parts can be told."""
 
 
-def fields(view: memoryview, start: int, end: int) -> Iterator[Field]:
+def fields(view: Readable, start: int, end: int) -> Iterator[Field]:
     """The fields of the message in `view[start:end]`. Raises MalformedError."""
     at = start
     while at < end:
@@ -49,7 +58,7 @@ def fields(view: memoryview, start: int, end: int) -> Iterator[Field]:
         at = after
 
 
-def varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+def varint(view: Readable, at: int, end: int) -> tuple[int, int]:
     """A number, seven bits a byte, the lowest first, and where it ends. Raises MalformedError."""
     number = 0
     for shift in range(0, _MAX_SHIFT + 1, 7):
@@ -74,7 +83,7 @@ def header(number: int, length: int) -> bytes:
     return bytes(written)
 
 
-def text(raw: memoryview) -> str:
+def text(raw: bytes | memoryview) -> str:
     """A string's value. Raises MalformedError where it is not UTF-8."""
     try:
         return str(raw, "utf-8")

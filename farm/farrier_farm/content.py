@@ -109,7 +109,12 @@ class ContentStore:
 
     def size(self, sha256: str) -> int:
         """Bytes. Raises NotFoundError."""
-        return self.path(sha256).stat().st_size
+        path = self.path(sha256)
+        with disk.storage_errors(f"cannot look at blob {sha256}"):
+            try:
+                return path.stat().st_size
+            except FileNotFoundError:  # swept meanwhile
+                raise NotFoundError(f"no blob {sha256!r}") from None
 
     def delete(self, sha256: str) -> None:
         """No error where there is none."""

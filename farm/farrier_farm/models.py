@@ -12,11 +12,11 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
-from farrier.model_file import Model, check_location
+from farrier.model_file import Model, check_location, quoted
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.references import REFERENCES
@@ -84,12 +84,16 @@ class Models:
         """Makes a model of blobs that are here, durably, and returns its id; again, the same one.
 
         Raises InvalidModelError for locations that no model may have and for a file of another size
-        than the manifest says, ConflictError, which names some of them, where blobs are missing.
+        than the manifest says; ConflictError, which names some of them, where blobs are missing;
+        StorageError where the disk does not say.
         """
         check_files(manifest)
         self._hold(manifest)
         for location, file in manifest.files.items():
-            size = self._blobs.size(file.sha256)
+            try:
+                size = self._blobs.size(file.sha256)
+            except NotFoundError:  # swept meanwhile
+                raise _missing([f"the data file {location!r} ({file.sha256})"]) from None
             if size != file.size:
                 raise InvalidModelError(
                     f"the data file {location!r} has {size} bytes, the manifest says {file.size}",
@@ -132,11 +136,7 @@ class Models:
             if not self._blobs.renew(sha256)
         ]
         if missing:
-            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            raise ConflictError(
-                f"the server does not have {', '.join(missing[:_SHOWN])}{more}",
-                hint="POST /v1/uploads takes each of them",
-            )
+            raise _missing(missing)
 
 
 def check_files(manifest: Manifest) -> None:
@@ -147,7 +147,7 @@ def check_files(manifest: Manifest) -> None:
             hint="onnx.save(model, path, save_as_external_data=True) writes one",
         )
     for location in manifest.files:
-        of = f"the model names the data file {location!r}"
+        of = f"the model names the data file {quoted(location)}"
         if len(location) > LONGEST_LOCATION or _CONTROL.search(location):
             raise InvalidModelError(
                 f"{of}, which is longer than {LONGEST_LOCATION} characters or holds a control "
@@ -155,6 +155,14 @@ def check_files(manifest: Manifest) -> None:
                 hint="give its data files short plain names",
             )
         check_location(location, of)
+
+
+def _missing(blobs: Sequence[str]) -> ConflictError:
+    more = f" and {len(blobs) - _SHOWN} more" if len(blobs) > _SHOWN else ""
+    return ConflictError(
+        f"the server does not have {', '.join(blobs[:_SHOWN])}{more}",
+        hint="POST /v1/uploads takes each of them",
+    )
 
 
 def _unknown(model: str) -> NotFoundError:

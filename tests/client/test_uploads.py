@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.client import Client, Sending
-from farrier.errors import InvalidModelError, UsageError
+from farrier.errors import InvalidModelError, NotFoundError, UsageError
 from farrier.model_file import Model
 from farrier_farm.farm import Farm
 
@@ -308,12 +308,34 @@ def test_a_server_of_an_older_version_is_named(service, model, monkeypatch):
     call = Client._call
 
     def older(self, method: str, path: str, **request: object) -> object:
-        return call(self, method, path.replace("/v1/models", "/v1/unknown"), **request)
+        return call(self, method, path.replace("/v1/models", "/v0/v1/models"), **request)
 
     monkeypatch.setattr(Client, "_call", older)
     with service.client() as client, pytest.raises(UsageError, match="several files") as raised:
         client.submit(model, verify=False)
     assert "update it" in raised.value.hint
+
+
+def test_a_server_that_lost_a_blob_on_the_way_gets_it_again(service, model, asked, monkeypatch):
+    """As one answers that looks for an upload just after it was swept."""
+    call, lost = Client._call, ["no blob"]
+
+    def answering(self, method: str, path: str, **request: object) -> object:
+        if path == "/v1/models" and lost:
+            raise NotFoundError(lost.pop())
+        return call(self, method, path, **request)
+
+    monkeypatch.setattr(Client, "_call", answering)
+    with service.client() as client:
+        assert client.submit(model, verify=False).model
+    assert asked.count("POST /v1/models") == 1
+
+
+def test_an_empty_data_file_is_named_before_a_byte_is_sent(service, tmp_path, asked):
+    model = save(tmp_path / "model", {"m.onnx.data": 1000, "empty": 0})
+    with service.client() as client, pytest.raises(InvalidModelError, match="empty: the file is"):
+        client.submit(model, verify=False)
+    assert asked == []
 
 
 def test_the_limit_of_the_server_is_named_with_the_file(farm_settings, start_service, model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,22 @@ def test_a_model_of_which_a_blob_is_missing_is_not_made(
         farm.models.create(manifest)
     assert not farm.references.are_there(manifest.message)
     audit(farm)
+
+
+def test_a_blob_that_is_swept_while_a_model_is_made_is_named(
+    farm: Farm, manifest: Manifest, monkeypatch
+) -> None:
+    blob = manifest.files["m.data"].sha256
+    path = farm.blobs.path(blob)
+
+    def swept_behind(sha256: str) -> Path:
+        """As where a sweep comes just after the look whether it is there."""
+        path.unlink()
+        return path
+
+    monkeypatch.setattr(farm.blobs, "path", swept_behind)
+    with pytest.raises(ConflictError, match=rf"'m\.data' \({blob}\)"):
+        farm.models.create(manifest)
 
 
 def test_what_others_do_with_a_blob_is_no_change_of_an_open_model(

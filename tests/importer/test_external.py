@@ -1,11 +1,13 @@
 """Weights in files of their own: found, mapped, held to what the message says; all else refused."""
 
+import gc
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +163,17 @@ def test_what_is_no_file_of_the_models_folder_is_not_read(folder, location, word
         import_model(Model.of_path(folder / "m.onnx"))
 
 
+@pytest.mark.parametrize("location", ["a\n\x1b[2J" + 256 * "é", "ab/" * 100_000 + "c"])
+def test_a_location_too_long_for_a_file_is_shown_in_part(folder, location):
+    save(folder, location=location)
+    for read in (import_model, Model.check_complete):
+        with pytest.raises(InvalidModelError, match="which is too long for a file") as raised:
+            read(Model.of_path(folder / "m.onnx"))
+        assert repr(location[:50])[1:-1] in raised.value.message
+        assert len(raised.value.message) < 500
+        assert raised.value.message.isprintable()
+
+
 def test_links_within_the_folder_and_of_the_whole_model_are_followed(folder, tmp_path):
     (folder / "m.onnx.data").rename(folder / "blob")
     (folder / "m.onnx.data").symlink_to("blob")
@@ -295,6 +308,63 @@ def test_a_file_that_shrinks_ends_no_process(folder, stage):
     assert "m.onnx.data had 16384 bytes and has 0, changed while it was read" in done.stdout
 
 
+_SHRUNK = """
+import os, sys, farrier
+from farrier.model_file import Model
+
+model = Model.of_path(sys.argv[1])
+if sys.argv[2] == "compile":
+    model.check_complete()
+os.truncate(sys.argv[1], 0)
+try:
+    model.check_complete() if sys.argv[2] == "scan" else farrier.compile(model, threads=1)
+except farrier.FarrierError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("stage", ["scan", "compile"])
+def test_a_message_that_shrinks_before_it_is_read_ends_no_process(folder, stage):
+    command = [sys.executable, "-c", _SHRUNK, str(folder / "m.onnx"), stage]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"m.onnx had \d+ bytes and has 0, changed while it was read", done.stdout)
+
+
+_LIMITED = """
+import resource, sys, farrier
+from farrier.importer import import_model
+from farrier.model_file import Model
+
+soft, hard = 64, int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+model = Model.of_path(sys.argv[1])
+try:
+    import_model(model)
+    print(len(model.files), "files")
+except farrier.FarrierError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"), [(512, "101 files"), (64, r"cannot (map|read) .*\n.*ulimit -n")]
+)
+def test_a_model_may_have_a_file_for_each_tensor(tmp_path, limit, said):
+    tensors = [numpy_helper.from_array(np.float32([n, n]), f"w{n}") for n in range(100)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    node = helper.make_node("Sum", ["x", *(tensor.name for tensor in tensors)], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    how = {"save_as_external_data": True, "all_tensors_to_one_file": False, "size_threshold": 0}
+    onnx.save(model, tmp_path / "m.onnx", **how)
+    command = [sys.executable, "-c", _LIMITED, str(tmp_path / "m.onnx"), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(said, done.stdout), done.stdout
+
+
 def test_one_message_ends_at_two_gigabytes():
     class Large:
         def SerializeToString(self):  # noqa: N802
@@ -341,3 +411,22 @@ def test_the_scan_finds_what_onnx_does(locations, data):
         if entry.key == "location"
     }
     assert set(Model.of_bytes(proto.SerializeToString()).locations) == expected
+
+
+def test_a_compilation_leaves_nothing_of_the_model_open(folder):
+    def compiled():
+        model = Model.of_path(folder / "m.onnx")
+        farrier.compile(model, verify=False)
+        return weakref.ref(model)
+
+    def opened():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text()
+
+    first = compiled()
+    before, maps = opened()
+    assert first() is None
+    assert str(folder) not in maps
+    second = compiled()
+    assert opened()[0] == before
+    assert second() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
+from farrier_worker import attempt
 from farrier_worker import supervisor as module
 
 MODEL = "5e" * 32
@@ -274,6 +276,28 @@ def test_a_job_whose_processes_hold_too_much_fails_at_once(
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
     for pid in map(int, pids.read_text().split()):
         eventually(lambda pid=pid: not _alive(pid))
+
+
+def test_a_watch_that_could_not_look_looks_again(
+    farm, submit, program, supervise, end_of, eventually, monkeypatch, caplog
+) -> None:
+    """As where the supervisor has no descriptor left for a while."""
+    held_bytes, looks = attempt.held_bytes, []
+
+    def held(*args, **more):
+        looks.append(args)
+        if len(looks) <= 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return held_bytes(*args, **more)
+
+    monkeypatch.setattr(attempt, "held_bytes", held)
+    job_id = submit()
+    supervise(program("held = b'x' * (150 << 20); time.sleep(60)"), job_memory_bytes=100 << 20)
+    assert end_of(job_id).error["code"] == "storage"
+    said = [record.getMessage() for record in caplog.records if "cannot be seen" in record.msg]
+    assert len(said) == 1
+    assert job_id in said[0]
+    assert "Too many open files" in said[0]
 
 
 def test_a_job_that_held_too_much_fails_once_redis_answers_again(

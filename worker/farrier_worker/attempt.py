@@ -84,7 +84,7 @@ class Attempt:
         than the one that all else is called from."""
         with self._ending:
             if self._process.returncode is None and self.failure is None:
-                held = held_bytes(self._process.pid)
+                held = held_bytes(self._process.pid, enough=settings.job_memory_bytes)
                 if held > settings.job_memory_bytes:
                     self.failure = out_of_memory(settings)
                     self._stopping = self._stopping or f"{self.failure.message}: it held {held}"

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from farrier.errors import FarrierError, ServiceError
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease
 from farrier_farm.states import State
 from farrier_worker.attempt import Attempt
 
@@ -115,9 +116,16 @@ class Supervisor:
             _log.warning("unused blobs stay for now: %s", error)
 
     def _watch_memory(self, done: threading.Event) -> None:
+        unseen: set[Lease] = set()  # the log names each once
         while self._settings.job_memory_bytes and not done.wait(_MEMORY_S):
             for attempt in list(self._attempts):
-                attempt.check_memory(self._settings)
+                try:
+                    attempt.check_memory(self._settings)
+                except OSError as error:  # no more descriptors, say; it may pass
+                    if attempt.lease not in unseen:
+                        unseen.add(attempt.lease)
+                        job = attempt.lease.item
+                        _log.warning("what job %s holds cannot be seen now: %s", job, error)
 
     def _renew(self) -> None:
         for attempt in self._attempts:

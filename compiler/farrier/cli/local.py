@@ -18,7 +18,8 @@ from rich.table import Table
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.errors import InputMismatchError, UsageError
-from farrier.model_file import Model, check_is_file
+from farrier.mapped import check_is_file
+from farrier.model_file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
 from farrier.progress import Warned
 from farrier.shapes import parse_hot, parse_shapes, parse_sizes

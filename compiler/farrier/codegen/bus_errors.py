@@ -3,7 +3,8 @@
 A page of a mapping beyond the end of its file is a bus error, which ends the process, wherever it
 is read: in numpy, or in ONNX Runtime. Here such a page becomes one of zeros, so that who reads it
 comes to the next check of the file, which says what has happened. The handler is native code: it
-may run in any thread, with or without Python's lock.
+may run in any thread, with or without Python's lock. It notes each page that it replaces, so that a
+compilation fails for those of its own model only.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from farrier.codegen.llvm import initialized
-from farrier.errors import FarrierError, StorageError
+from farrier.errors import StorageError
 from farrier.model_file import Model
 
 # `struct sigaction` of 64-bit Linux, in glibc and in musl: the handler, a mask of 128 bytes, flags,
 # and a word of libc's own.
 _MASK_BYTES, _SA_SIGINFO = 128, 4
 _MACHINES = ("x86_64", "aarch64")
+_NOTED = 4096  # the latest pages, a power of two
 
 # The siginfo's code and address lie at 8 and 16 (Linux, include/uapi/asm-generic/siginfo.h). What
 # is no bad address in a file keeps its meaning: the default action, once the read is tried again.
@@ -35,6 +39,7 @@ declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare ptr @signal(i32, ptr)
 
 @seen = global i64 0
+@pages = global [{_NOTED} x i64] zeroinitializer
 
 define void @on_bus_error(i32 %number, ptr %info, ptr %context) {{
 entry:
@@ -50,6 +55,9 @@ replace:
   %made = call ptr @mmap(ptr %page, i64 {mmap.PAGESIZE}, i32 3, i32 50, i32 -1, i64 0)
   %is_there = icmp eq ptr %made, %page
   %count = atomicrmw add ptr @seen, i64 1 monotonic
+  %slot = and i64 %count, {_NOTED - 1}
+  %note = getelementptr [{_NOTED} x i64], ptr @pages, i64 0, i64 %slot
+  store atomic i64 %start, ptr %note monotonic, align 8
   br i1 %is_there, label %done, label %leave
 leave:
   %before = call ptr @signal(i32 %number, ptr null)
@@ -69,6 +77,8 @@ class _Action(ctypes.Structure):
     )
 
 
+_Pages = ctypes.c_uint64 * _NOTED
+
 _lock = threading.Lock()
 _inside = 0  # how many compilations are guarded now
 _before = _Action()  # what a bus error did before the first of them
@@ -82,26 +92,56 @@ def reading(model: Model) -> Iterator[None]:
     if model.path is None and not model.locations:
         yield
         return
-    with _zeros_beyond_the_end() as seen:
-        first = seen.value
+    with _zeros_beyond_the_end() as replaced:
+        first = replaced.count
         try:
             yield
-        except FarrierError:
-            model.check_unchanged()
+        except Exception:
+            _check(model, replaced, first)  # what the zeros led to says less
             raise
-        finally:
-            if seen.value != first:
-                model.check_unchanged()
-                raise StorageError("a page of a file could not be read", hint="look at the disk")
+        _check(model, replaced, first)
+
+
+def _check(model: Model, replaced: _Replaced, first: int) -> None:
+    """Raises InvalidModelError where a file has changed, and StorageError where none has, and yet a
+    page of one was replaced since the count was `first`."""
     model.check_unchanged()
+    if replaced.any_of(model, first):
+        raise StorageError("a page of a file could not be read", hint="look at the disk")
+
+
+class _Replaced:
+    """The pages that the handler has replaced since this process began."""
+
+    def __init__(self, count: ctypes.c_int64, pages: ctypes.Array[ctypes.c_uint64]) -> None:
+        self._count, self._pages = count, pages
+
+    @property
+    def count(self) -> int:
+        return self._count.value
+
+    def any_of(self, model: Model, first: int) -> bool:
+        """Whether one since the count was `first` is of a file of the model. So many that not all
+        are noted may be of any."""
+        last = self.count
+        if last - first > _NOTED:
+            return True
+        pages = [self._pages[number % _NOTED] for number in range(first, last)]
+        return any(_covers(view, page) for page in pages for view in model.mapped)
+
+
+def _covers(view: memoryview, page: int) -> bool:
+    """Whether a page is of a mapping, which begins with a page, and ends within one."""
+    start = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+    return start <= page < start + view.nbytes
 
 
 @contextlib.contextmanager
-def _zeros_beyond_the_end() -> Iterator[ctypes.c_int64]:
-    """Within, the handler is installed; how many pages it has replaced."""
+def _zeros_beyond_the_end() -> Iterator[_Replaced]:
+    """Within, the handler is installed; gives the pages that it has replaced."""
     global _inside
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
-        yield ctypes.c_int64()
+        yield _Replaced(ctypes.c_int64(), _Pages())
         return
     engine = _engine()
     with _lock:
@@ -110,7 +150,9 @@ def _zeros_beyond_the_end() -> Iterator[ctypes.c_int64]:
             _sigaction(ours, _before)
         _inside += 1
     try:
-        yield ctypes.c_int64.from_address(engine.get_global_value_address("seen"))
+        address = engine.get_global_value_address
+        seen = ctypes.c_int64.from_address(address("seen"))
+        yield _Replaced(seen, _Pages.from_address(address("pages")))
     finally:
         with _lock:
             _inside -= 1

@@ -34,10 +34,13 @@ class _Content:
 
 
 class Reading:
-    """A model's message, and the content of its graphs as far as imports came to them."""
+    """A model's message, and the content of its graphs as far as imports came to them.
+
+    It is known by its model, so it holds that weakly, and ends with it. Who imports holds both.
+    """
 
     def __init__(self, files: Model, parsed: Parsed) -> None:
-        self._files, self._parsed = files, parsed
+        self._files, self._parsed = weakref.ref(files), parsed
         self._contents: dict[tuple[int, int], _Content] = {}
         self.model = parsed.model
         self.opsets: Mapping[str, int] = opsets(parsed.model)
@@ -70,19 +73,18 @@ class Reading:
 
     def _made(self, graph: onnx.GraphProto, opset: int) -> _Content:
         check_known(graph, self.opsets)
+        files = self._files()
         elements = self._parsed.elements if graph is self.model.graph else {}
         initializers = tuple(
             (
                 tensor.name,
-                to_array(
-                    tensor, f"initializer {tensor.name!r}", elements.get(tensor.name), self._files
-                ),
+                to_array(tensor, f"initializer {tensor.name!r}", elements.get(tensor.name), files),
             )
             for tensor in graph.initializer
         )
         for node in graph.node:
             check_node(node, version_of(node, {**self.opsets, "": opset}))
-        nodes = tuple(to_raw(node, self._files) for node in graph.node)
+        nodes = tuple(to_raw(node, files) for node in graph.node)
         return _Content(graph, initializers, nodes, tuple(names_read(graph.node)))
 
 

@@ -8,11 +8,13 @@ A model of one file needs no request here: the sha256 of its upload is its id.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from farrier.errors import NotFoundError
 from farrier_farm.farm import Farm
 from farrier_farm.models import DataFile, Manifest
 from farrier_server.context import FarmDep
@@ -79,7 +81,7 @@ class ModelView(BaseModel):
         return cls(id=manifest.id, message=manifest.message, files=files)
 
 
-@router.post("", status_code=201, responses=documented(400, 409, 413, 422, 503))
+@router.post("", status_code=201, responses=documented(400, 409, 413, 422, 503, 507))
 def create_model(body: ModelRequest, farm: FarmDep) -> ModelView:
     """Makes a model of uploads; durable once answered. 409 names what is missing: upload it, and
     ask again."""
@@ -96,10 +98,10 @@ def get_model(model_id: ModelId, farm: FarmDep) -> ModelView:
 
 
 def _check_size(farm: Farm, manifest: Manifest) -> None:
-    """Raises TooLargeError."""
+    """Raises TooLargeError. A message that is not here has no size: who makes the model says so."""
     limit = farm.settings.max_upload_bytes
     size = sum({file.sha256: file.size for file in manifest.files.values()}.values())
-    if farm.blobs.has(manifest.message):
+    with contextlib.suppress(NotFoundError):
         size += farm.blobs.size(manifest.message)
     if limit and size > limit:
         raise TooLargeError(
