@@ -65,9 +65,8 @@ def test_an_unchanged_file_is_not_hashed(watched, path, monkeypatch):
     watched.artifact(path)
     monkeypatch.setattr(files, "content_of", None)
     watched.artifact(path)
-    link = path.with_name("link.onnx")
-    link.symlink_to(path)
-    watched.artifact(link)
+    monkeypatch.chdir(path.parent)
+    watched.artifact(Path(path.name))
     assert watched.compiled == 1
 
 
@@ -113,6 +112,64 @@ def test_data_files_are_part_of_the_model(watched, tmp_path, monkeypatch):
     data.unlink()
     with pytest.raises(InvalidModelError, match=r"big\.data"):
         watched.artifact(place)
+
+
+def revision(folder, message, data):
+    """A folder of links: to a message, and to the data that it names."""
+    folder.mkdir(parents=True)
+    (folder / "m.onnx").symlink_to(message)
+    (folder / "m.data").symlink_to(data)
+    return folder / "m.onnx"
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    """One message, and two data files for it, whose results differ by a factor of 2."""
+    folder = tmp_path / "blobs"
+    for scale in (1, 2):
+        place = tmp_path / f"saved{scale}" / "m.onnx"
+        place.parent.mkdir()
+        model = onnx.load_model_from_string(model_bytes(scale))
+        onnx.save(model, place, save_as_external_data=True, location="m.data", size_threshold=0)
+        folder.mkdir(exist_ok=True)
+        place.rename(folder / "message")
+        place.with_name("m.data").rename(folder / f"data{scale}")
+    for file in folder.iterdir():
+        long_ago(file)
+    return folder
+
+
+def test_models_that_share_a_linked_message_are_told_apart(watched, tmp_path, blobs):
+    for _ in range(2):
+        for scale in (1, 2):
+            path = tmp_path / f"revision{scale}" / "m.onnx"
+            if not path.exists():
+                revision(path.parent, blobs / "message", blobs / f"data{scale}")
+            computes(watched.artifact(path), scale)
+    assert watched.compiled == 2
+
+
+@pytest.mark.parametrize("turned", ["data", "folder", "message"])
+def test_a_link_that_is_turned_leads_to_another_model(watched, tmp_path, blobs, turned):
+    link = tmp_path / "here"
+    first = revision(tmp_path / "first", blobs / "message", blobs / "data1")
+    if turned == "message":
+        whole = blobs / "whole"
+        whole.write_bytes(model_bytes(2))
+        long_ago(whole)
+    link.symlink_to(first.parent)
+    path = link / "m.onnx"
+    computes(watched.artifact(path))
+    if turned == "folder":
+        revision(tmp_path / "second", blobs / "message", blobs / "data2")
+        link.unlink()
+        link.symlink_to(tmp_path / "second")
+    else:
+        name, target = {"data": ("m.data", "data2"), "message": ("m.onnx", "whole")}[turned]
+        (link / name).unlink()
+        (link / name).symlink_to(blobs / target)
+    computes(watched.artifact(path), 2)
+    assert watched.compiled == 2
 
 
 def test_a_damaged_entry_is_thrown_away(watched, path):
