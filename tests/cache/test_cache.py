@@ -280,11 +280,36 @@ def test_what_is_larger_than_the_cache_is_not_kept(watched, path):
 def test_what_dead_processes_leave_is_removed(watched, path):
     folder = watched.settings.folder / "entries"
     folder.mkdir(parents=True)
-    left = folder / ".key.farrier.abc"
-    left.write_bytes(b"half")
-    os.utime(left, (0, 0))
+    left = [folder / f".{'a' * 64}.farrier.abcd_123", folder / f"{'a' * 64}.json"]
+    for file in left:
+        file.write_bytes(b"half")
+        os.utime(file, (0, 0))
     watched.artifact(path)
-    assert not left.exists()
+    assert not any(file.exists() for file in left)
+
+
+def test_files_of_somebody_else_s_stay(watched, path):
+    folder = watched.settings.folder
+    others = [
+        "entries/notes.json",
+        "entries/.profile",
+        "files/thesis.txt",
+        "locks/door",
+        "a.farrier",
+    ]
+    others.append("entries/my model.farrier")
+    for name in others:
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("mine")
+        os.utime(place, (0, 0))
+    watched.settings = dataclasses.replace(watched.settings, limit_bytes=100 << 20)
+    watched.artifact(path)
+    store = Store(folder, 0)
+    assert len(store.entries()) == 1
+    store.clear()
+    left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert left == set(others)
 
 
 def test_a_full_disk_costs_a_warning(watched, path):

@@ -6,6 +6,8 @@
     locks/KEY.lock        held by who compiles the entry
     files/*.json          what files contained (`files.py`)
 
+Files of other names are somebody else's, and stay.
+
 An entry with its seal is mapped without a look at the hash of its parameters. A file that somebody
 removes or replaces lives on for those who have it mapped.
 """
@@ -17,7 +19,7 @@ import dataclasses
 import fcntl
 import json
 import os
-import shutil
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -33,7 +35,14 @@ _PAUSE_S = 0.05
 _ATTEMPTS = 3  # at an entry that changes while it is read
 _LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
 _FORGOTTEN_S = 90 * 86400.0
-_FOLDERS = ("entries", "files", "locks")
+# The names that Farrier gives to files, by folder: what else lies there is somebody else's.
+_NAMES = {
+    "entries": r"[0-9a-f]{64}\.(?:farrier|json)",
+    "files": r"[0-9a-f]{32}\.json",
+    "locks": r"[0-9a-f]{64}\.lock",
+}
+_ENTRY = ".farrier"
+_DRAFT = r"\.(?:%s)\.[a-z0-9_]{8}"  # of `write_atomically`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,17 +164,19 @@ class Store:
         return damaged
 
     def clear(self) -> int:
-        """Removes everything; the bytes of entries that were there. Raises StorageError."""
+        """Removes all files of Farrier's, and folders that are empty then; the bytes of entries
+        that were there. Raises StorageError."""
         nbytes = sum(entry.nbytes for entry in self.entries())
-        for name in _FOLDERS:
+        for folder in _NAMES:
             try:
-                shutil.rmtree(self.folder / name)
-            except FileNotFoundError:
-                pass
+                for path, _ in self._own(folder):
+                    path.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(
                     f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
                 ) from error
+            with contextlib.suppress(OSError):  # it is not there, or has files of somebody else's
+                (self.folder / folder).rmdir()
         return nbytes
 
     def _evict(self, kept: str) -> None:
@@ -178,20 +189,32 @@ class Store:
                 total -= entry.nbytes
                 self.discard(entry.key)
         now = time.time()
-        for folder, pattern, age in (
-            ("entries", ".*", _LEFT_OVER_S),
-            ("files", "*", _FORGOTTEN_S),
-            ("locks", "*", _FORGOTTEN_S),
-        ):
-            for path in (self.folder / folder).glob(pattern):
+        for folder in _NAMES:
+            for path, is_draft in self._own(folder):
+                if path.suffix == _ENTRY or path.with_suffix(_ENTRY).exists():
+                    continue
                 with contextlib.suppress(OSError):
-                    if path.stat().st_mtime + age < now:
+                    if path.stat().st_mtime + (_LEFT_OVER_S if is_draft else _FORGOTTEN_S) < now:
                         path.unlink()
 
+    def _own(self, folder: str) -> Iterator[tuple[Path, bool]]:
+        """The files that Farrier has put into a folder, and whether each is in the making; none
+        where it cannot be read."""
+        named, draft = re.compile(_NAMES[folder]), re.compile(_DRAFT % _NAMES[folder])
+        place = self.folder / folder
+        names = []
+        with contextlib.suppress(OSError):
+            names = os.listdir(place)
+        for name in names:
+            is_draft = draft.fullmatch(name) is not None
+            if is_draft or named.fullmatch(name):
+                yield place / name, is_draft
+
     def _entry_files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in (self.folder / "entries").glob("[!.]*.farrier"):
-            with contextlib.suppress(OSError):  # another process removed it
-                yield path, path.stat()
+        for path, is_draft in self._own("entries"):
+            found = None if is_draft or path.suffix != _ENTRY else _stat(path)
+            if found is not None:  # or another process removed it
+                yield path, found
 
     def _path(self, key: str) -> Path:
         return self.folder / "entries" / f"{key}.farrier"
