@@ -10,10 +10,17 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier.onnxruntime.errors import refused
 from farrier.options import CompileOptions
+from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
 AVAILABLE = (FARRIER, CPU)
 _TEXTS = ("target", "precision")
+_WORDS = {"true": True, "false": False, "none": None}
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "hot": lambda text: parse_hot([text.lower() if text.lower() == "none" else text]),
+    "shapes": lambda text: parse_shapes([text]),
+    "typical": parse_sizes,
+}
 _SERVED_BY_CPU = ("use_arena",)  # an option of ONNX Runtime's provider that changes no result
 
 
@@ -79,10 +86,17 @@ def _named(one: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def _read(value: Any, key: str) -> Any:
-    """An option's value, which ONNX Runtime's interface has as text."""
+    """An option's value, which ONNX Runtime's interface has as text: JSON, one of Python's words
+    in any case, or what the command line takes. Raises UsageError."""
     if not isinstance(value, str) or key in _TEXTS:
         return value
     try:
-        return json.loads(value.lower())
-    except ValueError:
-        raise UsageError(f"cannot read the option {key} of {FARRIER}: {value!r}") from None
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        pass
+    if key in _PARSERS:
+        return _PARSERS[key](value)
+    word = value.strip().lower()
+    if word not in _WORDS:
+        raise UsageError(f"cannot read the option {key} of {FARRIER}: {value!r}")
+    return _WORDS[word]
