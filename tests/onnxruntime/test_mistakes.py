@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import queue
 import subprocess
 import sys
 
@@ -62,6 +63,7 @@ CALLS = {
     "a numpy number": lambda s: s.run(None, {"x": np.float32(3)}),
     "a text": lambda s: s.run(None, {"x": "abc"}),
     "a ragged list": lambda s: s.run(None, {"x": [[1], [1, 2]]}),
+    "a number too large": lambda s: s.run(None, {"x": [[10**400] * 3] * 2}),
     "a memoryview": lambda s: s.run(None, {"x": memoryview(X)}),
     "a feed that is a list": lambda s: s.run(None, [X]),
     "no feed": lambda s: s.run(None, None),
@@ -75,6 +77,20 @@ def test_a_call_that_does_not_fit(sessions, mistake):
     assert type(ours).__name__ == type(theirs).__name__
     if not mistake.endswith(("list", "no feed")) or mistake == "a ragged list":
         assert isinstance(ours, FarrierError)
+
+
+class Broken(dict):
+    def __getitem__(self, name):
+        raise KeyError("the feed is broken")
+
+
+@pytest.mark.parametrize("feed", [Broken(x=X), {"x": [[10**400] * 3] * 2}, {"x": None}])
+def test_an_error_in_another_thread_reaches_the_callback(sessions, feed):
+    told = queue.Queue()
+    sessions[0].run_async(["y"], feed, lambda *what: told.put(what), "mine")
+    outputs, data, error = told.get(timeout=20)
+    assert (outputs, data) == ([], "mine")
+    assert error
 
 
 def bound(session, bind):

@@ -100,7 +100,7 @@ class Taken:
     def _of_list(self, items: Sequence[Any]) -> Array:
         try:
             return np.array(items, np.str_ if self._spec.is_strings else self._dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise refused(
                 InputMismatchError, "RuntimeError", f"the list for input {self._name}: {error}"
             ) from error

@@ -107,15 +107,17 @@ class InferenceSession:
         run_options: Any = None,
     ) -> None:
         """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
-        `error` is "" where all went well, and `outputs` is empty where not."""
+        `error` is "" where all went well, and `outputs` is empty where not, whatever it was."""
         check_names(input_feed, self._declaration)
 
         def work() -> None:
             try:
-                outputs, error = self.run(output_names, input_feed, run_options), ""
-            except FarrierError as refusal:
-                outputs, error = [], str(refusal)
-            callback(outputs, user_data, error)
+                outputs, told = self.run(output_names, input_feed, run_options), ""
+            except FarrierError as error:
+                outputs, told = [], str(error)
+            except BaseException as error:  # nobody else waits for this thread
+                outputs, told = [], f"{type(error).__name__}: {error}"
+            callback(outputs, user_data, told)
 
         threading.Thread(target=work, name="farrier-run-async").start()
 
