@@ -24,6 +24,7 @@ from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
+from farrier.model_file import Model
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)
@@ -240,10 +241,18 @@ def test_verify_removes_what_is_damaged(watched, path):
     assert not entries(watched)
 
 
-def test_records_and_seals_of_nonsense_are_none(watched, path):
+NONSENSE = {
+    "another shape": '{"files": 3}',
+    "endless": "[" * 100_000,
+    "a time that is no number": '{"files": [["", "m.onnx"]], "hashed_ns": Infinity}',
+}
+
+
+@pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
+def test_records_and_seals_of_nonsense_are_none(watched, path, text):
     watched.artifact(path)
-    for record in (watched.settings.folder / "files").iterdir():
-        record.write_text('{"files": 3}')
+    for record in watched.settings.folder.glob("*/*.json"):
+        record.write_text(text)
     computes(watched.artifact(path))
     assert watched.compiled == 1
 
@@ -310,6 +319,29 @@ def test_files_of_somebody_else_s_stay(watched, path):
     store.clear()
     left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert left == set(others)
+
+
+def test_what_is_removed_while_it_is_kept_is_used_all_the_same(watched, path, monkeypatch):
+    from farrier.artifact.artifact import Artifact
+
+    save = Artifact.save
+
+    def save_and_lose(artifact, place):
+        save(artifact, place)
+        Store(watched.settings.folder, 0).clear()
+
+    monkeypatch.setattr(Artifact, "save", save_and_lose)
+    computes(watched.artifact(path))
+    assert "was removed as soon as it was written" in watched.warned[0]
+
+
+def test_a_file_that_goes_while_it_is_hashed_is_named(blobs, tmp_path):
+    path = revision(tmp_path / "here", blobs / "message", blobs / "data1")
+    model = Model.of_path(path)
+    assert set(model.external) == {"m.data"}
+    path.with_name("m.data").unlink()
+    with pytest.raises(InvalidModelError, match=r"m\.data is gone"):
+        files.content_of(model)
 
 
 def test_a_full_disk_costs_a_warning(watched, path):
@@ -427,6 +459,7 @@ def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
     import farrier
 
     (tmp_path / "code.py").write_text("one")
+    (tmp_path / ".#code.py").symlink_to("nobody@nowhere.1")  # as editors lock a file
     monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
     before = key.compiler_stamp.__wrapped__()
     (tmp_path / "code.py").write_text("three")

@@ -19,11 +19,12 @@ from farrier.mapped import MappedFile
 from farrier.model_file import Model
 
 GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
+_PIECE = 1 << 20  # bytes that are read before they are hashed
 
 
 def content_of(model: Model) -> str:
     """64 hex digits over the message and the data files that it names. Raises InvalidModelError
-    where one is missing, or changes meanwhile."""
+    where one is missing, or changes meanwhile; UsageError where one cannot be read."""
     state = hashlib.sha256(hashlib.sha256(model.message).digest())
     for location, file in sorted(model.external.items()):
         state.update(hashlib.sha256(location.encode()).digest() + _digest(file))
@@ -32,8 +33,11 @@ def content_of(model: Model) -> str:
 
 
 def _digest(file: MappedFile) -> bytes:
-    with file.path.open("rb") as opened:  # not `file.view`, whose pages would count as memory
-        return hashlib.file_digest(opened, "sha256").digest()
+    state, at = hashlib.sha256(), 0
+    while piece := file.read(at, _PIECE):  # not `file.view`, whose pages would count as memory
+        state.update(piece)
+        at += len(piece)
+    return state.digest()
 
 
 class FileIndex:
@@ -59,7 +63,7 @@ class FileIndex:
                 if now[3] + GRANULE_NS > hashed_ns:
                     return None
             return str(raw["content"]) if files else None
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None  # what cannot be read was never noted
 
     def learn(self, path: Path, model: Model) -> str:

@@ -109,9 +109,14 @@ class Store:
 
     def put(self, key: str, artifact: Artifact, about: dict[str, str]) -> None:
         """Writes an entry, and removes those used longest ago beyond the limit. Raises StorageError
-        where the disk is full or the entry alone is too large."""
+        where the disk is full, the entry alone is too large, or another process removes it."""
         artifact.save(self._path(key))
-        found = self._path(key).stat()
+        found = _stat(self._path(key))
+        if found is None:
+            raise StorageError(
+                f"{self._path(key)} was removed as soon as it was written",
+                hint="did farrier cache clear run just now? the next session keeps it",
+            )
         if 0 < self.limit_bytes < found.st_size:
             self.discard(key)
             raise StorageError(
@@ -254,7 +259,7 @@ def _read(path: Path) -> dict[str, Any]:
     """A seal; empty where there is none that can be read."""
     try:
         raw = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 
