@@ -381,14 +381,16 @@ print(float(session.run(None, {"x": np.ones((2, 600), np.float32)})[0].sum()))
 """
 
 
-def started(path, folder, program=PROGRAM):
+def started(path, folder, program=PROGRAM, stderr=None):
     environment = {**os.environ, "FARRIER_CACHE": str(folder)}
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program), str(path)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    action = "default" if stderr else "error"
+    command = [sys.executable, "-W", action, "-c", textwrap.dedent(program), str(path)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=stderr, text=True)
 
 
 def test_two_processes_that_miss_at_once_both_compute(tmp_path, path):
-    running = [started(path, tmp_path / "cache") for _ in range(2)]
+    running = [started(path, tmp_path / "cache", stderr=subprocess.DEVNULL) for _ in range(2)]
     told = [one.communicate(timeout=60)[0] for one in running]
     assert told[0] == told[1] != ""
     assert len(list((tmp_path / "cache" / "entries").glob("*.farrier"))) == 1
@@ -413,8 +415,11 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
         """,
     )
     assert holder.stdout.readline() == "compiling\n"
-    waiting = started(path, tmp_path / "cache")
-    time.sleep(1)
+    waiting = started(path, tmp_path / "cache", stderr=subprocess.PIPE)
+    told = waiting.stderr.readline()
+    (lock,) = (tmp_path / "cache" / "locks").iterdir()
+    assert f"holds {lock}" in told
+    assert "FARRIER_CACHE=off" in told
     assert waiting.poll() is None
     holder.kill()
     holder.communicate()
@@ -426,7 +431,7 @@ def test_one_makes_an_entry_at_a_time(tmp_path):
     seen = []
 
     def make(number):
-        with store.making("key"):
+        with store.making("key", print):
             seen.append(number)
             time.sleep(0.2)
             seen.append(number)
@@ -434,7 +439,7 @@ def test_one_makes_an_entry_at_a_time(tmp_path):
     threads = [threading.Thread(target=make, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
-    with store.making("another"):
+    with store.making("another", pytest.fail):
         pass
     for thread in threads:
         thread.join()

@@ -22,7 +22,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ from farrier.artifact.container import write_atomically
 from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
+_PATIENCE_S = 1.0  # before who waits is told why
 _PAUSE_S = 0.05
 _ATTEMPTS = 3  # at an entry that changes while it is read
 _LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
@@ -134,15 +135,15 @@ class Store:
                 path.unlink()
 
     @contextlib.contextmanager
-    def making(self, key: str) -> Iterator[None]:
+    def making(self, key: str, warn: Callable[[str], None]) -> Iterator[None]:
         """Within it this is the one process, and thread, that makes the entry: others wait until it
-        is done or dead, `WAIT_S` at most. Where locks do not work, nobody waits."""
+        is done or dead, `WAIT_S` at most, and say so. Where locks do not work, nobody waits."""
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 place = self.folder / "locks"
                 place.mkdir(exist_ok=True)
                 file = held.enter_context((place / f"{key}.lock").open("wb"))
-                _lock(file)
+                _lock(file, warn)
             yield
 
     def entries(self) -> list[Entry]:
@@ -233,14 +234,20 @@ class Store:
             write_atomically(self._seal(key), lambda file: _write(file, text))
 
 
-def _lock(file: IO[bytes]) -> None:
+def _lock(file: IO[bytes], warn: Callable[[str], None]) -> None:
     """Takes the file's lock, or gives up after `WAIT_S`. Raises OSError where there are none."""
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
+    start, is_told = time.monotonic(), False
+    while (waited := time.monotonic() - start) < WAIT_S:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
+            if waited > _PATIENCE_S and not is_told:
+                is_told = True
+                warn(
+                    f"another process compiles the same model, and holds {file.name}: this one "
+                    f"waits for it, {WAIT_S:.0f} s at most (FARRIER_CACHE=off never waits)"
+                )
             time.sleep(_PAUSE_S)
 
 
