@@ -363,14 +363,36 @@ def test_a_place_that_cannot_be_is_no_cache(path, place):
     assert "not kept" in watched.warned[0]
 
 
-def test_a_folder_that_everybody_writes_to_is_no_cache(tmp_path):
-    place = tmp_path / "open"
-    place.mkdir()
-    place.chmod(0o777)
-    with pytest.raises(StorageError, match="writable for everybody"):
-        Store(place, 0).open()
-    place.chmod(0o700)
-    Store(place, 0).open()
+@pytest.mark.parametrize("inner", ["", "entries", "files", "locks"])
+@pytest.mark.parametrize(("mode", "whose"), [(0o777, "everybody"), (0o770, "its group")])
+def test_a_folder_that_others_write_to_is_no_cache(tmp_path, inner, mode, whose):
+    place = tmp_path / inner
+    place.mkdir(exist_ok=True)
+    place.chmod(mode)
+    with pytest.raises(StorageError, match=f"{place}: it is writable for {whose}"):
+        Store(tmp_path, 0).open()
+    place.chmod(0o755)
+    Store(tmp_path, 0).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("inner", ["", "entries"])
+def test_a_folder_of_another_user_s_is_no_cache(tmp_path, inner):
+    place = tmp_path / inner
+    place.mkdir(exist_ok=True)
+    os.chown(place, 65534, -1)
+    with pytest.raises(StorageError, match=f"{place}: it belongs to another user"):
+        Store(tmp_path, 0).open()
+
+
+def test_the_cache_s_folders_are_this_user_s_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "cache", 0).open()
+    finally:
+        os.umask(before)
+    for place in (tmp_path / "cache", *(tmp_path / "cache").iterdir()):
+        assert place.stat().st_mode & 0o777 == 0o700
 
 
 PROGRAM = """

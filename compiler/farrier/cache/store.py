@@ -65,22 +65,17 @@ class Store:
         self.limit_bytes = limit_bytes
 
     def open(self) -> None:
-        """Makes the folder, for this user alone. Raises StorageError where that cannot be, and
-        where others could put code into it."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
-        except OSError as error:
-            raise StorageError(
-                f"no cache in {self.folder}: {error.strerror}", hint="FARRIER_CACHE names another"
-            ) from error
-        is_foreign = found.st_uid not in (0, os.geteuid())
-        if is_foreign or found.st_mode & stat.S_IWOTH:
-            whose = "belongs to another user" if is_foreign else "is writable for everybody"
-            raise StorageError(
-                f"no cache in {self.folder}: it {whose}, who could put code into it",
-                hint=f"chmod o-w {self.folder}, or name another with FARRIER_CACHE",
-            )
+        """Makes the folder, and those in it, for this user alone. Raises StorageError where that
+        cannot be, and where others could put code into one."""
+        for folder in (self.folder, *(self.folder / name for name in _NAMES)):
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = folder.stat()
+            except OSError as error:
+                raise StorageError(
+                    f"no cache in {folder}: {error.strerror}", hint="FARRIER_CACHE names another"
+                ) from error
+            _check_is_ours(folder, found)
 
     def get(self, key: str) -> Artifact | None:
         """The entry; None where there is none. Raises ArtifactError where it is damaged."""
@@ -141,7 +136,7 @@ class Store:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 place = self.folder / "locks"
-                place.mkdir(exist_ok=True)
+                place.mkdir(mode=0o700, exist_ok=True)
                 file = held.enter_context((place / f"{key}.lock").open("wb"))
                 _lock(file, warn)
             yield
@@ -232,6 +227,22 @@ class Store:
         text = json.dumps({"stamp": _stamp(found), "about": about}).encode()
         with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
             write_atomically(self._seal(key), lambda file: _write(file, text))
+
+
+def _check_is_ours(folder: Path, found: os.stat_result) -> None:
+    """Raises StorageError where others could put code into the folder: entries are run."""
+    if found.st_uid not in (0, os.geteuid()):
+        whose, way_out = "belongs to another user", ""
+    elif found.st_mode & stat.S_IWOTH:
+        whose, way_out = "is writable for everybody", f"chmod go-w {folder}, or "
+    elif found.st_mode & stat.S_IWGRP:
+        whose, way_out = "is writable for its group", f"chmod go-w {folder}, or "
+    else:
+        return
+    raise StorageError(
+        f"no cache in {folder}: it {whose}, who could put code into it",
+        hint=f"{way_out}name another with FARRIER_CACHE",
+    )
 
 
 def _lock(file: IO[bytes], warn: Callable[[str], None]) -> None:
