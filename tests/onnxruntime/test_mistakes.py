@@ -133,6 +133,43 @@ def test_a_binding_that_does_not_fit(sessions, mistake):
     assert not OUT.any()
 
 
+ADDRESS = OUT.ctypes.data
+UNTIDY = {
+    "a shape of text": lambda b: b.bind_output("y", "cpu", 0, "f4", ("a",), ADDRESS),
+    "a shape that is a number": lambda b: b.bind_output("y", "cpu", 0, "f4", 5, ADDRESS),
+    "an address of text": lambda b: b.bind_output("y", "cpu", 0, "f4", (2, 3), "a"),
+    "an input of None": lambda b: b.bind_ortvalue_input("x", None),
+    "an output of None": lambda b: b.bind_ortvalue_output("y", None),
+}
+
+
+@pytest.mark.parametrize("mistake", UNTIDY)
+def test_a_binding_of_no_sense(sessions, mistake):
+    with pytest.raises(RuntimeError) as caught:
+        UNTIDY[mistake](sessions[0].io_binding())
+    assert isinstance(caught.value, FarrierError)
+
+
+def test_outputs_in_memory_that_is_only_read_are_refused_before_any_is_written(sessions):
+    value = farrier.onnxruntime.OrtValue
+    written, fixed = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    fixed.flags.writeable = False
+    binding = sessions[0].io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", value.ortvalue_from_numpy(written))
+    binding.bind_ortvalue_output("z", value.ortvalue_from_numpy(fixed))
+    with pytest.raises(InputMismatchError, match="output z is only read"):
+        sessions[0].run_with_iobinding(binding)
+    assert not written.any()
+    with pytest.raises(InputMismatchError, match="only read"):
+        value(fixed).update_inplace(X)
+
+
+def test_a_path_with_a_zero_byte():
+    with pytest.raises(farrier.onnxruntime.NoSuchFile, match=r"a\\x00b"):
+        farrier.InferenceSession("a\0b")
+
+
 def test_a_binding_of_another_session(sessions):
     other = farrier.InferenceSession(MODEL).io_binding()
     with pytest.raises(ValueError, match="the session that made it"):

@@ -38,5 +38,14 @@ def test_text_that_says_nothing_is_refused(given):
         chosen(**given)
 
 
+@pytest.mark.parametrize(
+    ("providers", "apart"), [(5, None), ([FARRIER], 5), ([FARRIER], [None]), ([5], None)]
+)
+def test_what_is_no_list_of_providers_is_refused(providers, apart):
+    with pytest.raises(UsageError) as caught:
+        choose(providers, apart, 0, pytest.fail)
+    assert isinstance(caught.value, ValueError)
+
+
 def test_the_cache_is_switched_by_a_word():
     assert not chosen(cache="FALSE").uses_cache

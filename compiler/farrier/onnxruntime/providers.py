@@ -64,15 +64,15 @@ def choose(
 def _pairs(
     providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    given = [providers] if isinstance(providers, str) else list(providers or ())
-    apart = list(provider_options or ({},) * len(given))
+    given = [providers] if isinstance(providers, str) else _listed(providers, "providers")
+    apart = _listed(provider_options, "provider_options") or [{}] * len(given)
     if len(apart) != len(given):
         raise refused(
             UsageError, "ValueError", "providers and their options are lists of the same length"
         )
     found = []
     for one, beside in zip(given, apart, strict=True):
-        name, options = (one, beside) if isinstance(one, str) else _named(one)
+        name, options = _named((one, beside) if isinstance(one, str) else one)
         found.append((name, options))
     return found
 
@@ -81,8 +81,17 @@ def _named(one: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Mapping):
         return str(one[0]), one[1]
     raise refused(
-        UsageError, "ValueError", f"a provider is a name, or a name with options: {one!r}"
+        UsageError,
+        "ValueError",
+        f"a provider is a name, or a name with options: {one!r}",
+        f"providers=[({FARRIER!r}, {{'threads': 1}})]",
     )
+
+
+def _listed(value: Any, what: str) -> list[Any]:
+    if value is None or isinstance(value, list | tuple):
+        return list(value or ())
+    raise refused(UsageError, "TypeError,ValueError", f"{what} are a list, not {value!r}")
 
 
 def _read(value: Any, key: str) -> Any:

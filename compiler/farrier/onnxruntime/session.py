@@ -254,6 +254,8 @@ def _model(path_or_bytes: Any) -> Path | bytes:
     if isinstance(path_or_bytes, bytes):
         return path_or_bytes
     if isinstance(path_or_bytes, str | os.PathLike):
+        if "\0" in str(path_or_bytes):
+            raise refused(UsageError, "NoSuchFile", f"no file has the name {path_or_bytes!r}")
         return Path(path_or_bytes)
     raise refused(
         UsageError,
