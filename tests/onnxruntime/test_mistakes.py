@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as state
-from small_models import affine, changed
+from small_models import affine, changed, named_batch
 
 import farrier
 import farrier.onnxruntime
@@ -163,6 +163,24 @@ def test_outputs_in_memory_that_is_only_read_are_refused_before_any_is_written(s
     assert not written.any()
     with pytest.raises(InputMismatchError, match="only read"):
         value(fixed).update_inplace(X)
+
+
+def test_a_shape_that_does_not_fit_is_told_by_the_model_s_names():
+    session = farrier.InferenceSession(named_batch())
+    with pytest.raises(InputMismatchError, match=r"the model takes \[batch, 3\]"):
+        session.run(None, {"x": np.ones((2, 4), np.float32)})
+
+
+def test_a_way_out_is_an_option_of_the_provider():
+    def session(**options):
+        farrier.InferenceSession(MODEL, providers=[("FarrierExecutionProvider", options)])
+
+    with pytest.raises(FarrierError, match=r"provider option shapes"):
+        session(typical={"N": 4})
+    with pytest.raises(FarrierError, match="provider option threads 0"):
+        session(threads=-1)
+    with pytest.raises(FarrierError, match="provider option target host"):
+        session(target="pdp11")
 
 
 def test_a_path_with_a_zero_byte():

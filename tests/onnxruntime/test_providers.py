@@ -25,6 +25,8 @@ def chosen(**options):
         ({"hot": "None"}, {"hot": ()}),
         ({"hot": "[]"}, {"hot": ()}),
         ({"verify": "False", "trials": "NONE"}, {"verify": False, "trials": None}),
+        ({"budget_s": "2m"}, {"budget_s": 120.0}),
+        ({"budget_s": "None"}, {"budget_s": None}),
         ({"trials": "8", "budget_s": "1.5"}, {"trials": 8, "budget_s": 1.5}),
     ],
 )

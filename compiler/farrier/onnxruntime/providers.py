@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.onnxruntime.errors import refused
-from farrier.options import CompileOptions
+from farrier.onnxruntime.errors import as_provider_option, refused
+from farrier.options import CompileOptions, parse_budget
 from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
@@ -17,6 +17,7 @@ AVAILABLE = (FARRIER, CPU)
 _TEXTS = ("target", "precision")
 _WORDS = {"true": True, "false": False, "none": None}
 _PARSERS: dict[str, Callable[[str], Any]] = {
+    "budget_s": lambda text: None if text.lower() == "none" else parse_budget(text),
     "hot": lambda text: parse_hot([text.lower() if text.lower() == "none" else text]),
     "shapes": lambda text: parse_shapes([text]),
     "typical": parse_sizes,
@@ -56,8 +57,11 @@ def choose(
     if CPU not in names:
         names.append(CPU)
     uses_cache = _read(told.pop("cache", True), "cache")
-    values = {key: _read(value, key) for key, value in told.items()}
-    compiled = CompileOptions.from_dict({"threads": threads, **values})
+    try:
+        values = {key: _read(value, key) for key, value in told.items()}
+        compiled = CompileOptions.from_dict({"threads": threads, **values})
+    except UsageError as error:
+        raise UsageError(error.message, hint=as_provider_option(error.hint)) from error
     return Chosen(tuple(names), compiled, bool(uses_cache))
 
 

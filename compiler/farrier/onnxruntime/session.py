@@ -67,7 +67,8 @@ class InferenceSession:
             self._session: Session = artifact.session(self._chosen.options.threads)
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
-        self._inputs = {spec.name: Taken(spec) for spec in manifest.inputs}
+        dims = {value.name: value.dims for value in self._declaration.inputs}
+        self._inputs = {spec.name: Taken(spec, dims.get(spec.name, ())) for spec in manifest.inputs}
         self._outputs = {value.name: value for value in self._declaration.outputs}
 
     def run(
