@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +44,17 @@ class CompileOptions:
     precision: str = "f32"  # or "bf16": what contractions multiply in
 
     def __post_init__(self) -> None:
+        """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
+        for name in ("trials", "threads", "seed"):
+            if name != "trials" or self.trials is not None:
+                object.__setattr__(self, name, _whole(getattr(self, name), name))
+        for name in ("budget_s", "max_layer_error"):
+            if name != "budget_s" or self.budget_s is not None:
+                object.__setattr__(self, name, _real(getattr(self, name), name))
+        shapes = {name: tuple(map(_plain, shape)) for name, shape in self.shapes.items()}
+        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "typical", _sizes(self.typical))
+        object.__setattr__(self, "hot", tuple(map(_sizes, self.hot)))
         parse_precision(self.precision)
         for name, shape in self.shapes.items():
             for given in shape:
@@ -108,7 +120,26 @@ class CompileOptions:
 
 
 def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): int(size) for name, size in raw.items()}
+    return {str(name): _whole(size, f"the size of {name}") for name, size in raw.items()}
+
+
+def _plain(given: Any) -> Any:
+    """A dim as it is given, a whole number as Python's."""
+    return operator.index(given) if hasattr(given, "__index__") else given
+
+
+def _whole(value: Any, what: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"{what} is {value!r}, and no whole number") from None
+
+
+def _real(value: Any, what: str) -> float:
+    try:
+        return operator.index(value) if hasattr(value, "__index__") else float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{what} is {value!r}, and no number") from None
 
 
 def parse_budget(text: str) -> float:

@@ -24,6 +24,7 @@ from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
+from farrier.model_file import Model
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)
@@ -65,9 +66,8 @@ def test_an_unchanged_file_is_not_hashed(watched, path, monkeypatch):
     watched.artifact(path)
     monkeypatch.setattr(files, "content_of", None)
     watched.artifact(path)
-    link = path.with_name("link.onnx")
-    link.symlink_to(path)
-    watched.artifact(link)
+    monkeypatch.chdir(path.parent)
+    watched.artifact(Path(path.name))
     assert watched.compiled == 1
 
 
@@ -113,6 +113,64 @@ def test_data_files_are_part_of_the_model(watched, tmp_path, monkeypatch):
     data.unlink()
     with pytest.raises(InvalidModelError, match=r"big\.data"):
         watched.artifact(place)
+
+
+def revision(folder, message, data):
+    """A folder of links: to a message, and to the data that it names."""
+    folder.mkdir(parents=True)
+    (folder / "m.onnx").symlink_to(message)
+    (folder / "m.data").symlink_to(data)
+    return folder / "m.onnx"
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    """One message, and two data files for it, whose results differ by a factor of 2."""
+    folder = tmp_path / "blobs"
+    for scale in (1, 2):
+        place = tmp_path / f"saved{scale}" / "m.onnx"
+        place.parent.mkdir()
+        model = onnx.load_model_from_string(model_bytes(scale))
+        onnx.save(model, place, save_as_external_data=True, location="m.data", size_threshold=0)
+        folder.mkdir(exist_ok=True)
+        place.rename(folder / "message")
+        place.with_name("m.data").rename(folder / f"data{scale}")
+    for file in folder.iterdir():
+        long_ago(file)
+    return folder
+
+
+def test_models_that_share_a_linked_message_are_told_apart(watched, tmp_path, blobs):
+    for _ in range(2):
+        for scale in (1, 2):
+            path = tmp_path / f"revision{scale}" / "m.onnx"
+            if not path.exists():
+                revision(path.parent, blobs / "message", blobs / f"data{scale}")
+            computes(watched.artifact(path), scale)
+    assert watched.compiled == 2
+
+
+@pytest.mark.parametrize("turned", ["data", "folder", "message"])
+def test_a_link_that_is_turned_leads_to_another_model(watched, tmp_path, blobs, turned):
+    link = tmp_path / "here"
+    first = revision(tmp_path / "first", blobs / "message", blobs / "data1")
+    if turned == "message":
+        whole = blobs / "whole"
+        whole.write_bytes(model_bytes(2))
+        long_ago(whole)
+    link.symlink_to(first.parent)
+    path = link / "m.onnx"
+    computes(watched.artifact(path))
+    if turned == "folder":
+        revision(tmp_path / "second", blobs / "message", blobs / "data2")
+        link.unlink()
+        link.symlink_to(tmp_path / "second")
+    else:
+        name, target = {"data": ("m.data", "data2"), "message": ("m.onnx", "whole")}[turned]
+        (link / name).unlink()
+        (link / name).symlink_to(blobs / target)
+    computes(watched.artifact(path), 2)
+    assert watched.compiled == 2
 
 
 def test_a_damaged_entry_is_thrown_away(watched, path):
@@ -183,10 +241,18 @@ def test_verify_removes_what_is_damaged(watched, path):
     assert not entries(watched)
 
 
-def test_records_and_seals_of_nonsense_are_none(watched, path):
+NONSENSE = {
+    "another shape": '{"files": 3}',
+    "endless": "[" * 100_000,
+    "a time that is no number": '{"files": [["", "m.onnx"]], "hashed_ns": Infinity}',
+}
+
+
+@pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
+def test_records_and_seals_of_nonsense_are_none(watched, path, text):
     watched.artifact(path)
-    for record in (watched.settings.folder / "files").iterdir():
-        record.write_text('{"files": 3}')
+    for record in watched.settings.folder.glob("*/*.json"):
+        record.write_text(text)
     computes(watched.artifact(path))
     assert watched.compiled == 1
 
@@ -223,11 +289,59 @@ def test_what_is_larger_than_the_cache_is_not_kept(watched, path):
 def test_what_dead_processes_leave_is_removed(watched, path):
     folder = watched.settings.folder / "entries"
     folder.mkdir(parents=True)
-    left = folder / ".key.farrier.abc"
-    left.write_bytes(b"half")
-    os.utime(left, (0, 0))
+    left = [folder / f".{'a' * 64}.farrier.abcd_123", folder / f"{'a' * 64}.json"]
+    for file in left:
+        file.write_bytes(b"half")
+        os.utime(file, (0, 0))
     watched.artifact(path)
-    assert not left.exists()
+    assert not any(file.exists() for file in left)
+
+
+def test_files_of_somebody_else_s_stay(watched, path):
+    folder = watched.settings.folder
+    others = [
+        "entries/notes.json",
+        "entries/.profile",
+        "files/thesis.txt",
+        "locks/door",
+        "a.farrier",
+    ]
+    others.append("entries/my model.farrier")
+    for name in others:
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("mine")
+        os.utime(place, (0, 0))
+    watched.settings = dataclasses.replace(watched.settings, limit_bytes=100 << 20)
+    watched.artifact(path)
+    store = Store(folder, 0)
+    assert len(store.entries()) == 1
+    store.clear()
+    left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert left == set(others)
+
+
+def test_what_is_removed_while_it_is_kept_is_used_all_the_same(watched, path, monkeypatch):
+    from farrier.artifact.artifact import Artifact
+
+    save = Artifact.save
+
+    def save_and_lose(artifact, place):
+        save(artifact, place)
+        Store(watched.settings.folder, 0).clear()
+
+    monkeypatch.setattr(Artifact, "save", save_and_lose)
+    computes(watched.artifact(path))
+    assert "was removed as soon as it was written" in watched.warned[0]
+
+
+def test_a_file_that_goes_while_it_is_hashed_is_named(blobs, tmp_path):
+    path = revision(tmp_path / "here", blobs / "message", blobs / "data1")
+    model = Model.of_path(path)
+    assert set(model.external) == {"m.data"}
+    path.with_name("m.data").unlink()
+    with pytest.raises(InvalidModelError, match=r"m\.data is gone"):
+        files.content_of(model)
 
 
 def test_a_full_disk_costs_a_warning(watched, path):
@@ -249,14 +363,36 @@ def test_a_place_that_cannot_be_is_no_cache(path, place):
     assert "not kept" in watched.warned[0]
 
 
-def test_a_folder_that_everybody_writes_to_is_no_cache(tmp_path):
-    place = tmp_path / "open"
-    place.mkdir()
-    place.chmod(0o777)
-    with pytest.raises(StorageError, match="writable for everybody"):
-        Store(place, 0).open()
-    place.chmod(0o700)
-    Store(place, 0).open()
+@pytest.mark.parametrize("inner", ["", "entries", "files", "locks"])
+@pytest.mark.parametrize(("mode", "whose"), [(0o777, "everybody"), (0o770, "its group")])
+def test_a_folder_that_others_write_to_is_no_cache(tmp_path, inner, mode, whose):
+    place = tmp_path / inner
+    place.mkdir(exist_ok=True)
+    place.chmod(mode)
+    with pytest.raises(StorageError, match=f"{place}: it is writable for {whose}"):
+        Store(tmp_path, 0).open()
+    place.chmod(0o755)
+    Store(tmp_path, 0).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("inner", ["", "entries"])
+def test_a_folder_of_another_user_s_is_no_cache(tmp_path, inner):
+    place = tmp_path / inner
+    place.mkdir(exist_ok=True)
+    os.chown(place, 65534, -1)
+    with pytest.raises(StorageError, match=f"{place}: it belongs to another user"):
+        Store(tmp_path, 0).open()
+
+
+def test_the_cache_s_folders_are_this_user_s_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "cache", 0).open()
+    finally:
+        os.umask(before)
+    for place in (tmp_path / "cache", *(tmp_path / "cache").iterdir()):
+        assert place.stat().st_mode & 0o777 == 0o700
 
 
 PROGRAM = """
@@ -267,14 +403,16 @@ print(float(session.run(None, {"x": np.ones((2, 600), np.float32)})[0].sum()))
 """
 
 
-def started(path, folder, program=PROGRAM):
+def started(path, folder, program=PROGRAM, stderr=None):
     environment = {**os.environ, "FARRIER_CACHE": str(folder)}
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program), str(path)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    action = "default" if stderr else "error"
+    command = [sys.executable, "-W", action, "-c", textwrap.dedent(program), str(path)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=stderr, text=True)
 
 
 def test_two_processes_that_miss_at_once_both_compute(tmp_path, path):
-    running = [started(path, tmp_path / "cache") for _ in range(2)]
+    running = [started(path, tmp_path / "cache", stderr=subprocess.DEVNULL) for _ in range(2)]
     told = [one.communicate(timeout=60)[0] for one in running]
     assert told[0] == told[1] != ""
     assert len(list((tmp_path / "cache" / "entries").glob("*.farrier"))) == 1
@@ -299,8 +437,11 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
         """,
     )
     assert holder.stdout.readline() == "compiling\n"
-    waiting = started(path, tmp_path / "cache")
-    time.sleep(1)
+    waiting = started(path, tmp_path / "cache", stderr=subprocess.PIPE)
+    told = waiting.stderr.readline()
+    (lock,) = (tmp_path / "cache" / "locks").iterdir()
+    assert f"holds {lock}" in told
+    assert "FARRIER_CACHE=off" in told
     assert waiting.poll() is None
     holder.kill()
     holder.communicate()
@@ -312,7 +453,7 @@ def test_one_makes_an_entry_at_a_time(tmp_path):
     seen = []
 
     def make(number):
-        with store.making("key"):
+        with store.making("key", print):
             seen.append(number)
             time.sleep(0.2)
             seen.append(number)
@@ -320,7 +461,7 @@ def test_one_makes_an_entry_at_a_time(tmp_path):
     threads = [threading.Thread(target=make, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
-    with store.making("another"):
+    with store.making("another", pytest.fail):
         pass
     for thread in threads:
         thread.join()
@@ -345,6 +486,7 @@ def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
     import farrier
 
     (tmp_path / "code.py").write_text("one")
+    (tmp_path / ".#code.py").symlink_to("nobody@nowhere.1")  # as editors lock a file
     monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
     before = key.compiler_stamp.__wrapped__()
     (tmp_path / "code.py").write_text("three")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import queue
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as state
-from small_models import affine, changed
+from small_models import affine, changed, named_batch
 
 import farrier
 import farrier.onnxruntime
@@ -62,6 +63,7 @@ CALLS = {
     "a numpy number": lambda s: s.run(None, {"x": np.float32(3)}),
     "a text": lambda s: s.run(None, {"x": "abc"}),
     "a ragged list": lambda s: s.run(None, {"x": [[1], [1, 2]]}),
+    "a number too large": lambda s: s.run(None, {"x": [[10**400] * 3] * 2}),
     "a memoryview": lambda s: s.run(None, {"x": memoryview(X)}),
     "a feed that is a list": lambda s: s.run(None, [X]),
     "no feed": lambda s: s.run(None, None),
@@ -75,6 +77,20 @@ def test_a_call_that_does_not_fit(sessions, mistake):
     assert type(ours).__name__ == type(theirs).__name__
     if not mistake.endswith(("list", "no feed")) or mistake == "a ragged list":
         assert isinstance(ours, FarrierError)
+
+
+class Broken(dict):
+    def __getitem__(self, name):
+        raise KeyError("the feed is broken")
+
+
+@pytest.mark.parametrize("feed", [Broken(x=X), {"x": [[10**400] * 3] * 2}, {"x": None}])
+def test_an_error_in_another_thread_reaches_the_callback(sessions, feed):
+    told = queue.Queue()
+    sessions[0].run_async(["y"], feed, lambda *what: told.put(what), "mine")
+    outputs, data, error = told.get(timeout=20)
+    assert (outputs, data) == ([], "mine")
+    assert error
 
 
 def bound(session, bind):
@@ -115,6 +131,61 @@ def test_a_binding_that_does_not_fit(sessions, mistake):
     same(ours, theirs)
     assert isinstance(ours, FarrierError)
     assert not OUT.any()
+
+
+ADDRESS = OUT.ctypes.data
+UNTIDY = {
+    "a shape of text": lambda b: b.bind_output("y", "cpu", 0, "f4", ("a",), ADDRESS),
+    "a shape that is a number": lambda b: b.bind_output("y", "cpu", 0, "f4", 5, ADDRESS),
+    "an address of text": lambda b: b.bind_output("y", "cpu", 0, "f4", (2, 3), "a"),
+    "an input of None": lambda b: b.bind_ortvalue_input("x", None),
+    "an output of None": lambda b: b.bind_ortvalue_output("y", None),
+}
+
+
+@pytest.mark.parametrize("mistake", UNTIDY)
+def test_a_binding_of_no_sense(sessions, mistake):
+    with pytest.raises(RuntimeError) as caught:
+        UNTIDY[mistake](sessions[0].io_binding())
+    assert isinstance(caught.value, FarrierError)
+
+
+def test_outputs_in_memory_that_is_only_read_are_refused_before_any_is_written(sessions):
+    value = farrier.onnxruntime.OrtValue
+    written, fixed = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    fixed.flags.writeable = False
+    binding = sessions[0].io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", value.ortvalue_from_numpy(written))
+    binding.bind_ortvalue_output("z", value.ortvalue_from_numpy(fixed))
+    with pytest.raises(InputMismatchError, match="output z is only read"):
+        sessions[0].run_with_iobinding(binding)
+    assert not written.any()
+    with pytest.raises(InputMismatchError, match="only read"):
+        value(fixed).update_inplace(X)
+
+
+def test_a_shape_that_does_not_fit_is_told_by_the_model_s_names():
+    session = farrier.InferenceSession(named_batch())
+    with pytest.raises(InputMismatchError, match=r"the model takes \[batch, 3\]"):
+        session.run(None, {"x": np.ones((2, 4), np.float32)})
+
+
+def test_a_way_out_is_an_option_of_the_provider():
+    def session(**options):
+        farrier.InferenceSession(MODEL, providers=[("FarrierExecutionProvider", options)])
+
+    with pytest.raises(FarrierError, match=r"provider option shapes"):
+        session(typical={"N": 4})
+    with pytest.raises(FarrierError, match="provider option threads 0"):
+        session(threads=-1)
+    with pytest.raises(FarrierError, match="provider option target host"):
+        session(target="pdp11")
+
+
+def test_a_path_with_a_zero_byte():
+    with pytest.raises(farrier.onnxruntime.NoSuchFile, match=r"a\\x00b"):
+        farrier.InferenceSession("a\0b")
 
 
 def test_a_binding_of_another_session(sessions):

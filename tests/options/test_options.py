@@ -1,6 +1,8 @@
+import json
 import math
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +116,35 @@ def test_an_unknown_precision_is_named():
 def test_negative_numbers_are_refused(bad):
     with pytest.raises(UsageError):
         CompileOptions(**bad)
+
+
+def test_numbers_of_numpy_s_are_python_s():
+    eight = np.int64(8)
+    options = CompileOptions(
+        shapes={"x": (eight, "N")},
+        typical={"N": eight},
+        hot=({"N": eight},),
+        trials=eight,
+        threads=np.uint8(8),
+        seed=np.int32(8),
+        budget_s=np.float32(0.5),
+    )
+    again = CompileOptions.from_dict(json.loads(json.dumps(options.to_dict())))
+    assert again == options
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"trials": 1.5},
+        {"threads": "2"},
+        {"seed": None},
+        {"budget_s": "soon"},
+        {"max_layer_error": {}},
+        {"typical": {"N": 1.5}},
+        {"hot": ({"N": "a"},)},
+    ],
+)
+def test_what_is_no_number_is_refused(given):
+    with pytest.raises(UsageError, match=r"no (whole )?number"):
+        CompileOptions(**given)

@@ -61,7 +61,7 @@ class Cache:
                 return found
         model = request.open()
         key = entry_key(self._content(request, model), request.options, request.sizes)
-        with self._store.making(key):
+        with self._store.making(key, self._warn):
             found = self._get(self._store, key)
             return found or self._made(self._store, key, model, request, compile)
 

@@ -19,11 +19,12 @@ from farrier.mapped import MappedFile
 from farrier.model_file import Model
 
 GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
+_PIECE = 1 << 20  # bytes that are read before they are hashed
 
 
 def content_of(model: Model) -> str:
     """64 hex digits over the message and the data files that it names. Raises InvalidModelError
-    where one is missing, or changes meanwhile."""
+    where one is missing, or changes meanwhile; UsageError where one cannot be read."""
     state = hashlib.sha256(hashlib.sha256(model.message).digest())
     for location, file in sorted(model.external.items()):
         state.update(hashlib.sha256(location.encode()).digest() + _digest(file))
@@ -32,12 +33,19 @@ def content_of(model: Model) -> str:
 
 
 def _digest(file: MappedFile) -> bytes:
-    with file.path.open("rb") as opened:  # not `file.view`, whose pages would count as memory
-        return hashlib.file_digest(opened, "sha256").digest()
+    state, at = hashlib.sha256(), 0
+    while piece := file.read(at, _PIECE):  # not `file.view`, whose pages would count as memory
+        state.update(piece)
+        at += len(piece)
+    return state.digest()
 
 
 class FileIndex:
-    """Contents of models by the path of their message, one small file each in `folder`."""
+    """Contents of models by the path of their message, one small file each in `folder`.
+
+    A record holds each file by the way that leads to it, and where that way ends: links of the
+    model, of its data and of folders above may each be turned to other files.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,12 +55,15 @@ class FileIndex:
         try:
             raw = json.loads(self._record(path).read_bytes())
             files, hashed_ns = raw["files"], int(raw["hashed_ns"])
-            for name, *stamp in files:
-                now = _stamp(os.stat(name))
-                if stamp != now or now[3] + GRANULE_NS > hashed_ns:
+            for location, place, *stamp in files:
+                way = _way(path, location)
+                now = _stamp(os.stat(way))
+                if place != os.path.realpath(way) or stamp != now:
+                    return None
+                if now[3] + GRANULE_NS > hashed_ns:
                     return None
             return str(raw["content"]) if files else None
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None  # what cannot be read was never noted
 
     def learn(self, path: Path, model: Model) -> str:
@@ -60,17 +71,25 @@ class FileIndex:
         StorageError where it cannot be noted; then `content_of` alone still says it."""
         hashed_ns = time.time_ns()
         content = content_of(model)
-        # Who writes between the check in there and this look leaves a time behind `hashed_ns`.
-        names = [os.path.realpath(file) for _, file in model.files]
-        files = [[name, *_stamp(os.stat(name))] for name in names]
+        opened = {**({"": model.file} if model.file else {}), **model.external}
+        files = [
+            # The stamp is of the file that was hashed, whatever its path leads to by now.
+            [location, os.path.realpath(_way(path, location)), *_stamp(file.stat)]
+            for location, file in opened.items()
+        ]
         record = {"content": content, "files": files, "hashed_ns": hashed_ns}
         text = json.dumps(record).encode()
         write_atomically(self._record(path), lambda file: _put(file, text))
         return content
 
     def _record(self, path: Path) -> Path:
-        place = os.path.realpath(path).encode(errors="surrogateescape")
-        return self._folder / f"{hashlib.sha256(place).hexdigest()[:32]}.json"
+        way = os.fsencode(path.absolute())
+        return self._folder / f"{hashlib.sha256(way).hexdigest()[:32]}.json"
+
+
+def _way(path: Path, location: str) -> Path:
+    """How `Model` comes to the file of that location; "" is the message's."""
+    return path.parent / location if location else path
 
 
 def _stamp(found: os.stat_result) -> list[int]:

@@ -62,5 +62,5 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             if one.is_dir():
                 if one.name != "__pycache__":
                     yield from _files(one.path)
-            else:
+            elif one.is_file():  # no link to nothing, as an editor's locks are
                 yield one.path, one.stat()

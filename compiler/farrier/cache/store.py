@@ -6,6 +6,8 @@
     locks/KEY.lock        held by who compiles the entry
     files/*.json          what files contained (`files.py`)
 
+Files of other names are somebody else's, and stay.
+
 An entry with its seal is mapped without a look at the hash of its parameters. A file that somebody
 removes or replaces lives on for those who have it mapped.
 """
@@ -17,10 +19,10 @@ import dataclasses
 import fcntl
 import json
 import os
-import shutil
+import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,11 +31,19 @@ from farrier.artifact.container import write_atomically
 from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
+_PATIENCE_S = 1.0  # before who waits is told why
 _PAUSE_S = 0.05
 _ATTEMPTS = 3  # at an entry that changes while it is read
 _LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
 _FORGOTTEN_S = 90 * 86400.0
-_FOLDERS = ("entries", "files", "locks")
+# The names that Farrier gives to files, by folder: what else lies there is somebody else's.
+_NAMES = {
+    "entries": r"[0-9a-f]{64}\.(?:farrier|json)",
+    "files": r"[0-9a-f]{32}\.json",
+    "locks": r"[0-9a-f]{64}\.lock",
+}
+_ENTRY = ".farrier"
+_DRAFT = r"\.(?:%s)\.[a-z0-9_]{8}"  # of `write_atomically`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,22 +65,17 @@ class Store:
         self.limit_bytes = limit_bytes
 
     def open(self) -> None:
-        """Makes the folder, for this user alone. Raises StorageError where that cannot be, and
-        where others could put code into it."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
-        except OSError as error:
-            raise StorageError(
-                f"no cache in {self.folder}: {error.strerror}", hint="FARRIER_CACHE names another"
-            ) from error
-        is_foreign = found.st_uid not in (0, os.geteuid())
-        if is_foreign or found.st_mode & stat.S_IWOTH:
-            whose = "belongs to another user" if is_foreign else "is writable for everybody"
-            raise StorageError(
-                f"no cache in {self.folder}: it {whose}, who could put code into it",
-                hint=f"chmod o-w {self.folder}, or name another with FARRIER_CACHE",
-            )
+        """Makes the folder, and those in it, for this user alone. Raises StorageError where that
+        cannot be, and where others could put code into one."""
+        for folder in (self.folder, *(self.folder / name for name in _NAMES)):
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = folder.stat()
+            except OSError as error:
+                raise StorageError(
+                    f"no cache in {folder}: {error.strerror}", hint="FARRIER_CACHE names another"
+                ) from error
+            _check_is_ours(folder, found)
 
     def get(self, key: str) -> Artifact | None:
         """The entry; None where there is none. Raises ArtifactError where it is damaged."""
@@ -100,9 +105,14 @@ class Store:
 
     def put(self, key: str, artifact: Artifact, about: dict[str, str]) -> None:
         """Writes an entry, and removes those used longest ago beyond the limit. Raises StorageError
-        where the disk is full or the entry alone is too large."""
+        where the disk is full, the entry alone is too large, or another process removes it."""
         artifact.save(self._path(key))
-        found = self._path(key).stat()
+        found = _stat(self._path(key))
+        if found is None:
+            raise StorageError(
+                f"{self._path(key)} was removed as soon as it was written",
+                hint="did farrier cache clear run just now? the next session keeps it",
+            )
         if 0 < self.limit_bytes < found.st_size:
             self.discard(key)
             raise StorageError(
@@ -120,15 +130,15 @@ class Store:
                 path.unlink()
 
     @contextlib.contextmanager
-    def making(self, key: str) -> Iterator[None]:
+    def making(self, key: str, warn: Callable[[str], None]) -> Iterator[None]:
         """Within it this is the one process, and thread, that makes the entry: others wait until it
-        is done or dead, `WAIT_S` at most. Where locks do not work, nobody waits."""
+        is done or dead, `WAIT_S` at most, and say so. Where locks do not work, nobody waits."""
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 place = self.folder / "locks"
-                place.mkdir(exist_ok=True)
+                place.mkdir(mode=0o700, exist_ok=True)
                 file = held.enter_context((place / f"{key}.lock").open("wb"))
-                _lock(file)
+                _lock(file, warn)
             yield
 
     def entries(self) -> list[Entry]:
@@ -155,17 +165,19 @@ class Store:
         return damaged
 
     def clear(self) -> int:
-        """Removes everything; the bytes of entries that were there. Raises StorageError."""
+        """Removes all files of Farrier's, and folders that are empty then; the bytes of entries
+        that were there. Raises StorageError."""
         nbytes = sum(entry.nbytes for entry in self.entries())
-        for name in _FOLDERS:
+        for folder in _NAMES:
             try:
-                shutil.rmtree(self.folder / name)
-            except FileNotFoundError:
-                pass
+                for path, _ in self._own(folder):
+                    path.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(
                     f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
                 ) from error
+            with contextlib.suppress(OSError):  # it is not there, or has files of somebody else's
+                (self.folder / folder).rmdir()
         return nbytes
 
     def _evict(self, kept: str) -> None:
@@ -178,20 +190,32 @@ class Store:
                 total -= entry.nbytes
                 self.discard(entry.key)
         now = time.time()
-        for folder, pattern, age in (
-            ("entries", ".*", _LEFT_OVER_S),
-            ("files", "*", _FORGOTTEN_S),
-            ("locks", "*", _FORGOTTEN_S),
-        ):
-            for path in (self.folder / folder).glob(pattern):
+        for folder in _NAMES:
+            for path, is_draft in self._own(folder):
+                if path.suffix == _ENTRY or path.with_suffix(_ENTRY).exists():
+                    continue
                 with contextlib.suppress(OSError):
-                    if path.stat().st_mtime + age < now:
+                    if path.stat().st_mtime + (_LEFT_OVER_S if is_draft else _FORGOTTEN_S) < now:
                         path.unlink()
 
+    def _own(self, folder: str) -> Iterator[tuple[Path, bool]]:
+        """The files that Farrier has put into a folder, and whether each is in the making; none
+        where it cannot be read."""
+        named, draft = re.compile(_NAMES[folder]), re.compile(_DRAFT % _NAMES[folder])
+        place = self.folder / folder
+        names = []
+        with contextlib.suppress(OSError):
+            names = os.listdir(place)
+        for name in names:
+            is_draft = draft.fullmatch(name) is not None
+            if is_draft or named.fullmatch(name):
+                yield place / name, is_draft
+
     def _entry_files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in (self.folder / "entries").glob("[!.]*.farrier"):
-            with contextlib.suppress(OSError):  # another process removed it
-                yield path, path.stat()
+        for path, is_draft in self._own("entries"):
+            found = None if is_draft or path.suffix != _ENTRY else _stat(path)
+            if found is not None:  # or another process removed it
+                yield path, found
 
     def _path(self, key: str) -> Path:
         return self.folder / "entries" / f"{key}.farrier"
@@ -205,14 +229,36 @@ class Store:
             write_atomically(self._seal(key), lambda file: _write(file, text))
 
 
-def _lock(file: IO[bytes]) -> None:
+def _check_is_ours(folder: Path, found: os.stat_result) -> None:
+    """Raises StorageError where others could put code into the folder: entries are run."""
+    if found.st_uid not in (0, os.geteuid()):
+        whose, way_out = "belongs to another user", ""
+    elif found.st_mode & stat.S_IWOTH:
+        whose, way_out = "is writable for everybody", f"chmod go-w {folder}, or "
+    elif found.st_mode & stat.S_IWGRP:
+        whose, way_out = "is writable for its group", f"chmod go-w {folder}, or "
+    else:
+        return
+    raise StorageError(
+        f"no cache in {folder}: it {whose}, who could put code into it",
+        hint=f"{way_out}name another with FARRIER_CACHE",
+    )
+
+
+def _lock(file: IO[bytes], warn: Callable[[str], None]) -> None:
     """Takes the file's lock, or gives up after `WAIT_S`. Raises OSError where there are none."""
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
+    start, is_told = time.monotonic(), False
+    while (waited := time.monotonic() - start) < WAIT_S:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
+            if waited > _PATIENCE_S and not is_told:
+                is_told = True
+                warn(
+                    f"another process compiles the same model, and holds {file.name}: this one "
+                    f"waits for it, {WAIT_S:.0f} s at most (FARRIER_CACHE=off never waits)"
+                )
             time.sleep(_PAUSE_S)
 
 
@@ -231,7 +277,7 @@ def _read(path: Path) -> dict[str, Any]:
     """A seal; empty where there is none that can be read."""
     try:
         raw = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 

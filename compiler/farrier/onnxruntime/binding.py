@@ -9,7 +9,14 @@ import numpy as np
 
 from farrier.errors import FarrierError, InputMismatchError, UsageError
 from farrier.onnxruntime.errors import refused
-from farrier.onnxruntime.values import Array, OrtValue, array_at, check_device, element_dtype
+from farrier.onnxruntime.values import (
+    Array,
+    OrtValue,
+    array_at,
+    check_device,
+    check_writable,
+    element_dtype,
+)
 
 if TYPE_CHECKING:
     from farrier.onnxruntime.session import InferenceSession
@@ -53,7 +60,7 @@ class IOBinding:
         self._bind_input(name, array_at(buffer_ptr, element_dtype(element_type), shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        self._bind_input(name, ortvalue.numpy())
+        self._bind_input(name, _tensor(name, ortvalue))
 
     def bind_output(
         self,
@@ -77,7 +84,7 @@ class IOBinding:
         self._outputs[name] = array_at(buffer_ptr, element_dtype(element_type), shape)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        self._outputs[name] = ortvalue.numpy()
+        self._outputs[name] = _tensor(name, ortvalue)
 
     def synchronize_inputs(self) -> None:
         """Does nothing: memory of the CPU is always in step."""
@@ -122,6 +129,7 @@ class IOBinding:
             told = session._outputs[name]
             if told.members != (name,) or told.type == "tensor(string)":
                 raise _refused(f"the output {name}, {told.type}, is no tensor of numbers")
+            check_writable(array, f"the output {name}")
             into[name] = array
         try:
             self._results = session._computed(list(self._outputs), self._inputs, into, run_options)
@@ -133,6 +141,17 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(item) for item in value]
     return None if value is None else value.copy()
+
+
+def _tensor(name: str, value: Any) -> Array:
+    if not isinstance(value, OrtValue):
+        raise refused(
+            InputMismatchError,
+            "RuntimeError,AttributeError",
+            f"{name} is a {type(value).__name__}, and no OrtValue",
+            "OrtValue.ortvalue_from_numpy(array)",
+        )
+    return value.numpy()
 
 
 def _refused(message: str) -> FarrierError:

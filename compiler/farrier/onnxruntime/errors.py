@@ -15,6 +15,7 @@ done so. Messages are Farrier's.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,20 @@ _KINDS: dict[str, type[Exception]] = {
 }
 # What a node finds wrong in a size that the values of inputs decide is one or another of these.
 _IN_A_NODE = "RuntimeException,InvalidArgument,Fail"
+# Options of the command line, and what the provider calls them.
+_OPTIONS = {
+    "budget": "budget_s",
+    "hot": "hot",
+    "max-layer-error": "max_layer_error",
+    "no-verify": "verify=False",
+    "precision": "precision",
+    "shape": "shapes",
+    "target": "target",
+    "threads": "threads",
+    "trials": "trials",
+    "typical": "typical",
+}
+_COMMAND_LINE = re.compile(rf"--({'|'.join(_OPTIONS)})\b")
 _GRAPH = 7  # the field of a ModelProto
 
 
@@ -134,7 +149,13 @@ def as_onnxruntime_runs() -> Iterator[None]:
 def _told(error: FarrierError, kinds: str) -> FarrierError:
     if isinstance(error, tuple(_KINDS.values())):
         return error
-    return refused(type(error), kinds, error.message, error.hint)
+    return refused(type(error), kinds, error.message, as_provider_option(error.hint))
+
+
+def as_provider_option(hint: str) -> str:
+    """A hint that names options of the command line, with those of the provider, which take the
+    same text: `--shape x=1,3` → `provider option shapes x=1,3`."""
+    return _COMMAND_LINE.sub(lambda found: f"provider option {_OPTIONS[found[1]]}", hint)
 
 
 def _of_loading(error: FarrierError, model: Path | bytes) -> str:

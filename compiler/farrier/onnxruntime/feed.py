@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from farrier.artifact.manifest import TensorSpec
-from farrier.declaration import Declaration, tensor_type
+from farrier.declaration import Declaration, DeclaredSize, tensor_type
 from farrier.errors import InputMismatchError, UsageError
 from farrier.onnxruntime.errors import refused
 from farrier.onnxruntime.values import Array, OrtValue
@@ -63,9 +63,11 @@ def wanted(output_names: Sequence[str] | None, declaration: Declaration) -> list
 class Taken:
     """What the model takes as one input: dtype, rank, and the sizes that are fixed."""
 
-    __slots__ = ("_dtype", "_fixed", "_name", "_sizes", "_spec")
+    __slots__ = ("_declared", "_dtype", "_fixed", "_name", "_sizes", "_spec")
 
-    def __init__(self, spec: TensorSpec) -> None:
+    def __init__(self, spec: TensorSpec, declared: Sequence[DeclaredSize] = ()) -> None:
+        """`declared` are the dims as the model's file has them; none where it does not say."""
+        self._declared = declared
         self._spec = spec
         self._name = spec.name
         self._dtype = spec.element.numpy
@@ -100,7 +102,7 @@ class Taken:
     def _of_list(self, items: Sequence[Any]) -> Array:
         try:
             return np.array(items, np.str_ if self._spec.is_strings else self._dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise refused(
                 InputMismatchError, "RuntimeError", f"the list for input {self._name}: {error}"
             ) from error
@@ -125,10 +127,17 @@ class Taken:
                 InputMismatchError,
                 "InvalidArgument",
                 f"the input {self._name} has the shape {list(array.shape)}, and the model takes "
-                f"[{', '.join(map(str, self._sizes))}]",
+                f"[{', '.join(self._shown())}]",
             )
         # A byte order is no dtype of ONNX: the numbers stay what they are.
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _shown(self) -> list[str]:
+        """The sizes for people: what is open by the name that the model gives it, or `?`."""
+        is_told = len(self._declared) == len(self._sizes)
+        names = self._declared if is_told else (None,) * len(self._sizes)
+        pairs = zip(self._sizes, names, strict=True)
+        return [str(own if isinstance(own, int) else name or "?") for own, name in pairs]
 
 
 def _listed(names: Any) -> str:

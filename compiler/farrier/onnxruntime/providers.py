@@ -8,12 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.onnxruntime.errors import refused
-from farrier.options import CompileOptions
+from farrier.onnxruntime.errors import as_provider_option, refused
+from farrier.options import CompileOptions, parse_budget
+from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
 AVAILABLE = (FARRIER, CPU)
 _TEXTS = ("target", "precision")
+_WORDS = {"true": True, "false": False, "none": None}
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "budget_s": lambda text: None if text.lower() == "none" else parse_budget(text),
+    "hot": lambda text: parse_hot([text.lower() if text.lower() == "none" else text]),
+    "shapes": lambda text: parse_shapes([text]),
+    "typical": parse_sizes,
+}
 _SERVED_BY_CPU = ("use_arena",)  # an option of ONNX Runtime's provider that changes no result
 
 
@@ -49,23 +57,26 @@ def choose(
     if CPU not in names:
         names.append(CPU)
     uses_cache = _read(told.pop("cache", True), "cache")
-    values = {key: _read(value, key) for key, value in told.items()}
-    compiled = CompileOptions.from_dict({"threads": threads, **values})
+    try:
+        values = {key: _read(value, key) for key, value in told.items()}
+        compiled = CompileOptions.from_dict({"threads": threads, **values})
+    except UsageError as error:
+        raise UsageError(error.message, hint=as_provider_option(error.hint)) from error
     return Chosen(tuple(names), compiled, bool(uses_cache))
 
 
 def _pairs(
     providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    given = [providers] if isinstance(providers, str) else list(providers or ())
-    apart = list(provider_options or ({},) * len(given))
+    given = [providers] if isinstance(providers, str) else _listed(providers, "providers")
+    apart = _listed(provider_options, "provider_options") or [{}] * len(given)
     if len(apart) != len(given):
         raise refused(
             UsageError, "ValueError", "providers and their options are lists of the same length"
         )
     found = []
     for one, beside in zip(given, apart, strict=True):
-        name, options = (one, beside) if isinstance(one, str) else _named(one)
+        name, options = _named((one, beside) if isinstance(one, str) else one)
         found.append((name, options))
     return found
 
@@ -74,15 +85,31 @@ def _named(one: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Mapping):
         return str(one[0]), one[1]
     raise refused(
-        UsageError, "ValueError", f"a provider is a name, or a name with options: {one!r}"
+        UsageError,
+        "ValueError",
+        f"a provider is a name, or a name with options: {one!r}",
+        f"providers=[({FARRIER!r}, {{'threads': 1}})]",
     )
 
 
+def _listed(value: Any, what: str) -> list[Any]:
+    if value is None or isinstance(value, list | tuple):
+        return list(value or ())
+    raise refused(UsageError, "TypeError,ValueError", f"{what} are a list, not {value!r}")
+
+
 def _read(value: Any, key: str) -> Any:
-    """An option's value, which ONNX Runtime's interface has as text."""
+    """An option's value, which ONNX Runtime's interface has as text: JSON, one of Python's words
+    in any case, or what the command line takes. Raises UsageError."""
     if not isinstance(value, str) or key in _TEXTS:
         return value
     try:
-        return json.loads(value.lower())
-    except ValueError:
-        raise UsageError(f"cannot read the option {key} of {FARRIER}: {value!r}") from None
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        pass
+    if key in _PARSERS:
+        return _PARSERS[key](value)
+    word = value.strip().lower()
+    if word not in _WORDS:
+        raise UsageError(f"cannot read the option {key} of {FARRIER}: {value!r}")
+    return _WORDS[word]

@@ -67,7 +67,8 @@ class InferenceSession:
             self._session: Session = artifact.session(self._chosen.options.threads)
         manifest = artifact.manifest
         self._declaration = declaration_of(manifest)
-        self._inputs = {spec.name: Taken(spec) for spec in manifest.inputs}
+        dims = {value.name: value.dims for value in self._declaration.inputs}
+        self._inputs = {spec.name: Taken(spec, dims.get(spec.name, ())) for spec in manifest.inputs}
         self._outputs = {value.name: value for value in self._declaration.outputs}
 
     def run(
@@ -107,15 +108,17 @@ class InferenceSession:
         run_options: Any = None,
     ) -> None:
         """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
-        `error` is "" where all went well, and `outputs` is empty where not."""
+        `error` is "" where all went well, and `outputs` is empty where not, whatever it was."""
         check_names(input_feed, self._declaration)
 
         def work() -> None:
             try:
-                outputs, error = self.run(output_names, input_feed, run_options), ""
-            except FarrierError as refusal:
-                outputs, error = [], str(refusal)
-            callback(outputs, user_data, error)
+                outputs, told = self.run(output_names, input_feed, run_options), ""
+            except FarrierError as error:
+                outputs, told = [], str(error)
+            except BaseException as error:  # nobody else waits for this thread
+                outputs, told = [], f"{type(error).__name__}: {error}"
+            callback(outputs, user_data, told)
 
         threading.Thread(target=work, name="farrier-run-async").start()
 
@@ -252,6 +255,8 @@ def _model(path_or_bytes: Any) -> Path | bytes:
     if isinstance(path_or_bytes, bytes):
         return path_or_bytes
     if isinstance(path_or_bytes, str | os.PathLike):
+        if "\0" in str(path_or_bytes):
+            raise refused(UsageError, "NoSuchFile", f"no file has the name {path_or_bytes!r}")
         return Path(path_or_bytes)
     raise refused(
         UsageError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -61,9 +62,7 @@ class OrtValue:
         RuntimeError."""
         check_device(device_type)
         dtype = element_dtype(element_type)
-        if any(size < 0 for size in shape):
-            raise refused(InputMismatchError, "RuntimeError", f"no value has the shape {shape}")
-        return cls(np.zeros(tuple(shape), dtype))
+        return cls(np.zeros(_checked_shape(shape), dtype))
 
     @property
     def _array(self) -> Array:
@@ -86,7 +85,13 @@ class OrtValue:
         return int(kind), int(number)
 
     def update_inplace(self, data: Array) -> None:
-        """Writes an array of the same shape and dtype to the value's memory."""
+        """Writes an array of the same shape and dtype to the value's memory. Raises RuntimeError
+        for another, and where the memory is only read."""
+        if not isinstance(data, np.ndarray):
+            raise refused(
+                InputMismatchError, "RuntimeError", f"a {type(data).__name__} is no array"
+            )
+        check_writable(self._array, "the value")
         if data.shape != self._array.shape or data.dtype != self._array.dtype:
             raise refused(
                 InputMismatchError,
@@ -158,15 +163,32 @@ def element_dtype(element_type: Any) -> np.dtype[Any]:
 
 def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
     """The array at an address, which the caller keeps alive. Raises RuntimeError for no address
-    and for a size below 0."""
-    if address <= 0 or any(size < 0 for size in shape):
-        raise refused(
-            InputMismatchError, "RuntimeError", f"no array of the shape {shape} at {address}"
-        )
-    nbytes = math.prod(shape) * dtype.itemsize
+    and for what is no shape."""
+    sizes = _checked_shape(shape)
+    if not hasattr(address, "__index__") or address <= 0:
+        raise refused(InputMismatchError, "RuntimeError", f"there is no array at {address!r}")
+    nbytes = math.prod(sizes) * dtype.itemsize
     memory = memoryview((ctypes.c_ubyte * nbytes).from_address(address))
-    array: Array = np.frombuffer(memory, dtype).reshape(tuple(shape))
+    array: Array = np.frombuffer(memory, dtype).reshape(sizes)
     return array
+
+
+def check_writable(array: Array, what: str) -> None:
+    """Raises RuntimeError for an array that is only read."""
+    if not array.flags.writeable:
+        raise refused(
+            InputMismatchError, "RuntimeError", f"the memory of {what} is only read", "array.copy()"
+        )
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(map(operator.index, shape))
+    except TypeError:
+        sizes = (-1,)
+    if any(size < 0 for size in sizes):
+        raise refused(InputMismatchError, "RuntimeError,TypeError", f"{shape!r} is no shape")
+    return sizes
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
