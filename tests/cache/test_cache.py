@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import os
 import re
 import resource
@@ -490,6 +491,15 @@ def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
     before = key.compiler_stamp.__wrapped__()
     (tmp_path / "code.py").write_text("three")
+    assert key.compiler_stamp.__wrapped__() != before
+
+
+@pytest.mark.parametrize("name", ["ml_dtypes", "xgboost-cpu", "llvmlite"])
+def test_the_compiler_s_stamp_changes_with_what_makes_code(monkeypatch, name):
+    version = importlib.metadata.version
+    before = key.compiler_stamp.__wrapped__()
+    other = {name: "0.0.1"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda one: other.get(one) or version(one))
     assert key.compiler_stamp.__wrapped__() != before
 
 

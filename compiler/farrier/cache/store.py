@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from farrier.artifact.artifact import Artifact, check_params, load_mapped
-from farrier.artifact.container import write_atomically
+from farrier.artifact.container import write_text_atomically
 from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
@@ -224,9 +224,9 @@ class Store:
         return self.folder / "entries" / f"{key}.json"
 
     def _write_seal(self, key: str, found: os.stat_result, about: dict[str, str]) -> None:
-        text = json.dumps({"stamp": _stamp(found), "about": about}).encode()
+        text = json.dumps({"stamp": _stamp(found), "about": about})
         with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
-            write_atomically(self._seal(key), lambda file: _write(file, text))
+            write_text_atomically(self._seal(key), text)
 
 
 def _check_is_ours(folder: Path, found: os.stat_result) -> None:
@@ -285,7 +285,3 @@ def _read(path: Path) -> dict[str, Any]:
 def _about(seal: Path) -> dict[str, str]:
     about = _read(seal).get("about")
     return about if isinstance(about, dict) else {}
-
-
-def _write(file: IO[bytes], text: bytes) -> None:
-    file.write(text)
