@@ -49,6 +49,25 @@ def test_a_model_is_compiled_once(watched, path):
     assert again.mapped is not None
 
 
+def test_what_was_warned_of_is_said_again(watched, path):
+    watched.told = ["it is not verified"]
+    for count in (1, 2):
+        watched.artifact(path)
+        assert watched.warned == watched.told * count
+    (seal,) = watched.settings.folder.glob("entries/*.json")
+    os.utime(seal.with_suffix(".farrier"))  # so that the seal is written anew
+    watched.artifact(path)
+    watched.artifact(path)
+    assert (watched.warned, watched.compiled) == (watched.told * 4, 1)
+
+
+def test_an_entry_has_the_name_of_the_file_that_was_asked_for(watched, path):
+    other = path.with_name("other.onnx")
+    shutil.copy2(path, other)
+    assert [watched.artifact(one).manifest.name for one in (path, other)] == ["m", "other"]
+    assert watched.compiled == 1
+
+
 def test_other_options_are_other_entries(watched, path):
     watched.artifact(path)
     watched.artifact(path, max_layer_error=0)
@@ -430,7 +449,7 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
         from farrier.cache.cache import Cache, Request
         from farrier.cache.settings import CacheSettings
         from farrier.options import CompileOptions
-        def compile(model):
+        def compile(model, warn):
             print("compiling", flush=True)
             time.sleep(600)
         request = Request(Path(sys.argv[1]), CompileOptions(), {})

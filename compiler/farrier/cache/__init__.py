@@ -6,6 +6,6 @@
     cache = Cache(CacheSettings.from_environment(), warn=print)
     artifact = cache.artifact(Request(Path("m.onnx"), CompileOptions(), sizes={}), compile)
 
-`compile` makes an artifact of a `Model`. `store` keeps entries, `files` remembers what files
-contained, `key` says when code is the same.
+`compile(model, warn)` makes an artifact of a `Model`. `store` keeps entries, `files` remembers what
+files contained, `key` says when code is the same.
 """
