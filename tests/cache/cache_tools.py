@@ -40,6 +40,7 @@ class Watched:
         self.settings = CacheSettings(folder, limit_bytes)
         self.warned = []
         self.compiled = 0
+        self.told = []  # what each compilation warns of
         self.then = lambda: None  # what happens when a model was compiled
 
     def artifact(self, model, **options):
@@ -49,8 +50,10 @@ class Watched:
     def _compile(self, request):
         from farrier import pipeline
 
-        def compile(model):
+        def compile(model, warn):
             self.compiled += 1
+            for message in self.told:
+                warn(message)
             artifact = pipeline.compile_model(model, request.options)
             self.then()
             return artifact

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import os
 import re
 import resource
@@ -46,6 +47,25 @@ def test_a_model_is_compiled_once(watched, path):
     assert watched.compiled == 1
     assert not watched.warned
     assert again.mapped is not None
+
+
+def test_what_was_warned_of_is_said_again(watched, path):
+    watched.told = ["it is not verified"]
+    for count in (1, 2):
+        watched.artifact(path)
+        assert watched.warned == watched.told * count
+    (seal,) = watched.settings.folder.glob("entries/*.json")
+    os.utime(seal.with_suffix(".farrier"))  # so that the seal is written anew
+    watched.artifact(path)
+    watched.artifact(path)
+    assert (watched.warned, watched.compiled) == (watched.told * 4, 1)
+
+
+def test_an_entry_has_the_name_of_the_file_that_was_asked_for(watched, path):
+    other = path.with_name("other.onnx")
+    shutil.copy2(path, other)
+    assert [watched.artifact(one).manifest.name for one in (path, other)] == ["m", "other"]
+    assert watched.compiled == 1
 
 
 def test_other_options_are_other_entries(watched, path):
@@ -429,7 +449,7 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
         from farrier.cache.cache import Cache, Request
         from farrier.cache.settings import CacheSettings
         from farrier.options import CompileOptions
-        def compile(model):
+        def compile(model, warn):
             print("compiling", flush=True)
             time.sleep(600)
         request = Request(Path(sys.argv[1]), CompileOptions(), {})
@@ -490,6 +510,15 @@ def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
     before = key.compiler_stamp.__wrapped__()
     (tmp_path / "code.py").write_text("three")
+    assert key.compiler_stamp.__wrapped__() != before
+
+
+@pytest.mark.parametrize("name", ["ml_dtypes", "xgboost-cpu", "llvmlite"])
+def test_the_compiler_s_stamp_changes_with_what_makes_code(monkeypatch, name):
+    version = importlib.metadata.version
+    before = key.compiler_stamp.__wrapped__()
+    other = {name: "0.0.1"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda one: other.get(one) or version(one))
     assert key.compiler_stamp.__wrapped__() != before
 
 

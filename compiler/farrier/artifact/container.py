@@ -187,6 +187,15 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
         ) from error
 
 
+def write_text_atomically(path: Path, text: str) -> None:
+    """Writes a small file, as `write_atomically` does."""
+
+    def write_to(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_atomically(path, write_to)
+
+
 def check_writable(path: Path) -> None:
     """Raises StorageError where `write_atomically` would: for what takes long to make, before it
     is made. Nothing is written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from farrier.artifact.artifact import Artifact
 from farrier.cache.files import FileIndex, content_of
@@ -14,6 +15,9 @@ from farrier.cache.store import Store
 from farrier.errors import ArtifactError, StorageError
 from farrier.model_file import Model
 from farrier.options import CompileOptions
+
+# Makes the artifact of a model, and calls the function for what its user should know.
+Compile: TypeAlias = Callable[[Model, Callable[[str], None]], Artifact]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,20 +53,22 @@ class Cache:
                 self._store = store
                 self._index = FileIndex(settings.folder / "files")
 
-    def artifact(self, request: Request, compile: Callable[[Model], Artifact]) -> Artifact:
-        """What `compile` makes of the request's model, from disk where it is there. Raises as
-        `Request.open` and `compile` do."""
+    def artifact(self, request: Request, compile: Compile) -> Artifact:
+        """What `compile` makes of the request's model, from disk where it is there, under the name
+        of this model. What `compile` warned of is said again. Raises as `Request.open` and
+        `compile` do."""
         if self._store is None:
-            return compile(request.open())
+            return compile(request.open(), self._warn)
         content = None if isinstance(request.model, bytes) else self._index.known(request.model)
         if content is not None:
-            found = self._get(self._store, entry_key(content, request.options, request.sizes))
+            key = entry_key(content, request.options, request.sizes)
+            found = self._found(self._store, key, request)
             if found is not None:
                 return found
         model = request.open()
         key = entry_key(self._content(request, model), request.options, request.sizes)
         with self._store.making(key, self._warn):
-            found = self._get(self._store, key)
+            found = self._found(self._store, key, request)
             return found or self._made(self._store, key, model, request, compile)
 
     def _content(self, request: Request, model: Model) -> str:
@@ -73,6 +79,17 @@ class Cache:
         except StorageError as error:
             self._warn(f"the model is hashed again when it is loaded again: {error}")
             return content_of(model)
+
+    def _found(self, store: Store, key: str, request: Request) -> Artifact | None:
+        """The entry as this request's: others may have made it of a file of another name."""
+        found = self._get(store, key)
+        if found is None:
+            return None
+        for message in store.warnings(key):
+            self._warn(message)
+        if isinstance(request.model, Path):
+            found.manifest = dataclasses.replace(found.manifest, name=request.model.stem)
+        return found
 
     def _get(self, store: Store, key: str) -> Artifact | None:
         try:
@@ -88,9 +105,15 @@ class Cache:
         key: str,
         model: Model,
         request: Request,
-        compile: Callable[[Model], Artifact],
+        compile: Compile,
     ) -> Artifact:
-        artifact = compile(model)
+        warnings: list[str] = []
+
+        def warn(message: str) -> None:
+            warnings.append(message)
+            self._warn(message)
+
+        artifact = compile(model, warn)
         model.check_unchanged()  # or the entry would be of other bytes than its key
         manifest = artifact.manifest
         about = {
@@ -98,7 +121,7 @@ class Cache:
             "target": f"{request.options.target} ({manifest.cpu}, {manifest.threads} threads)",
         }
         try:
-            store.put(key, artifact, about)
+            store.put(key, artifact, about, warnings)
         except StorageError as error:
             self._warn(f"the compiled model is used, but not kept for the next time: {error}")
             return artifact

@@ -12,9 +12,8 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import IO
 
-from farrier.artifact.container import write_atomically
+from farrier.artifact.container import write_text_atomically
 from farrier.mapped import MappedFile
 from farrier.model_file import Model
 
@@ -78,8 +77,7 @@ class FileIndex:
             for location, file in opened.items()
         ]
         record = {"content": content, "files": files, "hashed_ns": hashed_ns}
-        text = json.dumps(record).encode()
-        write_atomically(self._record(path), lambda file: _put(file, text))
+        write_text_atomically(self._record(path), json.dumps(record))
         return content
 
     def _record(self, path: Path) -> Path:
@@ -94,7 +92,3 @@ def _way(path: Path, location: str) -> Path:
 
 def _stamp(found: os.stat_result) -> list[int]:
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
-def _put(file: IO[bytes], text: bytes) -> None:
-    file.write(text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.util
+import importlib.metadata
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,8 @@ import farrier_device
 from farrier.options import CompileOptions
 from farrier.target import parse_target
 
-_MAKERS = ("llvmlite", "numpy", "onnx", "ziglang")  # whose versions show in the code
+# Distributions whose versions show in the code.
+_MAKERS = ("llvmlite", "ml_dtypes", "numpy", "onnx", "xgboost", "xgboost-cpu", "ziglang")
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
@@ -39,9 +41,10 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
 
 @functools.cache
 def compiler_stamp() -> str:
-    """What changes with the compiler's own files: their names, sizes and times, and those of the
-    packages that make code with it. A version alone would not do: who works on the compiler changes
-    it without one. To read the files instead would take longer than to load an entry."""
+    """What changes with the compiler's own files: their names, sizes and times, and the versions
+    of the packages that make code with it. Farrier's own version alone would not do: who works on
+    the compiler changes it without one. To read the files instead would take longer than to load an
+    entry."""
     state = hashlib.sha256()
     for package in (farrier, farrier_device):
         root = package.__path__[0]
@@ -49,10 +52,8 @@ def compiler_stamp() -> str:
             line = f"{path.removeprefix(root)} {found.st_size} {found.st_mtime_ns}\n"
             state.update(line.encode(errors="surrogateescape"))
     for name in _MAKERS:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            made = os.stat(spec.origin)
-            state.update(f"{name} {made.st_size} {made.st_mtime_ns}\n".encode())
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            state.update(f"{name} {importlib.metadata.version(name)}\n".encode())
     return state.hexdigest()
 
 

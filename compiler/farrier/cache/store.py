@@ -2,7 +2,8 @@
 
     entries/KEY.farrier   an artifact, written whole and renamed into place
     entries/KEY.json      its seal: the file's size, time and inode when this machine wrote it or
-                          held it to its hashes, and what it is for people; its time is the last use
+                          held it to its hashes, what it is for people, and
+                          what they were warned of; its time is the last use
     locks/KEY.lock        held by who compiles the entry
     files/*.json          what files contained (`files.py`)
 
@@ -22,12 +23,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from farrier.artifact.artifact import Artifact, check_params, load_mapped
-from farrier.artifact.container import write_atomically
+from farrier.artifact.container import write_text_atomically
 from farrier.errors import ArtifactError, StorageError
 
 WAIT_S = 600.0  # for another process that compiles the same
@@ -97,13 +98,20 @@ class Store:
         seal = self._seal(key)
         if _read(seal).get("stamp") != _stamp(found):
             check_params(path)
-            self._write_seal(key, found, _about(seal))
+            self._write_seal(key, found, _about(seal), self.warnings(key))
         artifact = load_mapped(path)
         with contextlib.suppress(OSError):  # of a disk that is only read
             os.utime(seal)
         return artifact
 
-    def put(self, key: str, artifact: Artifact, about: dict[str, str]) -> None:
+    def warnings(self, key: str) -> list[str]:
+        """What was said when the entry was made."""
+        raw = _read(self._seal(key)).get("warnings")
+        return [str(message) for message in raw] if isinstance(raw, list) else []
+
+    def put(
+        self, key: str, artifact: Artifact, about: dict[str, str], warnings: Sequence[str] = ()
+    ) -> None:
         """Writes an entry, and removes those used longest ago beyond the limit. Raises StorageError
         where the disk is full, the entry alone is too large, or another process removes it."""
         artifact.save(self._path(key))
@@ -120,7 +128,7 @@ class Store:
                 f"{self.limit_bytes} at most",
                 hint="raise FARRIER_CACHE_BYTES",
             )
-        self._write_seal(key, found, about)
+        self._write_seal(key, found, about, warnings)
         self._evict(key)
 
     def discard(self, key: str) -> None:
@@ -223,10 +231,12 @@ class Store:
     def _seal(self, key: str) -> Path:
         return self.folder / "entries" / f"{key}.json"
 
-    def _write_seal(self, key: str, found: os.stat_result, about: dict[str, str]) -> None:
-        text = json.dumps({"stamp": _stamp(found), "about": about}).encode()
+    def _write_seal(
+        self, key: str, found: os.stat_result, about: dict[str, str], warnings: Sequence[str]
+    ) -> None:
+        text = json.dumps({"stamp": _stamp(found), "about": about, "warnings": list(warnings)})
         with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
-            write_atomically(self._seal(key), lambda file: _write(file, text))
+            write_text_atomically(self._seal(key), text)
 
 
 def _check_is_ours(folder: Path, found: os.stat_result) -> None:
@@ -285,7 +295,3 @@ def _read(path: Path) -> dict[str, Any]:
 def _about(seal: Path) -> dict[str, str]:
     about = _read(seal).get("about")
     return about if isinstance(about, dict) else {}
-
-
-def _write(file: IO[bytes], text: bytes) -> None:
-    file.write(text)

@@ -35,7 +35,9 @@ def artifact_of(
     if not chosen.uses_cache:
         settings = dataclasses.replace(settings, folder=None)
     request = Request(model, chosen.options, sizes)
-    return Cache(settings, warn).artifact(request, lambda found: _compiled(found, request, warn))
+    return Cache(settings, warn).artifact(
+        request, lambda found, tell: _compiled(found, request, tell)
+    )
 
 
 def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Artifact:
