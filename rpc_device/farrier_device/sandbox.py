@@ -102,12 +102,13 @@ class SandboxedProcess:
         """Raises SandboxError where it does not start, or without a wall that is required."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
-        self._directory = tempfile.mkdtemp(prefix="farrier-child-")
+        self._directory = ""
         self.sock, theirs = socket.socketpair()
         words = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
         # Isolated, without `site`: it sees the standard library and this package, and is quick.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
         try:
+            self._directory = tempfile.mkdtemp(prefix="farrier-child-")
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, *flags, *words],
@@ -146,7 +147,8 @@ class SandboxedProcess:
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1
-            shutil.rmtree(self._directory, ignore_errors=True)
+            if self._directory:
+                shutil.rmtree(self._directory, ignore_errors=True)
         return how
 
     def wait(self, timeout_s: float) -> int | None:
