@@ -56,15 +56,13 @@ class Supervisor:
 
     def child(self) -> SandboxedProcess:
         """The child at work, started if there is none. Raises SandboxError."""
+        return self._child or self._spawner.submit(self._started).result()
+
+    def _started(self) -> SandboxedProcess:
+        """The child, from the thread that starts it: whoever waited may have been interrupted, and
+        `close` must know of it all the same."""
         if self._child is None:
-            starting = self._spawner.submit(
-                SandboxedProcess, _CHILD, self._limits, required=self._required
-            )
-            try:
-                self._child = starting.result()
-            except BaseException:  # a signal, maybe: then nobody waits for the child any more
-                starting.add_done_callback(_end)
-                raise
+            self._child = SandboxedProcess(_CHILD, self._limits, required=self._required)
             self._spent_s = 0.0
         return self._child
 
@@ -93,8 +91,8 @@ class Supervisor:
         return results
 
     def close(self) -> None:
+        self._spawner.shutdown()  # when it is over, nothing starts any more
         self._drop()
-        self._spawner.shutdown()
 
     def _drop(self) -> str:
         child, self._child = self._child, None
@@ -156,12 +154,6 @@ class Supervisor:
             "pin": self._pin,
             "blobs": files.names,
         }
-
-
-def _end(starting: concurrent.futures.Future[SandboxedProcess]) -> None:
-    """Ends a child that has started, if it has."""
-    if not starting.cancelled() and starting.exception() is None:
-        starting.result().kill()
 
 
 def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:
