@@ -46,7 +46,6 @@ from farrier.ir.dim import (
     dim,
     number,
     substitute,
-    symbols,
     typical,
 )
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
@@ -456,10 +455,8 @@ class _Import:
                 return entry
 
     def settles(self, error: UnresolvedShapeError) -> bool:
-        if not isinstance(error.__cause__, Undecided):
-            return False
-        named = {one.symbol for one in self._signature.dims}
-        return all(one.name in named for one in symbols((error.__cause__.question.extent,)))
+        asked = error.__cause__
+        return isinstance(asked, Undecided) and self._signature.settles(asked.question)
 
     def viewed(self, region: Region, value: Value, shape: Shape) -> Value:
         return self._shaped(value, shape, region.body)

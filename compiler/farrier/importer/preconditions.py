@@ -96,7 +96,7 @@ def narrowed(signature: Signature, question: Question, where: str) -> Signature 
     ones, as far as that can be told; None where it is not about dims of inputs alone."""
     dims = {dim.symbol: dim for dim in signature.dims}
     asked = {symbol.name: symbol for symbol in symbols((question.extent,))}
-    if not dims.keys() >= asked.keys():
+    if not signature.settles(question):
         return None
     answer = question.answer(typical(question.extent))
     of = [dims[name] for name in asked]

@@ -11,7 +11,7 @@ import onnx
 
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
-from farrier.ir.dim import Extent, bounds
+from farrier.ir.dim import Extent, Question, bounds, symbols
 from farrier.ir.types import DType, TensorType
 from farrier.shapes import (
     DEFAULT_HIGH,
@@ -76,6 +76,11 @@ class Signature:
             dataclasses.replace(one, extent=limit if isinstance(limit, int) else str(limit))
             for one, limit in zip(self.preconditions, self.limits, strict=True)
         )
+
+    def settles(self, question: Question) -> bool:
+        """Whether a question is about these dims alone, so that fewer sizes of them answer it."""
+        named = {one.symbol for one in self.dims}
+        return all(symbol.name in named for symbol in symbols((question.extent,)))
 
     def text(self, message: str) -> str:
         """A message about symbols with the user's names for them."""
