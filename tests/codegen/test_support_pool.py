@@ -256,6 +256,7 @@ def test_a_caller_that_gives_its_helper_no_time_moves_it_away(load, two_cpus, re
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_process_that_is_forked_leaves_the_helpers_of_the_other_alone(load, two_cpus):
     library = load(BODY)
+    os.sched_setaffinity(0, {two_cpus[0]})  # the helper has no reason to leave its own
     with Pool(library, 2, pin=two_cpus) as pool:
         (helper,) = pool._helpers
         run(library, pool, 13, 3)
