@@ -20,7 +20,7 @@ from farrier.pipeline import compile_model
 from farrier.precision import Precision
 from farrier.progress import Listener
 from farrier.records import RecordStore
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.verify import random_inputs
 
 # Of the range of an output: how far engines may be from the reference.

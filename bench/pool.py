@@ -29,7 +29,7 @@ from farrier.codegen import compile_text, link, support_object
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.target import host
+from farrier.targets import host
 from farrier.verify import random_inputs
 from farrier_device.memory import pointers
 from farrier_device.native import Library, Pool

@@ -29,7 +29,7 @@ from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 _LAST = "lower"
 

@@ -39,7 +39,7 @@ from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat,
 from farrier.passes import MemoryPlan, plan_memory
 from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
 from farrier.passes.plan_memory import Segment as Where
-from farrier.target import Target
+from farrier.targets import Target
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 

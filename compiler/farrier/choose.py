@@ -18,7 +18,7 @@ from farrier.records import RecordStore, best, latest, usable
 from farrier.records.record import pairs
 from farrier.space import Space
 from farrier.space.rules import for_program
-from farrier.target import Target
+from farrier.targets import Target
 
 _SLOW_RULE = "fallback"
 _SLOW_S = 5e-6  # seconds of a call by that rule that a user should know of

@@ -30,7 +30,7 @@ from farrier.ir.tensor import Program
 from farrier.ir.text.extents import parse_extent
 from farrier.space import Space
 from farrier.space.rules import for_program
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device import wire
 
 _SPACES = 64  # of programs last asked for, kept
@@ -42,7 +42,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     gc.disable()  # IR is made of trees, and counted references free it
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
-    target = Target(**{**fields, "features": tuple(fields["features"])})
+    target = Target.from_dict(fields)
     with socket.socket(fileno=descriptor) as sock:
         try:
             wire.send(sock, {"ready": True})

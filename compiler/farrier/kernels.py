@@ -29,7 +29,7 @@ from farrier.helper import read_interface, serve
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.space import Decisions, Space
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device import wire
 from farrier_device.closing import Closing
 from farrier_device.sandbox import describe_exit

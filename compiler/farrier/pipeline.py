@@ -43,12 +43,13 @@ from farrier.progress import (
 )
 from farrier.records import MemoryRecords, RecordStore
 from farrier.steps import Dump, Steps, StoppedError
-from farrier.target import Target, missing_features, parse_target
+from farrier.targets import Target, missing_features, parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.tune_model import known_variant, tune_model
 from farrier.tuning.variant import Variant
 from farrier.verify import Verification, Verifier
+from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
 
 __all__ = ["Dump", "StoppedError", "compile_model"]
@@ -80,6 +81,10 @@ def compile_model(
     if runner is None and options.needs_device:
         _check_measurable_here(target)
     threads = options.threads or target.cores
+    measured = threads  # on the device: here there may be fewer cores than the target has
+    if runner is None and not options.threads:
+        measured = min(threads, cores())
+        threads = measured if options.tunes else threads
     records = MemoryRecords() if records is None else records
 
     with reading(model):
@@ -127,7 +132,7 @@ def compile_model(
         linked = steps("link", assemble, planned, kernels.objects, target, hot_planned)
         verified = None
         if options.verify:
-            verified = steps("verify", verifier.verify, linked, device, threads)
+            verified = steps("verify", verifier.verify, linked, device, measured)
             listener(_said(verified, shown.race))
     return package(
         name or model.name,

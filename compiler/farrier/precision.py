@@ -10,7 +10,7 @@ from farrier.ir.types import DType
 
 if TYPE_CHECKING:
     from farrier.ir.graph import Graph
-    from farrier.target import Target
+    from farrier.targets import Target
 
 _FEATURE = "avx512_bf16"
 

@@ -11,7 +11,7 @@ import pytest
 
 from farrier.bench.limit import limit
 from farrier.codegen import compile_text, link
-from farrier.target import host
+from farrier.targets import host
 
 _ASKS = """
 define i64 @saved() nounwind {

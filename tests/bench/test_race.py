@@ -19,7 +19,7 @@ from farrier.bench.lane import Lane, Round
 from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, peer, race
 from farrier.errors import FarrierError, UsageError
 from farrier.precision import Precision
-from farrier.target import host
+from farrier.targets import host
 from farrier.verify import random_inputs
 
 

@@ -14,7 +14,7 @@ from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
 from farrier.codegen.workspace import plan
 from farrier.ir.loop import Function
-from farrier.target import Target, host
+from farrier.targets import Target, host
 from farrier_device.native import Library, Pool, pointers
 
 

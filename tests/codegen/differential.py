@@ -12,7 +12,7 @@ from farrier.codegen.workspace import plan
 from farrier.ir.dim import evaluate
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout
-from farrier.target import host
+from farrier.targets import host
 from farrier_device.native import Library, Pool, pointers
 from tests.ir.bind import bind
 

@@ -13,7 +13,7 @@ from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
 from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
 

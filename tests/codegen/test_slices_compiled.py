@@ -11,7 +11,7 @@ from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
 from farrier.space.rules import register_tile
-from farrier.target import host
+from farrier.targets import host
 from tests.codegen.differential import run_compiled
 
 

@@ -10,7 +10,7 @@ import pytest
 from farrier.codegen.link import link
 from farrier.codegen.support import SYMBOLS, support_object
 from farrier.ir.types import DType
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.native import NativeError, pointers
 
 ENTRIES = """

@@ -16,7 +16,7 @@ import pytest
 
 from farrier.codegen.link import link
 from farrier.codegen.support import support_object
-from farrier.target import host
+from farrier.targets import host
 from farrier_device.native import Pool, aligned_buffer, pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and

@@ -16,7 +16,7 @@ from farrier.ops import lookup, run_graph
 from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
 from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
 

@@ -18,7 +18,7 @@ from farrier.ops import run_graph
 from farrier.partition import Program, extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
-from farrier.target import Target, parse_target
+from farrier.targets import Target, parse_target
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 
 

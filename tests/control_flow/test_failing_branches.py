@@ -25,7 +25,7 @@ from farrier.ops import run_graph
 from farrier.options import CompileOptions
 from farrier.passes import Settings, optimize
 from farrier.pipeline import compile_model
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.verify import random_inputs, runnable_inputs
 from tests.control_flow.test_models import graph, info, model, node, normal
 

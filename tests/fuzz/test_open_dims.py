@@ -20,7 +20,7 @@ from farrier.ops import run_graph
 from farrier.partition import extract_tasks
 from farrier.passes import ORDER, Settings, run_passes
 from farrier.passes.runner import arrays_of
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from tests.ir.bind import at_sizes
 
 SETTINGS = Settings(parse_target("x86-64-v4"), threads=2)

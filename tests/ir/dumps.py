@@ -8,7 +8,7 @@ from farrier.constants import beside
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 TARGET = "x86-64-v3"
 SETTINGS = Settings(parse_target(TARGET), 2)

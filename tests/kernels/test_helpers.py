@@ -18,7 +18,7 @@ from farrier.kernels import Helpers, helpers_for
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 _LAYERS = 3
 _THREADS = 2

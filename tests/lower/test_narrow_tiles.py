@@ -15,7 +15,7 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.space.rules import register_tile
-from farrier.target import host
+from farrier.targets import host
 from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of
 

@@ -13,7 +13,7 @@ from farrier.measure import LocalDevice
 from farrier.partition.extract import Task
 from farrier.space import Space
 from farrier.space.rules import for_program
-from farrier.target import Target, host
+from farrier.targets import Target, host
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from farrier.search import TuningTask, tune
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
 from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
 from farrier_device.measurement import DeviceFault, MeasureResult, Role, Status, TimingPolicy
 
 POLICY = TimingPolicy(threads=2, min_time_s=0.001, max_repeats=10, timeout_s=5, max_drift=1e9)

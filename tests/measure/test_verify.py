@@ -15,7 +15,7 @@ from farrier.kernels import Helpers
 from farrier.measure import LocalDevice
 from farrier.package import specs
 from farrier.passes import Settings, prepare
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.tuning.variant import make_variant
 from farrier.verify import Verifier, random_inputs
 

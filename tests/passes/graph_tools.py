@@ -15,7 +15,7 @@ from farrier.ops import lookup, run_graph, run_node
 from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
 from farrier.precision import Precision
-from farrier.target import Target
+from farrier.targets import Target
 
 _AVX512 = Target(
     triple="x86_64-unknown-linux-gnu",

@@ -19,7 +19,7 @@ from farrier.ir.walk import walk
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
 from farrier.space.rules import for_program
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
 from tests.codegen.differential import run_compiled
 
 BF16 = DType.BF16

@@ -20,7 +20,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.types import DType
 from farrier.lower.region import lower_region
 from farrier.space.rules import for_program
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
 from tests.codegen.differential import run_compiled
 
 RNG = np.random.default_rng(21)

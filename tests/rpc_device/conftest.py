@@ -13,7 +13,7 @@ import pytest
 from farrier.codegen.link import link
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support import support_object
-from farrier.target import host
+from farrier.targets import host
 from farrier_device.measurement import Argument, Candidate, Role
 from farrier_device.runners.local import ChildRunner
 

@@ -25,7 +25,7 @@ from farrier.codegen.entry import Pointer as At
 from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.dim import dim, symbols
 from farrier.shapes import NamedDim
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 # y[i] = x[i] + k[i] on rows of two i64, by way of the workspace.
 _KERNEL = """

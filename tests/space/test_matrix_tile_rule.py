@@ -16,7 +16,7 @@ from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.space.rules import for_program, matrix_tile
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
 from tests.codegen.differential import run_compiled
 from tests.intrinsics.written_out import written_out
 from tests.schedule.programs import (

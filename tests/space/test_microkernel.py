@@ -16,7 +16,7 @@ from farrier.space.epilogue import operations
 from farrier.space.machine import Machine
 from farrier.space.rules import for_program
 from farrier.space.space import TERMS
-from farrier.target import Target
+from farrier.targets import Target
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
 SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)

@@ -19,7 +19,7 @@ from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.precision import Precision
 from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
 from tests.codegen.differential import run_compiled
 
 EXAMPLES = settings(

@@ -20,7 +20,7 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.records import Context, MemoryRecords
 from farrier.search.trial import DeviceFaultError
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.climb import Climb
 from farrier.tuning.compare import CallTimes, ComparisonError

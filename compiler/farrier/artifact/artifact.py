@@ -13,6 +13,7 @@ from farrier.artifact import calls, container
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError
+from farrier_device.describe import cores
 from farrier_device.memory import Buffer, aligned_buffer
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Artifact:
         return self.session().run(inputs)
 
     def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
-        """The loaded model; made at the first call. `threads` 0: the number it was tuned for.
+        """The loaded model; made at the first call. `threads` 0: the number it was tuned for, or
+        one a core where this machine has fewer.
         `memory_bytes` is what outputs and workspace may take where values decide their sizes; 0: as
         much as the machine has."""
         known = self._session
@@ -80,7 +82,7 @@ class Artifact:
         if known is None or known.closed or is_other:
             from farrier.runtime.session import Session
 
-            threads = threads or self.manifest.threads
+            threads = threads or min(self.manifest.threads, cores())
             params = self._load_params()
             known = Session(self.manifest, self.library, params, threads, memory_bytes)
             self._session = known

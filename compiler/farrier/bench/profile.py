@@ -20,7 +20,7 @@ from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError
 from farrier.runtime.session import Session
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.verify import runnable_inputs
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 

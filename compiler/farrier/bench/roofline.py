@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from farrier.codegen import compile_text, link, support_object
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 

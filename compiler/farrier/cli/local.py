@@ -17,6 +17,7 @@ from rich.table import Table
 
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
+from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
 from farrier.mapped import check_is_file
 from farrier.model_file import Model
@@ -49,7 +50,6 @@ TypicalOption = Annotated[
         "image 224, and what else is open 128, or what the operators imply."
     ),
 ]
-TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
 MaxLayerErrorOption = Annotated[
     float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
 ]
@@ -110,7 +110,7 @@ def compile_(
     check_is_file(model)
     output = output or model.with_suffix(".farrier")
     options = CompileOptions(
-        target=target,
+        target=read_target(target),
         shapes=parse_shapes(shape or []),
         hot=parse_hot(hot) if hot else TYPICAL_ALONE,
         typical=parse_sizes(typical) if typical else {},
@@ -223,7 +223,7 @@ def bench(
         path = model
         if not compiled:
             options = CompileOptions(
-                target=target,
+                target=read_target(target),
                 shapes=parse_shapes(shape or []),
                 typical=parse_sizes(typical) if typical else {},
                 threads=threads,
@@ -240,7 +240,7 @@ def bench(
             [Entrant("farrier", path, precision=asked), *peers],
             runnable_inputs(compiled_model),
             threads=threads,
-            target=target,
+            target=read_target(target),
             rounds=rounds,
         )
     if as_json:
@@ -267,9 +267,9 @@ def opt(
     from farrier import constants as large
     from farrier import passes as pipeline_passes
     from farrier.precision import parse_precision
-    from farrier.target import parse_target
+    from farrier.targets import parse_target
 
-    machine = parse_target(target)
+    machine = parse_target(read_target(target))
     if constants is not None and not constants.is_dir():
         raise UsageError(f"{constants} is no folder", hint="--constants DIR/constants")
     typer.echo(

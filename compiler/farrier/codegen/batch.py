@@ -12,7 +12,7 @@ from farrier.codegen.builder import join_modules
 from farrier.codegen.emit import emit_function
 from farrier.codegen.llvm import compile_text
 from farrier.ir.loop import Function
-from farrier.target import Target
+from farrier.targets import Target
 
 _KERNELS_A_MODULE = 16
 

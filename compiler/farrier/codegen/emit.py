@@ -45,7 +45,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.target import Target
+from farrier.targets import Target
 
 _SIZES = "sizes!"  # no buffer can have this name
 

@@ -1,37 +1,26 @@
 """LLVM, through llvmlite: text in, object file out, no pass in between.
 
-Three hidden flags decide the speed of the code and the time to make it: the scheduler before
-register allocation hoists broadcasts until they spill (`-enable-misched=false`), loop strength
-reduction takes nine tenths of code generation for nothing, since the emitter has already placed
-every address (`-disable-lsr`), and to shorten chains of integer additions more values are kept than
-there are registers (`-x86-machine-combiner=false`). LLVM ignores a flag it does not know, so tests
-watch for what each prevents.
+A hidden flag decides the time to make code: loop strength reduction takes nine tenths of it for
+nothing, since the emitter has already placed every address (`-disable-lsr`). Backends add others.
+LLVM ignores a flag it does not know, so tests watch for what each prevents.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from farrier.errors import CompilerError
-from farrier.target import Target
+from farrier.targets import Target, backend_of
 
-_FLAGS = ("-enable-misched=false", "-disable-lsr", "-x86-machine-combiner=false")
-
-# LLVM's names of the ISA extensions whose names differ from the kernel's.
-_FEATURES = {
-    "avx512_bf16": "avx512bf16",
-    "avx512_vnni": "avx512vnni",
-    "avx512_fp16": "avx512fp16",
-    "avx_vnni": "avxvnni",
-    "amx_tile": "amx-tile",
-    "amx_bf16": "amx-bf16",
-}
+_FLAGS = ("-disable-lsr",)
 
 
 def compile_text(text: str, target: Target) -> bytes:
     """The ELF object of a module of LLVM text; CompilerError names the line that does not parse."""
     module = _parse(text, target)
+    _set_flags(backend_of(target).llvm(target).flags)
     try:
         return bytes(_machine(target).emit_object(module))
     except RuntimeError as error:
@@ -40,7 +29,9 @@ def compile_text(text: str, target: Target) -> bytes:
 
 def assembly(text: str, target: Target) -> str:
     """The module as assembly text, to read and for tests to look at."""
-    return str(_machine(target).emit_assembly(_parse(text, target)))
+    module = _parse(text, target)
+    _set_flags(backend_of(target).llvm(target).flags)
+    return str(_machine(target).emit_assembly(module))
 
 
 def _parse(text: str, target: Target) -> Any:
@@ -68,12 +59,25 @@ def initialized() -> Any:
     return binding
 
 
+_set: dict[str, str] = {}  # the flags of this process, by name
+
+
+def _set_flags(flags: Sequence[str]) -> None:
+    """Sets what a backend asks for, where it is not so by now."""
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        if _set.get(name) != value:
+            initialized().set_option("farrier", flag)
+            _set[name] = value
+
+
 @functools.cache
 def _machine(target: Target) -> Any:
-    llvm = initialized()
-    features = [f"+{_FEATURES.get(name, name)}" for name in target.features]
-    if target.vector_bits == 512:
-        features.append("-prefer-256-bit")
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=",".join(features), opt=2, reloc="pic", codemodel="small"
+    features = ",".join(backend_of(target).llvm(target).features)
+    return (
+        initialized()
+        .Target.from_triple(target.triple)
+        .create_target_machine(
+            cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        )
     )

@@ -27,7 +27,7 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.statements import walk_stmts
-from farrier.target import Target
+from farrier.targets import Target
 
 
 class Module:

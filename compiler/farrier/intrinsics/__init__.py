@@ -13,7 +13,7 @@ from farrier.intrinsics.declare import (
 )
 from farrier.intrinsics.dot import Dot
 from farrier.ir.types import DType
-from farrier.target import Target
+from farrier.targets import Target
 
 _BY_NAME = {intrinsic.name: intrinsic for intrinsic in x86.INTRINSICS}
 

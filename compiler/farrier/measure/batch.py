@@ -25,7 +25,7 @@ from farrier.passes.plan_memory import GAP_BYTES
 from farrier.precision import rounding
 from farrier.records.record import pairs
 from farrier.space import Decisions, Space
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.measurement import (
     Argument,
     Candidate,

@@ -16,7 +16,7 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.measure.runner import Blobs
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.measurement import Argument, Candidate, Role
 
 SYMBOL = "farrier_drift"

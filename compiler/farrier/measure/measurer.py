@@ -11,7 +11,7 @@ from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, TimingPolicy
 
 

@@ -19,7 +19,7 @@ from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
 from farrier.space.rules import matrix_tile
-from farrier.target import Target
+from farrier.targets import Target
 
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below

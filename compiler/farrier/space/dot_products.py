@@ -17,7 +17,7 @@ from farrier.ir.expr import Load, Reduce, Var
 from farrier.ir.substitute import variables
 from farrier.ir.types import Layout
 from farrier.space.contraction import Contraction, extent_of
-from farrier.target import Target
+from farrier.targets import Target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

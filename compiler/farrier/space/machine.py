@@ -1,20 +1,20 @@
 """The machine as the analytic models see it: throughputs in cycles, sizes in bytes.
 
-The figures were measured (docs/performance.md), in virtual machines of two cores: those of an AMD
-Zen 5 hold for whatever has no figures of its own. What ranks candidates is their ratio, so they
-need not be exact for every model of a family.
+The defaults were measured (docs/performance.md), on an AMD Zen 5 in a virtual machine of two cores.
+A backend says where a target differs. What ranks candidates is the ratio of figures, so they need
+not be exact for every model of a family.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.types import DType
-from farrier.target import Target
+from farrier.targets import Target, backend_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -48,10 +48,9 @@ class Machine:
     @classmethod
     def of(cls, target: Target, threads: int) -> Machine:
         """The part of `target` that a kernel with `threads` threads has."""
-        known = _MEASURED.get(target.tune, {})
         caches = target.l1_bytes, target.l2_bytes, target.l3_bytes
         sizes = target.lanes, target.registers, threads, *caches
-        return cls(*sizes, fused="fma" in target.required_features, **known)
+        return cls(*sizes, **backend_of(target).figures(target))
 
     def fits(self, vectors: Ints, points: Ints, dtype: DType = DType.F32) -> npt.NDArray[np.bool_]:
         """Whether the sums of `dtype` of tiles of `vectors` vectors by `points` points stay in
@@ -73,38 +72,3 @@ class Machine:
         second-level cache where that holds it."""
         near = nbytes / self.threads <= 0.7 * self.l2_bytes
         return self.l2_bandwidth if near else self.l3_bandwidth
-
-
-# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture.
-_MEASURED: dict[str, dict[str, Any]] = {
-    # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
-    # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
-    # multiply-adds in registers alone.
-    "sapphirerapids": {
-        "hertz": 2.2e9,
-        "issue": 3.0,
-        "l2_bandwidth": 26.0,
-        "l3_bandwidth": 9.0,
-        "shared_bandwidth": 30.0,
-        "remote_bandwidth": 3.0,
-        "miss": 3.0,
-        "memory_bandwidth": 20e9,
-        "exposed": 0.7,
-        "unroll": 8,
-    },
-    # Of 6 instructions a cycle the other hyperthread, a stranger's, leaves between 3.5 and all, and
-    # of 2 loads of a vector between 1.6 and all.
-    "znver3": {
-        "hertz": 3.2e9,
-        "issue": 4.0,
-        "load_ports": 1.75,
-        "l2_bandwidth": 30.0,
-        "l3_bandwidth": 18.0,
-        "shared_bandwidth": 18.0,
-        "remote_bandwidth": 4.4,
-        "miss": 3.0,
-        "memory_bandwidth": 36e9,
-        "exposed": 0.7,
-        "unroll": 8,
-    },
-}

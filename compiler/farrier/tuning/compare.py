@@ -27,7 +27,7 @@ from farrier.kernels import Compiled, Helpers, Order
 from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.progress import Listener, Warned
 from farrier.records.record import pairs
-from farrier.target import Target
+from farrier.targets import Target
 from farrier.tuning.variant import Variant
 from farrier_device.measurement import (
     Argument,

@@ -27,7 +27,7 @@ from pathlib import Path
 from farrier.codegen.llvm import compile_text
 from farrier.codegen.support.elements import bits_function, element_function
 from farrier.errors import CompilerError
-from farrier.target import Target
+from farrier.targets import Target
 
 # What the runtime and the device layer bind from a library, besides its entry points.
 SYMBOLS = (

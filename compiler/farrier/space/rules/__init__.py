@@ -16,7 +16,7 @@ from farrier.space.rules import (
     winograd,
 )
 from farrier.space.space import Space
-from farrier.target import Target
+from farrier.targets import Target
 
 RULES = (
     matrix_tile.space,

@@ -67,7 +67,7 @@ from farrier.space.operands import (
 from farrier.space.partials import reduce_on_lanes
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.space.tiled_sum import TiledSum
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "attention"
 VALUES = "packed_values"

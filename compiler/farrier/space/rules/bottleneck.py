@@ -55,7 +55,7 @@ from farrier.space.operands import (
 from farrier.space.shortlist import Tile, parts, shortlist, tiles_of
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "bottleneck"
 _VECTORS = (1, 2, 3, 4, 6)

@@ -40,7 +40,7 @@ from farrier.space.nests import loop_extents, share
 from farrier.space.operands import without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.squares import SMALLEST, turn_squares
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "elementwise"
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays

@@ -12,7 +12,7 @@ from farrier.schedule import Schedule
 from farrier.space.epilogue import operations
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Estimate, Knob, Space
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "fallback"
 

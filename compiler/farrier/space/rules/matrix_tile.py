@@ -52,7 +52,7 @@ from farrier.space.machine import Machine
 from farrier.space.nests import run_parallel
 from farrier.space.operands import accumulate, by_first_use, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "matrix_tile"
 _REGISTERS = 8

@@ -12,7 +12,7 @@ from farrier.schedule import Schedule
 from farrier.schedule.nest import loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "nest"
 _CYCLES = 2.0  # a statement

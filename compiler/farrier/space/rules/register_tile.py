@@ -61,7 +61,7 @@ from farrier.space.operands import (
 )
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "register_tile"
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)

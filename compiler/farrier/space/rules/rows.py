@@ -36,7 +36,7 @@ from farrier.space.nests import exact_extents, share
 from farrier.space.operands import accumulate, without_halos
 from farrier.space.partials import reduce_on_lanes, reduced_axes
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "rows"
 _SUMS = (DType.F32, DType.I32, DType.BF16)  # whose vectors have Machine.lanes elements, as values

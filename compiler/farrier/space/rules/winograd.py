@@ -48,7 +48,7 @@ from farrier.space.nests import run_parallel
 from farrier.space.operands import by_first_use, without_halos
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.tiled_sum import TiledSum
-from farrier.target import Target
+from farrier.targets import Target
 
 NAME = "winograd"
 _VECTORS = (1, 2, 3, 4)

@@ -1,0 +1,88 @@
+"""What x86-64 machines are, as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.targets.backend import LLVMOptions
+from farrier.targets.target import Target
+from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, V2, V3, V4
+
+if TYPE_CHECKING:
+    from farrier.targets.backend import KnownMachine
+    from farrier_device.describe import MachineDescription
+
+# The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
+# integer additions more values are kept than there are registers.
+_FLAGS = ("-enable-misched=false", "-x86-machine-combiner=false")
+
+# LLVM's names of the ISA extensions whose names differ from the kernel's.
+_LLVM_NAMES = {
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "avx512_fp16": "avx512fp16",
+    "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile",
+    "amx_bf16": "amx-bf16",
+}
+
+_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+_REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32}
+
+
+class X86Backend:
+    """x86-64 under Linux, at the highest level of the psABI that a machine has."""
+
+    name = "x86"
+    archs = frozenset({"x86_64"})
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return MACHINES
+
+    def target(self, machine: MachineDescription) -> Target:
+        flags = set(machine.features)
+        if lacks := sorted(V2 - flags):
+            raise UsageError(
+                f"the machine {machine.cpu or machine.arch} lacks {', '.join(lacks)}, which all "
+                "code for x86-64 uses",
+                hint="any processor since 2009 (x86-64-v2) has them",
+            )
+        level = "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "x86-64-v2"
+        return Target(
+            triple="x86_64-unknown-linux-gnu",
+            cpu=level,
+            features=tuple(sorted(flags & EXTENSIONS)),
+            vector_bits=_BITS[level],
+            registers=_REGISTERS[level],
+            cores=machine.cores,
+            l1_bytes=machine.l1_bytes or 32 << 10,
+            l2_bytes=machine.l2_bytes or 512 << 10,
+            l3_bytes=machine.l3_bytes or 8 << 20,
+            tune=_microarchitecture(machine),
+        )
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        return LEVELS.get(cpu, frozenset())
+
+    def figures(self, target: Target) -> Mapping[str, Any]:
+        return {**FIGURES.get(target.tune, {}), "fused": "fma" in target.required_features}
+
+    def llvm(self, target: Target) -> LLVMOptions:
+        features = [f"+{_LLVM_NAMES.get(name, name)}" for name in target.features]
+        if target.vector_bits == 512:
+            features.append("-prefer-256-bit")
+        return LLVMOptions(tuple(features), _FLAGS)
+
+
+def _microarchitecture(machine: MachineDescription) -> str:
+    """The nearest of those that have figures, "" for none. A virtual machine may hide the model of
+    its processor; the vendor and the extensions show through."""
+    flags = set(machine.features)
+    if "Intel" in machine.cpu and "avx512f" in flags:
+        return "sapphirerapids"
+    if "AMD" in machine.cpu and flags >= V3 and "avx512f" not in flags:
+        return "znver3"
+    return ""
