@@ -44,6 +44,7 @@ class Machine:
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
     fused: bool = True  # whether one instruction multiplies floats and adds
+    by_lane: bool = False  # whether it takes as factor one lane of a vector, for all lanes
 
     @classmethod
     def of(cls, target: Target, threads: int) -> Machine:
@@ -52,17 +53,22 @@ class Machine:
         sizes = target.lanes, target.registers, threads, *caches
         return cls(*sizes, **backend_of(target).figures(target))
 
-    def fits(self, vectors: Ints, points: Ints, dtype: DType = DType.F32) -> npt.NDArray[np.bool_]:
+    def fits(
+        self, vectors: Ints, points: Ints, dtype: DType = DType.F32, held: Ints | int = 1
+    ) -> npt.NDArray[np.bool_]:
         """Whether the sums of `dtype` of tiles of `vectors` vectors by `points` points stay in
-        registers, with one step's vectors and a broadcast.
+        registers, with one step's vectors and `held` of the points: a broadcast, or a vector of
+        each point.
 
         What is left over is for LLVM, which spills without: two of 32 registers, one of 16, tiles
         of 12 sums hiding the latency that those of 10 do not. Squarer tiles need not even that, 3
         by 4 of 16, unless a product takes a register before it is added; of one vector LLVM makes
         the sums in the registers of the broadcasts, which takes one more.
         """
-        live = vectors * points + vectors + 1
-        fits = live <= max(self.registers * 15 // 16, 4)
+        live = vectors * points + vectors + held
+        # Lanes of held vectors need no register for a broadcast.
+        spare = np.where(np.asarray(held) > 1, 1, self.registers - self.registers * 15 // 16)
+        fits: npt.NDArray[np.bool_] = live <= np.maximum(self.registers - spare, 4)
         if self.registers <= 16 and self.fused and dtype.is_float:
             fits |= (live <= self.registers) & (vectors > 1) & (vectors <= points)
         return fits

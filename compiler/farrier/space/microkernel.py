@@ -74,6 +74,7 @@ class Problem:
     epilogue: int  # operations on each result
     group: int = 1  # products that a step adds to each lane: an element of an operand is a group
     row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well
+    by_lane: bool = False  # the points of several steps are read as vectors, and taken by lane
     scattered: bool = False  # blocks of the reduced axis lie apart, each a line of every point
 
 
@@ -244,8 +245,14 @@ def _one_tile(
         multiply = multiply * (1 + _SPILL * np.maximum(live - _WINDOW_REGISTERS, 0))
         issue = steps * v * (2 * points + 1) / machine.issue
     else:
-        loads = steps * (v + points) / machine.load_ports
-        issue = steps * (v + points + v * points) / machine.issue
+        broadcasts = points
+        if problem.by_lane:
+            lanes = np.minimum(tiles.unroll, machine.lanes)
+            broadcasts = np.where(lanes > 1, points / lanes, points)
+        loads = steps * (v + broadcasts) / machine.load_ports
+        issue = steps * (v + broadcasts + v * points) / machine.issue
+        if machine.by_lane:  # what is broadcast goes the way of arithmetic
+            multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
     panel_bytes = steps * v * machine.lanes * 4
     beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, point_bytes)

@@ -62,7 +62,8 @@ def shortlist(
     grid = np.meshgrid(*(np.array(list(choice), np.int64) for choice in choices), indexing="ij")
     vectors, rows, columns = (axis.reshape(-1) for axis in grid)
     values = (vectors << 2 * _BITS) + (rows << _BITS) + columns
-    values = values[machine.fits(vectors, rows * columns)]
+    held = rows * columns if problem.by_lane else 1
+    values = values[machine.fits(vectors, rows * columns, held=held)]
     one = np.ones(len(values))
     tiles = tiles_of(values, one, one * microkernel.Order.PARTS, prefetch=False)
     seconds = microkernel.estimate(problem, tiles, machine).seconds

@@ -20,7 +20,8 @@ from farrier.ir.substitute import variables
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
 from farrier.space.contraction import Contraction, extent_of, innermost_axis, volume
-from farrier.space.dot_products import Grouping
+from farrier.space.dot_products import Grouping, neighbours
+from farrier.space.machine import Machine
 from farrier.space.partials import reduced_axes
 
 _WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
@@ -43,18 +44,23 @@ class TiledSum:
     block: int
     prefix: str
     grouping: Grouping | None  # how dot products take the sum; None: its products one by one
+    lanes_are_factors: bool = False  # as `Machine.by_lane`
     slices: int = 1  # parts of the reduction that are summed one after the other, for all tiles
 
     @classmethod
     def of(
         cls,
         contraction: Contraction,
-        width: int,
+        machine: Machine,
         tiled: tuple[str, str],
         prefix: str = "",
         grouping: Grouping | None = None,
     ) -> TiledSum:
-        return cls(contraction, width, tiled, *reduced_block(contraction), prefix, grouping)
+        blocked = reduced_block(contraction)
+        return cls(
+            *(contraction, machine.lanes, tiled, *blocked, prefix, grouping),
+            lanes_are_factors=machine.by_lane,
+        )
 
     @property
     def _inner(self) -> str:
@@ -227,7 +233,41 @@ class TiledSum:
         schedule.vectorize(lane)
         for loop in (*start, init[0], *unrolled):
             schedule.unroll(loop)
+        if self.by_lane and unroll > 1:
+            self._read_by_lane(schedule, steps[-2])
         return next((step for step in reversed(steps) if step not in unrolled), "")
+
+    @property
+    def by_lane(self) -> bool:
+        """Whether steps of the innermost loop read neighbours of the points, so that several steps
+        may read them once, as vectors, of which each multiply-add takes a lane."""
+        found = self.contraction
+        if not self.lanes_are_factors or found.depthwise or self.grouping is not None:
+            return False
+        is_word = found.point_load.buffer.dtype.nbytes == found.stage.buffer.dtype.nbytes == 4
+        return is_word and neighbours(found, found.point_load, 2) == self._inner
+
+    def _read_by_lane(self, schedule: Schedule, step: str) -> None:
+        """Has each iteration of `step` read the points of all its steps before them.
+
+        before:  for step:
+                     for in_step in 4: for row: for vector:
+                         sum[row, vector] += x[row, 4*step + in_step] * w[…]
+        after:   for step:
+                     for row: points[row, 0:4] = x[row, 4*step:4*step + 4]
+                     for in_step in 4: for row: for vector:
+                         sum[row, vector] += points[row, in_step] * w[…]
+        """
+        load = self.contraction.point_load
+        inner = (at for at, index in enumerate(load.indices) if self._inner in variables(index))
+        lane, name = next(inner), f"{self.prefix}points"
+        schedule.cache_read(load.buffer.name, step, name)
+        schedule.set_scope(name, Scope.REGISTER)
+        others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
+        schedule.reorder(*others, f"{name}_{lane}")
+        schedule.vectorize(f"{name}_{lane}")
+        for loop in others:
+            schedule.unroll(loop)
 
     @property
     def _is_window(self) -> bool:

@@ -339,7 +339,9 @@ class _Kernel:
         fits: npt.NDArray[np.bool_] = self._part_rows(block, parts) * (parts - 1) < self.rows
         fits &= block <= self._longest(columns["keys"])
         for vectors, rows in (("score_vectors", "score_rows"), ("vectors", "rows")):
-            fits &= self.machine.fits(columns[vectors], columns[rows])
+            tiled = self._sum(self.scores if rows == "score_rows" else self.context)
+            held = columns[rows] if tiled.by_lane else 1
+            fits &= self.machine.fits(columns[vectors], columns[rows], held=held)
             whole = (block == self.rows) & (not self.program.dims)
             fits &= (block % columns[rows] == 0) | whole
         return fits
@@ -493,7 +495,7 @@ class _Kernel:
             schedule.unroll(loop)
         schedule.compute_at(CONTEXT, "context_row")
         schedule.set_scope(CONTEXT, Scope.REGISTER)
-        tiled = TiledSum.of(found, width, (found.points[0], ""), "", self.grouping)
+        tiled = TiledSum.of(found, self.machine, (found.points[0], ""), "", self.grouping)
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
         for stage in reversed(made.inner):
             schedule.compute_at(stage.buffer.name, block)
@@ -590,7 +592,7 @@ class _Kernel:
     def _sum(self, found: Contraction) -> TiledSum:
         first = found.stage is self.scores.stage
         prefix, grouping = ("score_", self.score_grouping) if first else ("", self.grouping)
-        return TiledSum.of(found, self.machine.lanes, (found.points[0], ""), prefix, grouping)
+        return TiledSum.of(found, self.machine, (found.points[0], ""), prefix, grouping)
 
     def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str) -> None:
         """Moves a product into the registers of a tile."""

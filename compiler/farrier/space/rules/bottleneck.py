@@ -299,6 +299,7 @@ class _Kernel:
             cold=True,
             depthwise=window,
             epilogue=operations(found.epilogue),
+            by_lane=self._sum(found).by_lane,
         )
 
     # -- the schedule ---------------------------------------------------------------------------
@@ -342,7 +343,7 @@ class _Kernel:
         tiled = (rows.name, columns.name)
         name = found.stage.buffer.name
         grouping = self.groupings.get(name)
-        return TiledSum.of(found, self.machine.lanes, tiled, f"{name}_", grouping)
+        return TiledSum.of(found, self.machine, tiled, f"{name}_", grouping)
 
     def _place_sum(self, schedule: Schedule, found: Contraction, loop: str, unroll: int) -> None:
         """Sums a tile of points in registers within each iteration of `loop`."""

@@ -146,7 +146,7 @@ class _Kernel:
 
     @functools.cached_property
     def _sum(self) -> TiledSum:
-        return TiledSum.of(self.contraction, self.machine.lanes, self.tiled, grouping=self.grouping)
+        return TiledSum.of(self.contraction, self.machine, self.tiled, grouping=self.grouping)
 
     @property
     def _outer_points(self) -> tuple[str, ...]:
@@ -196,7 +196,8 @@ class _Kernel:
         straddle groups."""
         vectors = columns["vectors"]
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
-        fits = self.machine.fits(vectors, points, dtype)
+        held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
+        fits = self.machine.fits(vectors, points, dtype, held)
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0
@@ -258,6 +259,7 @@ class _Kernel:
             epilogue=operations(found.epilogue),
             row_bytes=0 if self.tiled[1] else self._row_bytes(),
             scattered=bool(self._sum.blocked) and not found.depthwise,
+            by_lane=self._sum.by_lane,
         )
 
     def _row_bytes(self) -> int:

@@ -120,7 +120,7 @@ class _Kernel:
         stage = self.products.stage
         buffer = dataclasses.replace(stage.buffer, name=_SUM)
         renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
-        return TiledSum.of(renamed, self.machine.lanes, _TILES, grouping=self.grouping)
+        return TiledSum.of(renamed, self.machine, _TILES, grouping=self.grouping)
 
     @property
     def tile(self) -> int:
@@ -156,7 +156,8 @@ class _Kernel:
         """Accumulators, one step's vectors and a broadcast fit the registers, a row of them the
         chunk; chunks of channels are whole."""
         vectors = columns["vectors"]
-        fits = self.machine.fits(vectors, columns["rows"])
+        held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
+        fits = self.machine.fits(vectors, columns["rows"], held=held)
         fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
         blocks = -(-self.extent("oc") // self.machine.lanes)
         fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)

@@ -60,7 +60,7 @@ class ArmBackend:
 
     def figures(self, target: Target) -> Mapping[str, Any]:
         core = CORES.get(target.tune)
-        return {} if core is None else core.figures
+        return {"by_lane": True, **({} if core is None else core.figures)}
 
     def llvm(self, target: Target) -> LLVMOptions:
         core = CORES.get(target.tune)
