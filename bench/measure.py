@@ -16,12 +16,12 @@ from farrier.artifact.size import Size
 from farrier.bench.race import Entrant, Failed, Figures, peer, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
+from farrier.options.precision import Precision
 from farrier.pipeline import compile_model
-from farrier.precision import Precision
 from farrier.progress import Listener
 from farrier.records import RecordStore
+from farrier.release.verify import random_inputs
 from farrier.targets import parse_target
-from farrier.verify import random_inputs
 
 # Of the range of an output: how far engines may be from the reference.
 TOLERANCES = {Precision.F32: 1e-3, Precision.BF16: Precision.BF16.tolerance}

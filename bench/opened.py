@@ -39,8 +39,8 @@ from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, InputMismatchError, UsageError
 from farrier.ir.dim import evaluate
 from farrier.options import CompileOptions
+from farrier.options.shapes import GivenShape, NamedDim
 from farrier.pipeline import compile_model
-from farrier.shapes import GivenShape, NamedDim
 from farrier_device import describe
 
 Shapes = Mapping[str, tuple[int, ...]]

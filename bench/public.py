@@ -36,7 +36,7 @@ from bench.compare import difference, in_float64
 from bench.models import TRAINED, trained
 from farrier.artifact.artifact import Artifact, load
 from farrier.errors import FarrierError, UsageError
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 TOLERANCE = 1e-4
 _COMPILE_S = 1800.0  # then a compilation counts as hung

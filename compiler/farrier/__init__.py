@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from farrier.api import compile as compile
     from farrier.artifact.artifact import Artifact as Artifact
     from farrier.artifact.artifact import load as load
-    from farrier.client import Client as Client
     from farrier.errors import FarrierError as FarrierError
     from farrier.onnxruntime import InferenceSession as InferenceSession
     from farrier.onnxruntime import OrtValue as OrtValue
     from farrier.onnxruntime import RunOptions as RunOptions
     from farrier.onnxruntime import SessionOptions as SessionOptions
+    from farrier.sdk.client import Client as Client
 
 __all__ = [
     "Artifact",
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Artifact": "farrier.artifact.artifact",
-    "Client": "farrier.client",
+    "Client": "farrier.sdk.client",
     "FarrierError": "farrier.errors",
     "InferenceSession": "farrier.onnxruntime",
     "OrtValue": "farrier.onnxruntime",

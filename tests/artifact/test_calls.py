@@ -11,7 +11,7 @@ from farrier.artifact import calls
 from farrier.artifact.artifact import Artifact
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.errors import ArtifactError
-from farrier.verify import random_inputs
+from farrier.release.verify import random_inputs
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 
 RECORDS = (

@@ -21,7 +21,7 @@ from farrier.artifact.size import Size
 from farrier.bench.race import Figures
 from farrier.bench.roofline import Roofline
 from farrier.errors import UsageError
-from farrier.precision import Precision
+from farrier.options.precision import Precision
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,13 +9,13 @@ from onnx import TensorProto, helper
 import farrier
 from farrier import progress
 from farrier.artifact.manifest import Manifest
-from farrier.constants import ConstantFiles, StoredConstants
 from farrier.errors import (
     InputMismatchError,
     InvalidModelError,
     UnsupportedOperatorError,
     VerificationError,
 )
+from farrier.files.constants import ConstantFiles, StoredConstants
 from farrier.importer import import_model
 from farrier.ir.control import failures
 from farrier.ir.parser import parse_ir
@@ -25,8 +25,8 @@ from farrier.ops import run_graph
 from farrier.options import CompileOptions
 from farrier.passes import Settings, optimize
 from farrier.pipeline import compile_model
+from farrier.release.verify import random_inputs, runnable_inputs
 from farrier.targets import parse_target
-from farrier.verify import random_inputs, runnable_inputs
 from tests.control_flow.test_models import graph, info, model, node, normal
 
 FLOAT, INT64, BOOL, STRING = (

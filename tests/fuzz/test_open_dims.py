@@ -18,9 +18,10 @@ from farrier.ir.printer import print_ir
 from farrier.ir.verify import verify
 from farrier.ops import run_graph
 from farrier.partition import extract_tasks
-from farrier.passes import ORDER, Settings, run_passes
+from farrier.passes import Settings, run_passes
 from farrier.passes.runner import arrays_of
 from farrier.targets import parse_target
+from farrier.targets.cpu.passes import ORDER
 from tests.ir.bind import at_sizes
 
 SETTINGS = Settings(parse_target("x86-64-v4"), threads=2)

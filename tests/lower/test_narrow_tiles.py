@@ -14,8 +14,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
-from farrier.space.rules import register_tile
 from farrier.targets import host
+from farrier.targets.cpu.rules import register_tile
 from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of
 

@@ -12,9 +12,9 @@ from farrier.ir.dim import typical
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup, run_graph, run_node
+from farrier.options.precision import Precision
 from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
-from farrier.precision import Precision
 from farrier.targets import Target
 
 _AVX512 = Target(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from farrier.codegen.link import link
-from farrier.codegen.llvm import compile_text
-from farrier.codegen.support import support_object
 from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.measurement import Argument, Candidate, Role
 from farrier_device.runners.local import ChildRunner
 

@@ -19,9 +19,9 @@ from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError
+from farrier.release.verify import runnable_inputs
 from farrier.runtime.session import Session
 from farrier.targets import parse_target
-from farrier.verify import runnable_inputs
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5

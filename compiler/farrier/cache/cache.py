@@ -13,7 +13,7 @@ from farrier.cache.key import entry_key
 from farrier.cache.settings import CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, StorageError
-from farrier.model_file import Model
+from farrier.model.file import Model
 from farrier.options import CompileOptions
 
 # Makes the artifact of a model, and calls the function for what its user should know.

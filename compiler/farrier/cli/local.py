@@ -19,11 +19,11 @@ from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
-from farrier.mapped import check_is_file
-from farrier.model_file import Model
+from farrier.files.mapped import check_is_file
+from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
+from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -169,9 +169,9 @@ def run(
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
 
-    from farrier.arrays import save_arrays
     from farrier.artifact.artifact import load
     from farrier.artifact.container import write_atomically
+    from farrier.files.arrays import save_arrays
 
     arrays = _read_arrays(inputs or [])
     loaded = load(artifact)
@@ -209,9 +209,9 @@ def bench(
     from farrier import pipeline
     from farrier.artifact.artifact import load
     from farrier.bench.race import Entrant, peer, race
-    from farrier.precision import parse_precision
+    from farrier.options.precision import parse_precision
+    from farrier.release.verify import runnable_inputs
     from farrier.runtime.session import check_runs_here
-    from farrier.verify import runnable_inputs
 
     names = [name for name in against.split(",") if name]
     compiled = model.suffix == ".farrier"
@@ -264,9 +264,9 @@ def opt(
     precision: PrecisionOption = "f32",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
-    from farrier import constants as large
     from farrier import passes as pipeline_passes
-    from farrier.precision import parse_precision
+    from farrier.files import constants as large
+    from farrier.options.precision import parse_precision
     from farrier.targets import parse_target
 
     machine = parse_target(read_target(target))

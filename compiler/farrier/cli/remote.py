@@ -13,10 +13,10 @@ from rich.table import Column, Table
 from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
 from farrier.cli.show import ProgressView, UploadView, ms
 from farrier.cli.targets import TargetOption, read_target
-from farrier.client import Client, Job, StateChanged
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
+from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.sdk.client import Client, Job, StateChanged
 
 _PANEL = "Service"
 

@@ -14,10 +14,10 @@ from farrier.errors import UnverifiableError
 from farrier.extras import not_installed
 from farrier.onnxruntime.providers import Chosen
 from farrier.options import CompileOptions
-from farrier.shapes import GivenShape
+from farrier.options.shapes import GivenShape
 
 if TYPE_CHECKING:
-    from farrier.model_file import Model
+    from farrier.model.file import Model
 
 ARTIFACT = ".farrier"  # the suffix of files that are compiled already
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from farrier.options import MAX_LAYER_ERROR
+from farrier.options.precision import Precision
 from farrier.passes.algorithm import Algorithm
-from farrier.precision import Precision
 from farrier.targets import Target
 
 

@@ -23,7 +23,7 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
-from farrier.strings import codes_of, fitted, strings_of
+from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.targets import missing_features
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer

@@ -9,13 +9,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
 from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
+    from farrier.artifact.calls import CallRecord
+    from farrier.artifact.linked import LinkedModel
+    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.ir.loop import Function
+    from farrier.ir.tensor import Program as TensorProgram
+    from farrier.ir.types import DType
+    from farrier.partition.program import Program
+    from farrier.passes.plan_memory import MemoryPlan
+    from farrier.space import Space
+    from farrier.targets.interface import Interface
     from farrier.targets.target import Target
 
 GROUP = "farrier.backends"
@@ -29,13 +39,49 @@ class KnownMachine:
     source: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LLVMOptions:
-    """`features` are LLVM's, each with + or -; `flags` are those of LLVM's command line, which hold
-    for a whole process until others are set: each backend sets the same ones."""
+class Plan(Protocol):
+    """Where everything of a model lies, before its code is linked. Backends have their own."""
 
-    features: tuple[str, ...]
-    flags: tuple[str, ...]
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Bytes of each, at the typical sizes."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def params_bytes(self) -> int: ...
+
+    @property
+    def memory(self) -> MemoryPlan: ...
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """In the order of execution."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What the entry takes beside pointers, at the typical sizes."""
+        ...
+
+    @property
+    def symbols(self) -> set[str]:
+        """The kernels that it calls."""
+        ...
+
+    def measured_entry(self, target: Target, name: str) -> bytes:
+        """The object of an entry point for any memory, at the typical sizes: nothing is checked."""
+        ...
+
+    def stands_for(self, other: Any) -> bool:
+        """Whether it takes and finds out, beside sizes of inputs, what another plan does."""
+        ...
+
+    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """What a caller says of `sizes`, by symbol, in the entry's order."""
+        ...
 
 
 class Backend(Protocol):
@@ -68,18 +114,89 @@ class Backend(Protocol):
         versions of Farrier before this one called so, too."""
         ...
 
+    # -- what a target can do, for passes and rules
+
     def figures(self, target: Target) -> Mapping[str, Any]:
         """The fields of `space.machine.Machine` in which a target differs from the defaults."""
         ...
 
-    def llvm(self, target: Target) -> LLVMOptions:
-        """How LLVM makes code for a target."""
+    def precisions(self, target: Target) -> frozenset[str]:
+        """What contractions may multiply in, as `CompileOptions.precision` names it."""
+        ...
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        """All that its machines can do to whole tiles."""
+        ...
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        """The dot products of its machines, the best first."""
+        ...
+
+    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+        """Whether the target multiplies whole tiles of such operands, in registers of their own."""
+        ...
+
+    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+        """Products that a core adds up in a cycle in tile registers, of matrices with so many lanes
+        and rows whose reduction has blocks of `depth`; 0 where it has none for them."""
+        ...
+
+    # -- its part of a compilation, in the order of the steps
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The names of the passes that a graph goes through (`passes.PASSES`), in order."""
+        ...
+
+    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        """The schedule space of one kernel run by `threads` threads."""
+        ...
+
+    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
+        """Objects that together define every scheduled kernel; their names must differ. Raises
+        CompilerError."""
+        ...
+
+    def interface(self, function: Function) -> Interface:
+        """What whoever calls a scheduled kernel has to know of it."""
+        ...
+
+    def plan(
+        self,
+        program: Program,
+        kernels: Mapping[str, Interface],
+        target: Target,
+        threads: int,
+        beside: Any = None,
+    ) -> Plan:
+        """Places the memory of a model, with room for `threads` threads and for every core of the
+        target. `kernels` are by task key; constants, sizes and checks are placed beside those of
+        the plan `beside`."""
+        ...
+
+    def assemble(
+        self,
+        planned: Any,
+        objects: Sequence[bytes],
+        target: Target,
+        hot: Mapping[tuple[int, ...], Any],
+    ) -> LinkedModel:
+        """Links a model's kernels, and packs its parameters. `hot` are plans of the same model,
+        each beside the one before, for single sizes of its dims."""
+        ...
+
+    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+        """What a device loads to measure: the objects, linked with what they need. `symbols` are to
+        be seen from outside."""
         ...
 
 
+@functools.cache
 def backends() -> tuple[Backend, ...]:
     """All, Farrier's own first."""
-    return (*_own().values(), *_others())
+    return (*dict.fromkeys(_own().values()), *_others())
 
 
 def backend_for(arch: str) -> Backend:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NoDeviceError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
-from farrier.shapes import MAX_EXTENT
+from farrier.options.shapes import MAX_EXTENT
 from farrier.targets import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
 from farrier.targets.arm.cores import CORES, GENERIC, OTHER_NEW, OTHER_OLD, V8_0
 from farrier.targets.arm.machines import MACHINES
-from farrier.targets.backend import LLVMOptions
+from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.target import Target
 
 if TYPE_CHECKING:
+    from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
+    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier_device.describe import MachineDescription
 
 
-class ArmBackend:
+class ArmBackend(CpuBackend):
     """aarch64 under Linux, with vectors of 128 bits."""
 
     name = "arm"
@@ -62,14 +65,32 @@ class ArmBackend:
         core = CORES.get(target.tune)
         return {"by_lane": True, **({} if core is None else core.figures)}
 
-    def llvm(self, target: Target) -> LLVMOptions:
+    def llvm(self, target: Target) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
         core = CORES.get(target.tune)
         in_order = core is not None and core.in_order
-        # 128 bits at a time, whatever width of SVE a core has; an in-order core needs its loads
-        # ahead of their use, which an out-of-order one finds by itself.
+        # 128 bits at a time, whatever width of SVE a core has.
         features = ("-sve", "-sve2") if target.cpu in _WITH_SVE else ()
-        return LLVMOptions(features, (f"-enable-misched={str(in_order).lower()}", _COMBINER))
+        # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
+        # itself, and the scheduler would only spill.
+        scheduler = f"-enable-misched={str(in_order).lower()}"
+        return LLVMMachine(target.triple, target.cpu, features, (scheduler, _COMBINER))
+
+    def instructions(self, target: Target) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(converts_f16=True)
+
+    def support(self, target: Target) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
+
+    @property
+    def page_bytes(self) -> int:
+        return 65536
 
 
 _WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
-_COMBINER = "-x86-machine-combiner=false"
+_COMBINER = "-x86-machine-combiner=false"  # as for x86: flags are a process's

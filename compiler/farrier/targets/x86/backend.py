@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
-from farrier.targets.backend import LLVMOptions
+from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.target import Target
 from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, V2, V3, V4
 
 if TYPE_CHECKING:
+    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.ir.types import DType
+    from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
+    from farrier.targets.cpu.backend import Rule
+    from farrier.targets.cpu.codegen.builder import Instructions
     from farrier_device.describe import MachineDescription
 
 # The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
@@ -28,11 +34,12 @@ _LLVM_NAMES = {
     "amx_bf16": "amx-bf16",
 }
 
+_BF16 = "avx512_bf16"
 _BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 _REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32}
 
 
-class X86Backend:
+class X86Backend(CpuBackend):
     """x86-64 under Linux, at the highest level of the psABI that a machine has."""
 
     name = "x86"
@@ -70,11 +77,65 @@ class X86Backend:
     def figures(self, target: Target) -> Mapping[str, Any]:
         return {**FIGURES.get(target.tune, {}), "fused": "fma" in target.required_features}
 
-    def llvm(self, target: Target) -> LLVMOptions:
+    def llvm(self, target: Target) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
         features = [f"+{_LLVM_NAMES.get(name, name)}" for name in target.features]
         if target.vector_bits == 512:
             features.append("-prefer-256-bit")
-        return LLVMOptions(tuple(features), _FLAGS)
+        return LLVMMachine(target.triple, target.cpu, tuple(features), _FLAGS)
+
+    def instructions(self, target: Target) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.x86.intrinsics import scale
+
+        is_wide = target.vector_bits == 512  # narrower vectors of that instruction set are rare
+        return Instructions(
+            scale=scale if is_wide else None,
+            scale_bits=512 if is_wide else 0,
+            rounds_bf16=_BF16 in target.features,
+            converts_f16="f16c" in target.required_features,
+        )
+
+    def support(self, target: Target) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        folder = Path(__file__).parent
+        has_tiles = "amx_tile" in target.features
+        asks = (folder / "support_amx.ll").read_text() if has_tiles else NOTHING_TO_ASK
+        return (folder / "support.ll").read_text() + asks
+
+    def precisions(self, target: Target) -> frozenset[str]:
+        return frozenset({"f32", "bf16"} if _BF16 in target.features else {"f32"})
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.targets.x86.intrinsics import INTRINSICS
+
+        return INTRINSICS
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.x86.intrinsics import DOTS
+
+        return DOTS
+
+    @property
+    def own_rules(self) -> Sequence[Rule]:
+        from farrier.targets.x86 import matrix_tile
+
+        return (matrix_tile.space,)
+
+    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+        from farrier.ir.types import DType
+        from farrier.targets.x86.intrinsics import AMX_FEATURES
+
+        return operands is DType.BF16 and set(target.features) >= AMX_FEATURES
+
+    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+        from farrier.targets.x86.matrix_tile import products_a_cycle
+
+        return products_a_cycle(target, lanes, rows, depth)
 
 
 def _microarchitecture(machine: MachineDescription) -> str:
