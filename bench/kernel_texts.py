@@ -73,7 +73,7 @@ class Case:
 
 
 def cases(models: Sequence[str]) -> list[Case]:
-    """Every case of the models, those with most kernels first."""
+    """Every model at every level in f32, then some of them in bf16, and some with open dims."""
     levels = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
     found = [Case(model, level) for model in models for level in levels]
     found += [Case(m, "x86-64-v4", Precision.BF16) for m in models if m in _IN_BF16]
