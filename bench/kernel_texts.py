@@ -23,17 +23,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.workloads import NAMES, Shapes, workload
-from farrier.choose import Choice
-from farrier.codegen import compile_functions
 from farrier.errors import FarrierError, UsageError
-from farrier.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
 from farrier.importer import import_model
-from farrier.model_file import model_of
+from farrier.kernels.choose import Choice
+from farrier.kernels.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
+from farrier.model.file import model_of
 from farrier.options import TYPICAL_ALONE
+from farrier.options.precision import Precision
+from farrier.options.shapes import GivenShape
 from farrier.passes import Settings, prepare
-from farrier.precision import Precision
-from farrier.shapes import GivenShape
-from farrier.target import Target, parse_target
+from farrier.targets import Target, parse_target
+from farrier.targets.cpu.codegen import compile_functions
 from farrier.tuning.variant import Variant, make_variant
 
 _EXTENSIONS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512_vnni")
