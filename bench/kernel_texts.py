@@ -26,7 +26,6 @@ from bench.workloads import NAMES, Shapes, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.importer import import_model
 from farrier.kernels.choose import Choice
-from farrier.kernels.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
 from farrier.model.file import model_of
 from farrier.options import TYPICAL_ALONE
 from farrier.options.precision import Precision
@@ -34,6 +33,7 @@ from farrier.options.shapes import GivenShape
 from farrier.passes import Settings, prepare
 from farrier.targets import Target, parse_target
 from farrier.targets.cpu.codegen import compile_functions
+from farrier.tuning.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
 from farrier.tuning.variant import Variant, make_variant
 
 _EXTENSIONS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512_vnni")

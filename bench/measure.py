@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.workloads import Workload
-from farrier.artifact.artifact import Artifact, load
-from farrier.artifact.size import Size
 from farrier.bench.race import Entrant, Failed, Figures, peer, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
@@ -21,6 +19,8 @@ from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
 from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact, load
+from farrier.runtime.size import Size
 from farrier.targets import parse_target
 
 # Of the range of an output: how far engines may be from the reference.

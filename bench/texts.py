@@ -25,7 +25,7 @@ from rich.table import Table
 from bench.real import open_shapes, workloads
 from bench.workloads import Workload
 from farrier.errors import FarrierError
-from farrier.files.constants import beside
+from farrier.ir.constants import beside
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.artifact.artifact import Artifact
-from farrier.errors import InvalidModelError
-from farrier.extras import not_installed
+from farrier.errors import InvalidModelError, not_installed
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
+from farrier.runtime.artifact import Artifact
 
 if TYPE_CHECKING:
     import onnx

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from farrier.artifact.artifact import Artifact
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
@@ -15,13 +14,6 @@ from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
 from farrier.kernels.choose import Choice, choose_defaults
-from farrier.kernels.hot import (
-    check_hot,
-    hot_sizes,
-    shapes_at,
-    with_shared_kernels,
-    with_shared_panels,
-)
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
@@ -43,9 +35,17 @@ from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
+from farrier.runtime.artifact import Artifact
 from farrier.targets import Plan, Target, backend_of, missing_features, parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
+from farrier.tuning.hot import (
+    check_hot,
+    hot_sizes,
+    shapes_at,
+    with_shared_kernels,
+    with_shared_panels,
+)
 from farrier.tuning.tune_model import known_variant, tune_model
 from farrier.tuning.variant import Variant
 from farrier_device.describe import cores

@@ -342,7 +342,7 @@ def test_files_of_somebody_else_s_stay(watched, path):
 
 
 def test_what_is_removed_while_it_is_kept_is_used_all_the_same(watched, path, monkeypatch):
-    from farrier.artifact.artifact import Artifact
+    from farrier.runtime.artifact import Artifact
 
     save = Artifact.save
 

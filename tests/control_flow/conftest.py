@@ -10,9 +10,9 @@ import pytest
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.kernels.choose import choose_defaults
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.partition import Program, extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore

@@ -15,13 +15,13 @@ from farrier.errors import (
     UnsupportedOperatorError,
     VerificationError,
 )
-from farrier.files.constants import ConstantFiles, StoredConstants
 from farrier.importer import import_model
+from farrier.ir.constants import ConstantFiles, StoredConstants
 from farrier.ir.control import failures
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.options import CompileOptions
 from farrier.passes import Settings, optimize
 from farrier.pipeline import compile_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farrier.files.constants import beside
+from farrier.ir.constants import beside
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model

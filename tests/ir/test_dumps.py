@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import farrier
 from bench import models
 from farrier.errors import StorageError, UsageError
-from farrier.files.constants import ConstantFiles, StoredConstants
+from farrier.ir.constants import ConstantFiles, StoredConstants
 from farrier.ir.graph import Constant, Derived, Graph, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir

@@ -12,8 +12,8 @@ from farrier.ir.loop import For, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
+from farrier.ops.verify import verify_function
 from farrier.targets import host
 from farrier.targets.cpu.rules import register_tile
 from tests.ir.bind import bind

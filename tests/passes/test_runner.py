@@ -6,7 +6,7 @@ import pytest
 from graph_tools import SETTINGS, NetworkBuilder
 
 from farrier.errors import CompilerError, UsageError
-from farrier.files.constants import beside
+from farrier.ir.constants import beside
 from farrier.ir.graph import Graph
 from farrier.ir.parser import ParseError, parse_ir
 from farrier.passes import PASSES, opt, optimize, run_passes

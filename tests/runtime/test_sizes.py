@@ -8,11 +8,11 @@ import gc
 import numpy as np
 import pytest
 
-from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.dim import dim, symbols
 from farrier.options.shapes import NamedDim
+from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_text, emit_entry, link, support_object
 from farrier.targets.cpu.codegen.entry import (

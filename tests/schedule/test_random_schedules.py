@@ -14,9 +14,9 @@ from farrier.ir.loop import Alloc, For
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import Layout, PhysicalDim
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
+from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from tests.schedule.programs import (
     conv_bias_relu,

@@ -12,9 +12,9 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
+from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, Trace, replay
 from tests.ir.bind import bind
 from tests.schedule.programs import assert_same_result, conv_bias_relu, matmul

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from farrier.ir.types import DType
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
+from farrier.ops.verify import verify_function
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function

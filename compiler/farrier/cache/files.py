@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from farrier.artifact.container import write_text_atomically
+from farrier.files.atomic import write_text_atomically
 from farrier.files.mapped import MappedFile
 from farrier.model.file import Model
 

@@ -103,9 +103,9 @@ def compile_(
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
-    from farrier.artifact.container import check_writable
-    from farrier.artifact.size import Size
+    from farrier.files.atomic import check_writable
     from farrier.records import FileRecords
+    from farrier.runtime.size import Size
 
     check_is_file(model)
     output = output or model.with_suffix(".farrier")
@@ -169,9 +169,9 @@ def run(
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
 
-    from farrier.artifact.artifact import load
-    from farrier.artifact.container import write_atomically
     from farrier.files.arrays import save_arrays
+    from farrier.files.atomic import write_atomically
+    from farrier.runtime.artifact import load
 
     arrays = _read_arrays(inputs or [])
     loaded = load(artifact)
@@ -207,10 +207,10 @@ def bench(
 ) -> None:
     """Time an artifact, or a model compiled now without tuning, beside other engines."""
     from farrier import pipeline
-    from farrier.artifact.artifact import load
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
     from farrier.release.verify import runnable_inputs
+    from farrier.runtime.artifact import load
     from farrier.runtime.session import check_runs_here
 
     names = [name for name in against.split(",") if name]
@@ -265,7 +265,7 @@ def opt(
 ) -> None:
     """Run passes on a graph in text form and print the result."""
     from farrier import passes as pipeline_passes
-    from farrier.files import constants as large
+    from farrier.ir import constants as large
     from farrier.options.precision import parse_precision
     from farrier.targets import parse_target
 

@@ -41,6 +41,10 @@ class Choice:
         """The scheduled kernel, ready for code generation."""
         return self.space.build(self.decisions)
 
+    def printed(self) -> tuple[str, Program | Function]:
+        """The task's name, and what it computes."""
+        return self.task.symbol, self.program
+
     def report(self) -> KernelReport:
         return KernelReport(
             name=self.task.name,

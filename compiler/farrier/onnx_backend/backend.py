@@ -18,13 +18,13 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from farrier.artifact.artifact import Artifact
 from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
 from farrier.importer import inspect
 from farrier.ir.strings import codes_of, strings_of
 from farrier.options import CompileOptions
 from farrier.options.shapes import GivenShape
 from farrier.pipeline import compile_model
+from farrier.runtime.artifact import Artifact
 
 Array: TypeAlias = npt.NDArray[Any]
 Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]

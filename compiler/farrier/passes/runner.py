@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.errors import CompilerError, UsageError
-from farrier.files.constants import FOLDER, ConstantFiles
+from farrier.ir.constants import FOLDER, ConstantFiles
 from farrier.ir.control import map_regions
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ir.walk import walk
+from farrier.ops.verify import verify
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
 from farrier.progress import debug

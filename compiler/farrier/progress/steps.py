@@ -6,16 +6,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from farrier.errors import StorageError, UsageError
-from farrier.files.constants import FOLDER, ConstantFiles
+from farrier.ir.constants import FOLDER, ConstantFiles
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
-from farrier.kernels.choose import Choice
-from farrier.partition import Task
 from farrier.progress import Listener, StageFinished, StageStarted
 
 T = TypeVar("T")
@@ -52,6 +50,15 @@ class Dump:
             raise UsageError(
                 f"there is no stage {self.until!r}", hint=f"--until {'|'.join(STAGES)}"
             )
+
+
+@runtime_checkable
+class Printable(Protocol):
+    """What stands for a piece of IR."""
+
+    def printed(self) -> tuple[str, Graph | Program | Function]:
+        """Its name, and the IR."""
+        ...
 
 
 class StoppedError(Exception):
@@ -109,10 +116,8 @@ def _pieces(result: Any) -> Iterable[tuple[str, Graph | Program | Function]]:
     match result:
         case Graph() | Program() | Function():
             yield result.name, result
-        case Task():
-            yield result.symbol, result.region
-        case Choice():
-            yield result.task.symbol, result.program
+        case Printable():
+            yield result.printed()
         case Mapping():
             for value in result.values():
                 yield from _pieces(value)

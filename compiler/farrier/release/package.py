@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.artifact import artifact as members
 from farrier.artifact import calls, container
-from farrier.artifact.artifact import Artifact
 from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
-from farrier.artifact.linked import LinkedModel
 from farrier.artifact.manifest import (
     STRING,
     Capacity,
@@ -37,6 +34,9 @@ from farrier.ops import winograd
 from farrier.options.precision import Precision
 from farrier.records import RecordStore, usable
 from farrier.release.verify import Verification
+from farrier.runtime import artifact as members
+from farrier.runtime.artifact import Artifact
+from farrier.targets.linked import LinkedModel
 from farrier.tuning.compare import Race
 from farrier.tuning.variant import Variant
 

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from farrier.artifact.artifact import Artifact
-from farrier.artifact.linked import LinkedModel
 from farrier.artifact.manifest import TensorSpec
 from farrier.errors import (
     InputMismatchError,
@@ -32,6 +30,8 @@ from farrier.measure import Blobs, Runner, sizes_argument
 from farrier.model.file import Model, model_of
 from farrier.ops.run import run_graph
 from farrier.options.precision import Precision, rounding
+from farrier.runtime.artifact import Artifact
+from farrier.targets.linked import LinkedModel
 from farrier_device.measurement import (
     Argument,
     Candidate,

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier import progress
-from farrier.artifact.container import check_writable, is_special
 from farrier.errors import (
     ArtifactError,
     ConflictError,
@@ -33,6 +32,7 @@ from farrier.errors import (
     StorageError,
     UsageError,
 )
+from farrier.files.atomic import check_writable, is_special
 from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot

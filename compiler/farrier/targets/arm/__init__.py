@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from farrier.targets.arm.backend import ArmBackend
 
-ARM = ArmBackend()
+BACKEND = ArmBackend()
 
-__all__ = ["ARM", "ArmBackend"]
+__all__ = ["BACKEND", "ArmBackend"]

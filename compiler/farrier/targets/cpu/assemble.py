@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from farrier.artifact.calls import CallArgument, CallRecord
-from farrier.artifact.linked import Check, LinkedModel
 from farrier.artifact.params import ParamArena
 from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
@@ -34,6 +33,7 @@ from farrier.targets.cpu.codegen.entry import (
     position_of,
 )
 from farrier.targets.interface import Interface
+from farrier.targets.linked import Check, LinkedModel
 
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 

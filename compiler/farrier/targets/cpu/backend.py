@@ -10,7 +10,6 @@ from farrier.errors import CompilerError
 from farrier.targets.backend import backend_of
 
 if TYPE_CHECKING:
-    from farrier.artifact.linked import LinkedModel
     from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.ir.loop import Function
     from farrier.ir.tensor import Program as TensorProgram
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.interface import Interface
+    from farrier.targets.linked import LinkedModel
     from farrier.targets.target import Target
 
     Rule: TypeAlias = Callable[[TensorProgram, Target, int], Space | None]

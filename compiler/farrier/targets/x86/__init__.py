@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from farrier.targets.x86.backend import X86Backend
 
-X86 = X86Backend()
+BACKEND = X86Backend()
 
-__all__ = ["X86", "X86Backend"]
+__all__ = ["BACKEND", "X86Backend"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
 
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.params import PackedParams
 from farrier.ir.dim import Extent, Symbol
-from farrier.passes.plan_memory import MemoryPlan
+
+if TYPE_CHECKING:
+    from farrier.passes.plan_memory import MemoryPlan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

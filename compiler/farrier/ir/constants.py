@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farrier.artifact.container import write_atomically
 from farrier.errors import UsageError
+from farrier.files.atomic import write_atomically
 from farrier.ir.graph import Constant, Derived, Graph, Node, digest_of, is_of_numpy
 from farrier.ir.printer import is_written_out
 from farrier.ir.types import TensorType

@@ -13,6 +13,7 @@ from farrier.artifact import calls, container
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import Manifest
 from farrier.errors import ArtifactError
+from farrier.files.atomic import write_atomically
 from farrier_device.describe import cores
 from farrier_device.memory import Buffer, aligned_buffer
 
@@ -114,7 +115,7 @@ class Artifact:
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the container whole or not at all; raises StorageError."""
         target = pathlib.Path(path)
-        container.write_atomically(target, self.write)
+        write_atomically(target, self.write)
         return target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from farrier.artifact.artifact import Artifact
+from farrier.runtime.artifact import Artifact
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
