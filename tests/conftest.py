@@ -17,7 +17,9 @@ import hypothesis
 import pytest
 
 # Classes of tests that several modules subclass: what they compare is shown as in a test module.
-pytest.register_assert_rewrite("tests.records.record_store_contract")
+pytest.register_assert_rewrite(
+    "tests.records.record_store_contract", "tests.measure.runner_contract"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
