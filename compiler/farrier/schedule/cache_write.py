@@ -23,12 +23,25 @@ from farrier.schedule.nest import (
 def cache_write(function: Function, buffer: str, name: str) -> Function:
     """Computes a buffer in another one first, and copies.
 
-    before:  for y_init_i in 8: y[y_init_i] = 0.0
-             for y_i in 8: for y_k in 5: y[y_i] = y[y_i] + a[y_i, y_k]
-    after:   with alloc(f32[8] in workspace) as acc:
-                 for acc_init_i in 8: acc[acc_init_i] = 0.0
-                 for acc_i in 8: for acc_k in 5: acc[acc_i] = acc[acc_i] + a[acc_i, acc_k]
-                 for y_i in 8: y[y_i] = acc[y_i]
+    before:
+        @function
+        def total(a: f32[8, 5], y: f32[8]):
+            for y_init_i in serial(8):
+                y[y_init_i] = 0.0
+            for y_i in serial(8):
+                for y_k in serial(5):
+                    y[y_i] = y[y_i] + a[y_i, y_k]
+    after cache_write("y", "acc"):
+        @function
+        def total(a: f32[8, 5], y: f32[8]):
+            with alloc(f32[8] in workspace) as acc:
+                for acc_init_i in serial(8):
+                    acc[acc_init_i] = 0.0
+                for acc_i in serial(8):
+                    for acc_k in serial(5):
+                        acc[acc_i] = acc[acc_i] + a[acc_i, acc_k]
+                for y_i in serial(8):
+                    y[y_i] = acc[y_i]
 
     The nests that compute take the new name, the copy keeps the old one: so a reduction gets an
     epilogue, and its sums can live in registers. Apply it before any other primitive.
