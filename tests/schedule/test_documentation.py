@@ -14,7 +14,7 @@ from farrier.ir.printer import print_ir
 from farrier.ir.verify import verify_function
 from farrier.schedule import Schedule, Trace, primitives
 from farrier.schedule.primitives import PRIMITIVES
-from tests.schedule.equal_results import assert_equal_results
+from tests.schedule.checks import assert_equal_results
 
 
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))

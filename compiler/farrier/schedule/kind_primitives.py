@@ -38,7 +38,7 @@ def _check_parallel(nest: Nest, name: str) -> Path:
     _require_serial(nest, loop)
     for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
         if other.kind is LoopKind.PARALLEL:
-            nest.fail(f"{other.var} is parallel, and parallel loops do not nest")
+            nest.fail(f"{name} within or around {other.var}: parallel loops do not nest")
     for buffer in allocated(loop.body):
         if buffer.scope is Scope.WORKSPACE:
             nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")

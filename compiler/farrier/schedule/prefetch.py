@@ -64,7 +64,7 @@ def _check(nest: Nest, name: str, panel_name: str, at_name: str, level: int) -> 
     if at_name != panel_name and find(panel.body, lambda s: s is path[-1]) is None:
         nest.fail(f"{at_name} does not stand within {panel_name}")
     if level not in (1, 2, 3):
-        nest.fail(f"there is no cache level {level}")
+        nest.fail(f"there is no cache level {level} for {name}")
     reads = reads_of(panel.body, name)
     if not reads:
         nest.fail(f"nothing within {panel_name} reads {name}")
