@@ -24,7 +24,7 @@ pytest.register_assert_rewrite(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write what passes give into tests/golden"
+        "--update-golden", action="store_true", help="write what is made anew into tests/golden"
     )
     parser.addoption(
         "--explore", action="store_true", help="draw new random examples, and ten times as many"
@@ -48,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("farrier")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether a golden's text is to be written anew instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 class Installation:
