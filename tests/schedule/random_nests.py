@@ -193,16 +193,28 @@ class _Writer:
         return [nested(start, first), update]
 
     def shifted(self, name: str) -> Stmt:
-        """A nest in whose parameter each element comes from another."""
-        loops = [(f"{name}_{axis}", self.number(1, 5)) for axis in range(self.number(1, 2))]
+        """A nest in whose parameter each element comes from another, one or several times."""
+        loops = [(f"{name}_{axis}", self.number(2, 5)) for axis in range(self.number(1, 2))]
         shape = tuple(extent + 1 for _, extent in loops)
         buffer = Buffer(name, _F32, shape)
         self.params.append(buffer)
         there, here = (
             tuple(e.add(Var(var), self.number(0, 1)) for var, _ in loops) for _ in range(2)
         )
-        value = Binary(BinaryOp.ADD, Load(buffer, here), Const(1.0, _F32))
-        return nested(loops, Store(buffer, there, value))
+        if self.chance(4):  # whichever iteration is the last leaves its mark
+            here = tuple(Var(var) for var, _ in loops)
+            there = (*there[:-1], e.index(0))
+            value: Expr = self.param(f"{name}x", loops)
+        else:
+            twice = Binary(BinaryOp.MUL, Const(2.0, _F32), Load(buffer, here))
+            value = Binary(BinaryOp.ADD, twice, Const(1.0, _F32))
+        store: Stmt = Store(buffer, there, value)
+        if self.chance(4):
+            twin = Buffer(f"{name}twin", _F32, shape)
+            self.params.append(twin)
+            read = Binary(BinaryOp.ADD, Load(twin, here), Load(buffer, here))
+            store = Block((store, Store(twin, there, read)))
+        return nested(loops, store)
 
     def overwritten(self) -> Stmt:
         """A nest that sets a parameter to zero."""
@@ -233,6 +245,14 @@ def functions(draw: Callable[[Any], Any]) -> Function:
     for buffer in reversed(stages):
         body = Alloc(buffer, body)
     return Function("nests", tuple(writer.params), body)
+
+
+@st.composite
+def shifts(draw: Callable[[Any], Any]) -> Function:
+    """One nest whose iterations may depend on each other."""
+    writer = _Writer(draw)
+    nest = writer.shifted("z")
+    return Function("shifts", tuple(writer.params), nest)
 
 
 @st.composite

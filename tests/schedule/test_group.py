@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from tests.schedule.checks import assert_keeps_results, assert_refused, body, scheduled, text
 from tests.schedule.programs import matmul
+from tests.schedule.random_nests import functions, shifts
 
 MATMUL = matmul(6, 10, 5)
 GUARDED = """
@@ -46,4 +49,5 @@ def test_it_refuses_a_loop_that_is_not_there():
 
 
 def test_it_keeps_results():
-    assert_keeps_results("group", lambda dice: (dice.loop(),))
+    nests = st.one_of(functions(), shifts())
+    assert_keeps_results("group", lambda dice: (dice.loop(),), nests)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import strategies as st
 
 from tests.schedule.checks import assert_keeps_results, assert_refused, body, scheduled
 from tests.schedule.programs import conv_bias_relu, matmul, softmax
+from tests.schedule.random_nests import functions, shifts
 
 MATMUL = matmul(6, 10, 5)
 SHEAR = """
@@ -64,4 +66,5 @@ def test_it_refuses_threads_that_would_share_a_workspace():
 
 
 def test_it_keeps_results():
-    assert_keeps_results("parallel", lambda dice: (dice.loop(),))
+    nests = st.one_of(functions(), shifts())
+    assert_keeps_results("parallel", lambda dice: (dice.loop(),), nests)

@@ -33,6 +33,23 @@ def most(a: f32[4, 9], m: f32[4]):
     """)
 
 
+def test_conditions_on_points_guard_the_end_too():
+    source = """
+@function
+def total(a: f32[10, 3], s: f32[10]):
+    for o in serial(3):
+        for i in serial(4):
+            for k in serial(3):
+                if 4 * o + i < 10:
+                    s[4 * o + i] = s[4 * o + i] + a[4 * o + i, k]
+"""
+    assert body(scheduled(source, 'rfactor("k", "p")')).splitlines()[-3:] == [
+        "            for p_k in serial(3):",
+        "                if 4 * p_o + p_i < 10:",
+        "                    s[4 * p_o + p_i] = s[4 * p_o + p_i] + p[p_o, p_i, p_k]",
+    ]
+
+
 def test_the_loop_may_become_lanes():
     steps = ('split("norm_k", 4, "o", "l")', 'rfactor("l", "p")', 'vectorize("l")')
     assert "for l in vectorized(4):" in body(scheduled(SOFTMAX, *steps))

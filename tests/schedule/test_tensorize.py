@@ -55,6 +55,11 @@ def test_lanes_that_are_vectorized_are_the_same():
             f"{NAME} takes neighbours",
         ),
         (
+            PRODUCT.format("t[l] + x[k] * w[k, 8 * v + l]"),
+            f'tensorize("l", "{NAME}")',
+            f"{NAME} uses one tile c where the nest has several",
+        ),
+        (
             FITTING.replace("w: f32[3, 24]", "w: f32[3, 24] @ layout(1, 0)"),
             f'tensorize("l", "{NAME}")',
             f"{NAME} takes neighbours in memory for b",
@@ -72,7 +77,7 @@ def test_lanes_that_are_vectorized_are_the_same():
             f"{NAME} has a Store where the nest has a If",
         ),
     ],
-    ids=["name", "loop", "extent", "minus", "backwards", "apart", "dtype", "guard"],
+    ids=["name", "loop", "extent", "minus", "backwards", "elsewhere", "apart", "dtype", "guard"],
 )
 def test_it_refuses(source, step, reason):
     assert_refused(source, step, reason)
@@ -103,7 +108,8 @@ def _products(draw: st.DrawFn) -> Function:
     at = (draw(st.sampled_from([Var("v"), e.index(1)])), along(draw(st.sampled_from(["v", None]))))
     b = Load(w, (Var("k"), along(draw(st.sampled_from(["v", "k", None])))))
     product = Binary(BinaryOp.MUL, Load(x, (Var("v"), Var("k"))), b)
-    store = Store(t, at, Binary(BinaryOp.ADD, Load(t, at), product))
+    total = Load(t, draw(st.sampled_from([at, at, at, (at[0], Var("l"))])))
+    store = Store(t, at, Binary(BinaryOp.ADD, total, product))
     outer = draw(st.permutations(loops))
     return Function("products", (x, w, t), nested([*outer, ("l", 8)], store))
 

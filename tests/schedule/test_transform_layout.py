@@ -36,6 +36,10 @@ def test_a_buffer_of_its_own_may_lie_in_any_order():
             'transform_layout("w", Layout(((0, 1, 0), (1, 1, 4))))',
             "does not cover axis 1 of w once",
         ),
+        (
+            'transform_layout("w", Layout(((1, 8, 0), (0, 1, 0), (1, 1, 4))))',
+            "does not cover axis 1 of w once",
+        ),
         ('transform_layout("w", Layout(((0, 1, 0),)))', "leaves out axis 1 of w"),
         (
             'transform_layout("w", Layout(((0, 1, 0), (1, 1, 0), (2, 1, 0))))',
