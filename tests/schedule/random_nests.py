@@ -201,6 +201,9 @@ class _Writer:
         there, here = (
             tuple(e.add(Var(var), self.number(0, 1)) for var, _ in loops) for _ in range(2)
         )
+        if len(loops) == 2 and self.chance(3):  # from the row before, at the column after
+            (row, _), (column, _) = loops
+            there, here = (e.add(Var(row), 1), Var(column)), (Var(row), e.add(Var(column), 1))
         if self.chance(4):  # whichever iteration is the last leaves its mark
             here = tuple(Var(var) for var, _ in loops)
             there = (*there[:-1], e.index(0))
