@@ -87,7 +87,7 @@ class RunnerContract:
         (only,) = measure(doubling.candidate("right", cold=True), policy=policy).results
         assert only.status is Status.OK, only.message
         assert 7 <= len(only.samples_ns) <= 9
-        assert all(50 < sample < 10_000_000 for sample in only.samples_ns)
+        assert min(only.samples_ns) > 50  # nanoseconds: a call that did its work
         assert only.max_error == 0.0
 
     @pytest.mark.parametrize("threads", [1, 2])
