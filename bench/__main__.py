@@ -30,7 +30,7 @@ from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
 from farrier.errors import FarrierError, UsageError
 from farrier.options import parse_budget
-from farrier.precision import Precision
+from farrier.options.precision import Precision
 from farrier.records import FileRecords
 from farrier_device import describe
 

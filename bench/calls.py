@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import UsageError
-from farrier.shapes import parse_sum
+from farrier.options.shapes import parse_sum
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.importer import import_model
-from farrier.model_file import Model
+from farrier.model.file import Model
 from farrier.ops.run import run_graph
 
 Array = npt.NDArray[Any]

@@ -26,11 +26,11 @@ from bench import models
 from farrier.bench.race import Entrant, race
 from farrier.cli.local import figures_table
 from farrier.cli.show import ProgressView
-from farrier.client import Client, StateChanged
 from farrier.errors import FarrierError, ServiceError
 from farrier.options import parse_budget
-from farrier.shapes import GivenShape, parse_shapes
-from farrier.verify import random_inputs
+from farrier.options.shapes import GivenShape, parse_shapes
+from farrier.release.verify import random_inputs
+from farrier.sdk.client import Client, StateChanged
 
 MODEL = "cls"
 SHAPE = "x=1,3,48,192"

@@ -29,13 +29,13 @@ from rich.table import Table
 
 from bench import ort_profile
 from bench.workloads import NAMES, Workload, workload
-from farrier.artifact.artifact import Artifact
 from farrier.bench.profile import profile
 from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.verify import random_inputs
+from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact
 
 _PIPED_COLUMNS = 160
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.workloads import Workload
-from farrier.artifact.artifact import Artifact, load
-from farrier.artifact.size import Size
 from farrier.bench.race import Entrant, Failed, Figures, peer, race
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.options import CompileOptions
+from farrier.options.precision import Precision
 from farrier.pipeline import compile_model
-from farrier.precision import Precision
 from farrier.progress import Listener
 from farrier.records import RecordStore
-from farrier.target import parse_target
-from farrier.verify import random_inputs
+from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact, load
+from farrier.runtime.size import Size
+from farrier.targets import parse_target
 
 # Of the range of an output: how far engines may be from the reference.
 TOLERANCES = {Precision.F32: 1e-3, Precision.BF16: Precision.BF16.tolerance}

@@ -33,14 +33,14 @@ import numpy as np
 from bench.calls import Arrays, Input, arrays, typical_values
 from bench.models.writer import Writer
 from bench.workloads import NAMES, workload
-from farrier.artifact.artifact import Artifact, load
 from farrier.artifact.manifest import Manifest
 from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, InputMismatchError, UsageError
 from farrier.ir.dim import evaluate
 from farrier.options import CompileOptions
+from farrier.options.shapes import GivenShape, NamedDim
 from farrier.pipeline import compile_model
-from farrier.shapes import GivenShape, NamedDim
+from farrier.runtime.artifact import Artifact, load
 from farrier_device import describe
 
 Shapes = Mapping[str, tuple[int, ...]]

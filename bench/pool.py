@@ -24,13 +24,13 @@ from collections.abc import Collection, Iterator
 from rich.console import Console
 
 from bench.workloads import NAMES, Workload, workload
-from farrier.artifact.artifact import Artifact
-from farrier.codegen import compile_text, link, support_object
 from farrier.errors import FarrierError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
-from farrier.target import host
-from farrier.verify import random_inputs
+from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact
+from farrier.targets import host
+from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier_device.memory import pointers
 from farrier_device.native import Library, Pool
 

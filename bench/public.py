@@ -34,9 +34,9 @@ import onnxruntime
 from bench.calls import Arrays, Call, Input, arrays, calls, show
 from bench.compare import difference, in_float64
 from bench.models import TRAINED, trained
-from farrier.artifact.artifact import Artifact, load
 from farrier.errors import FarrierError, UsageError
-from farrier.model_file import Model
+from farrier.model.file import Model
+from farrier.runtime.artifact import Artifact, load
 
 TOLERANCE = 1e-4
 _COMPILE_S = 1800.0  # then a compilation counts as hung

@@ -40,15 +40,15 @@ from rich.table import Table
 
 from bench.compare import difference, in_float64
 from bench.workloads import NAMES, Workload, workload
-from farrier.artifact.artifact import Artifact
 from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, UsageError
-from farrier.hot import hot_sizes, shapes_at
 from farrier.importer import ImportedModel, import_model, inspect
 from farrier.ir.special import convert
 from farrier.options import CompileOptions
+from farrier.options.shapes import GivenShape, parse_hot, parse_shapes, parse_sum
 from farrier.pipeline import compile_model
-from farrier.shapes import GivenShape, parse_hot, parse_shapes, parse_sum
+from farrier.runtime.artifact import Artifact
+from farrier.tuning.hot import hot_sizes, shapes_at
 from farrier_device import describe
 
 Array = npt.NDArray[Any]

@@ -24,12 +24,12 @@ from rich.table import Table
 
 from bench.real import open_shapes, workloads
 from bench.workloads import Workload
-from farrier.constants import beside
 from farrier.errors import FarrierError
+from farrier.ir.constants import beside
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 _LAST = "lower"
 

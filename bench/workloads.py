@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import models
 from farrier.errors import UsageError
-from farrier.shapes import GivenShape, Hot, parse_hot, parse_shapes
+from farrier.options.shapes import GivenShape, Hot, parse_hot, parse_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -16,8 +16,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
     """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open, and
-    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.shapes`). `opened` is the
-    same model as exporters write it that leave batch and sizes open."""
+    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.options.shapes`). `opened`
+    is the same model as exporters write it that leave batch and sizes open."""
 
     name: str
     build: Callable[[], bytes]

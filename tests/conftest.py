@@ -126,7 +126,7 @@ class Service:
 
     def client(self, **options: Any) -> Any:
         """The SDK, connected."""
-        from farrier.client import Client
+        from farrier.sdk.client import Client
 
         return Client(self.url, self.token, **options)
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from farrier.api import compile as compile
-    from farrier.artifact.artifact import Artifact as Artifact
-    from farrier.artifact.artifact import load as load
-    from farrier.client import Client as Client
     from farrier.errors import FarrierError as FarrierError
     from farrier.onnxruntime import InferenceSession as InferenceSession
     from farrier.onnxruntime import OrtValue as OrtValue
     from farrier.onnxruntime import RunOptions as RunOptions
     from farrier.onnxruntime import SessionOptions as SessionOptions
+    from farrier.runtime.artifact import Artifact as Artifact
+    from farrier.runtime.artifact import load as load
+    from farrier.sdk.client import Client as Client
 
 __all__ = [
     "Artifact",
@@ -40,15 +40,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Artifact": "farrier.artifact.artifact",
-    "Client": "farrier.client",
+    "Artifact": "farrier.runtime.artifact",
+    "Client": "farrier.sdk.client",
     "FarrierError": "farrier.errors",
     "InferenceSession": "farrier.onnxruntime",
     "OrtValue": "farrier.onnxruntime",
     "RunOptions": "farrier.onnxruntime",
     "SessionOptions": "farrier.onnxruntime",
     "compile": "farrier.api",
-    "load": "farrier.artifact.artifact",
+    "load": "farrier.runtime.artifact",
 }
 
 

@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.artifact.artifact import Artifact
-from farrier.errors import InvalidModelError
-from farrier.extras import not_installed
+from farrier.errors import InvalidModelError, not_installed
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
-from farrier.shapes import GivenShape, Hot
+from farrier.options.shapes import GivenShape, Hot
+from farrier.runtime.artifact import Artifact
 
 if TYPE_CHECKING:
     import onnx
 
-    from farrier.model_file import Model
+    from farrier.model.file import Model
     from farrier.progress import Listener
 
 
@@ -77,7 +76,7 @@ def _given(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model, folder: Path | None
 ) -> Model:
     """What the caller hands in, as a model. Raises UsageError, InvalidModelError."""
-    from farrier.model_file import Model
+    from farrier.model.file import Model
 
     if isinstance(model, Model):
         return model

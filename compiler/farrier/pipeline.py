@@ -7,31 +7,20 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from farrier.artifact.artifact import Artifact
-from farrier.assemble import Plan, assemble, plan
-from farrier.choose import Choice, choose_defaults
-from farrier.clock import Clock
-from farrier.codegen.bus_errors import reading
 from farrier.errors import UsageError
-from farrier.hot import (
-    check_hot,
-    hot_sizes,
-    shapes_at,
-    with_shared_kernels,
-    with_shared_panels,
-)
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.kernels import Helpers, helpers_for
+from farrier.kernels.choose import Choice, choose_defaults
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
-from farrier.model_file import Model, model_of
+from farrier.model.bus_errors import reading
+from farrier.model.file import Model, model_of
 from farrier.options import CompileOptions
-from farrier.package import package, specs
+from farrier.options.precision import Precision, parse_precision
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, finish, prepare
-from farrier.precision import check_precision, parse_precision
 from farrier.progress import (
     Listener,
     SizesSettled,
@@ -41,14 +30,25 @@ from farrier.progress import (
     Warned,
     ignore,
 )
+from farrier.progress.clock import Clock
+from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore
-from farrier.steps import Dump, Steps, StoppedError
-from farrier.target import Target, missing_features, parse_target
+from farrier.release.package import package, specs
+from farrier.release.verify import Verification, Verifier
+from farrier.runtime.artifact import Artifact
+from farrier.targets import Plan, Target, backend_of, missing_features, parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
+from farrier.tuning.hot import (
+    check_hot,
+    hot_sizes,
+    shapes_at,
+    with_shared_kernels,
+    with_shared_panels,
+)
 from farrier.tuning.tune_model import known_variant, tune_model
 from farrier.tuning.variant import Variant
-from farrier.verify import Verification, Verifier
+from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
 
 __all__ = ["Dump", "StoppedError", "compile_model"]
@@ -75,11 +75,16 @@ def compile_model(
     model = model_of(model)
     steps = Steps(listener, dump)
     target = parse_target(options.target)
+    backend = backend_of(target)
     precision = parse_precision(options.precision)
-    check_precision(precision, target)
+    _check_precision(precision, target)
     if runner is None and options.needs_device:
         _check_measurable_here(target)
     threads = options.threads or target.cores
+    measured = threads  # on the device: here there may be fewer cores than the target has
+    if runner is None and not options.threads:
+        measured = min(threads, cores())
+        threads = measured if options.tunes else threads
     records = MemoryRecords() if records is None else records
 
     with reading(model):
@@ -116,18 +121,20 @@ def compile_model(
         if options.verify:  # before the parameters are packed: the reference holds them once more
             sides = specs(imported)
             verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        planned = plan(made.variant.program, kernels.interfaces, target, threads)
+        planned = backend.plan(made.variant.program, kernels.interfaces, target, threads)
         hot_planned: dict[tuple[int, ...], Plan] = {}
         for sizes, other in zip(hot, hot_made, strict=True):
             beside = next(reversed(hot_planned.values()), planned)
-            instead = plan(other.variant.program, kernels.interfaces, target, threads, beside)
+            instead = backend.plan(
+                other.variant.program, kernels.interfaces, target, threads, beside
+            )
             # One in which a size decides what others leave to the data would speak of other sizes.
             if instead.stands_for(planned):
                 hot_planned[planned.given(sizes)] = instead
-        linked = steps("link", assemble, planned, kernels.objects, target, hot_planned)
+        linked = steps("link", backend.assemble, planned, kernels.objects, target, hot_planned)
         verified = None
         if options.verify:
-            verified = steps("verify", verifier.verify, linked, device, threads)
+            verified = steps("verify", verifier.verify, linked, device, measured)
             listener(_said(verified, shown.race))
     return package(
         name or model.name,
@@ -206,6 +213,16 @@ class _Making:
             return _Made(prepared, variant, race, None)
         listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
         return _Made(prepared, variant, race, clock.report())
+
+
+def _check_precision(precision: Precision, target: Target) -> None:
+    """Raises UsageError where the target has no instruction for a precision."""
+    known = sorted(backend_of(target).precisions(target))
+    if precision.value not in known:
+        raise UsageError(
+            f"precision {precision} takes instructions that the target {target.cpu} does not have",
+            hint=f"--precision {' or '.join(known)}; --target host on a machine that has them",
+        )
 
 
 def _check_measurable_here(target: Target) -> None:

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from farrier.errors import NotFoundError, UsageError
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier_farm.connection import Client
 from farrier_farm.errors import DeviceAwayError, StaleSessionError
 from farrier_farm.settings import Settings

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
-from farrier.model_file import Model, check_location, quoted
+from farrier.model.file import Model, check_location, quoted
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.references import REFERENCES

@@ -59,12 +59,17 @@ def describe() -> MachineDescription:
         arch=platform.machine(),
         cpu=_cpu_name(fields),
         features=tuple(sorted(set(features.split()))),
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         l1_bytes=_cache_bytes(cpu, level=1),
         l2_bytes=_cache_bytes(cpu, level=2),
         l3_bytes=_cache_bytes(cpu, level=3),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
     )
+
+
+def cores() -> int:
+    """How many threads a model runs with where nobody says."""
+    return len(os.sched_getaffinity(0))
 
 
 def available_cpus() -> tuple[int, ...]:

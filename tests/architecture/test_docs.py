@@ -48,7 +48,11 @@ def test_every_command_that_a_page_shows_exists_with_its_options(page):
     commands = typer.main.get_command(build()).commands
     for verb, words in _commands(page):
         assert verb in commands, verb
-        known = {option for parameter in commands[verb].params for option in parameter.opts}
+        known = {
+            option
+            for parameter in commands[verb].params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
         if verb == "device":
             known = set(_parser()._option_string_actions)
         given = {word for word in words if re.fullmatch(r"--?[a-z][\w-]*", word)}
@@ -137,9 +141,9 @@ def test_the_page_on_protocols_lists_every_call_of_the_broker():
 
 
 def test_the_page_on_protocols_lists_every_kind_of_event():
-    from farrier import progress
+    from farrier.progress import events as progress
 
     text = (ROOT / "docs/protocol.md").read_text()
     events = text[text.index("**Events.**") : text.index("## Broker")]
-    listed = re.search(r"progress\.py` \((.*?)\)", events, re.DOTALL)[1]
+    listed = re.search(r"events\.py` \((.*?)\)", events, re.DOTALL)[1]
     assert set(re.findall(r"`([a-z-]+)`", listed)) == set(progress._KINDS)

@@ -1,6 +1,8 @@
 """The repository's top level is what its readers were promised, and holds nothing else."""
 
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,23 @@ def test_nothing_else_lies_at_the_top():
     )
     names = {name.partition("/")[0] for name in listed.stdout.split("\0") if name}
     assert names == ROLES | AROUND | FILES
+
+
+def test_every_room_of_the_compiler_has_its_place_in_the_layers():
+    """import-linter holds what it is told of; this holds that it is told of everything."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (
+        one["layers"] for one in contracts["contracts"] if one["name"].startswith("the rooms of")
+    )
+    listed = {name for layer in layers for name in re.split(r" [|:] ", layer)}
+    compiler = ROOT / "compiler/farrier"
+    rooms = {path.parent.name for path in compiler.glob("*/__init__.py")} - {"targets"}
+    rooms |= {path.stem for path in compiler.glob("*.py")} - {"__init__"}
+    rooms |= {f"targets.{path.parent.name}" for path in compiler.glob("targets/*/__init__.py")}
+    rooms |= {f"targets.{path.stem}" for path in compiler.glob("targets/*.py")}
+    assert listed == {f"farrier.{room}" for room in rooms - {"targets.__init__"}}
+
+
+def test_the_loose_files_of_the_compiler_are_its_face():
+    loose = {path.name for path in (ROOT / "compiler/farrier").glob("*.py")}
+    assert loose == {"__init__.py", "api.py", "errors.py", "pipeline.py"}

@@ -8,10 +8,10 @@ import pytest
 import farrier
 from bench import models
 from farrier.artifact import calls
-from farrier.artifact.artifact import Artifact
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.errors import ArtifactError
-from farrier.verify import random_inputs
+from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 
 RECORDS = (

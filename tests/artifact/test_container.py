@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from farrier.artifact import container
 from farrier.errors import ArtifactError, StorageError
+from farrier.files import atomic
 
 names = st.text("abcdefghij./_", min_size=1, max_size=40).filter(lambda n: not n.startswith("/"))
 
@@ -61,7 +62,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "model.farrier"
     path.write_bytes(b"old")
     with pytest.raises(StorageError, match=r"cannot write .*/x: "):
-        container.write_atomically(path / "x", lambda file: file.write(b"new"))
+        atomic.write_atomically(path / "x", lambda file: file.write(b"new"))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -76,15 +77,15 @@ def test_what_was_begun_is_gone_whatever_ends_it(tmp_path, error):
         raise error
 
     with pytest.raises(StorageError if isinstance(error, OSError) else type(error)):
-        container.write_atomically(path, write)
+        atomic.write_atomically(path, write)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_write_replaces_the_file_whole(tmp_path):
     path = tmp_path / "deep" / "model.farrier"
-    container.write_atomically(path, lambda file: file.write(b"one"))
-    container.write_atomically(path, lambda file: file.write(b"two"))
+    atomic.write_atomically(path, lambda file: file.write(b"one"))
+    atomic.write_atomically(path, lambda file: file.write(b"two"))
     assert path.read_bytes() == b"two"
     assert list(path.parent.iterdir()) == [path]
 
@@ -92,7 +93,7 @@ def test_write_replaces_the_file_whole(tmp_path):
 def test_a_link_stays_and_what_it_points_to_is_written(tmp_path):
     (tmp_path / "link").symlink_to("model.farrier")
     for data in (b"one", b"two"):
-        container.write_atomically(tmp_path / "link", lambda file, data=data: file.write(data))
+        atomic.write_atomically(tmp_path / "link", lambda file, data=data: file.write(data))
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "model.farrier").read_bytes() == data
 
@@ -101,21 +102,21 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    container.check_writable(path)
-    container.write_atomically(path, lambda file: file.write(b"data"))
+    atomic.check_writable(path)
+    atomic.write_atomically(path, lambda file: file.write(b"data"))
     assert os.read(reader, 100) == b"data"
     os.close(reader)
     assert path.is_fifo()
 
 
 def test_where_nothing_can_be_written_is_known_before(tmp_path, monkeypatch):
-    container.check_writable(tmp_path / "deep" / "model.farrier")
+    atomic.check_writable(tmp_path / "deep" / "model.farrier")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(StorageError, match="it is a directory"):
-        container.check_writable(tmp_path)
+        atomic.check_writable(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file is no directory"):
-        container.check_writable(tmp_path / "file" / "deep" / "model.farrier")
+        atomic.check_writable(tmp_path / "file" / "deep" / "model.farrier")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write in every directory
     with pytest.raises(StorageError, match="is not writable"):
-        container.check_writable(tmp_path / "model.farrier")
+        atomic.check_writable(tmp_path / "model.farrier")

@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.artifact.size import Size
 from farrier.passes.algorithm import Algorithm
+from farrier.runtime.size import Size
 
 RNG = np.random.default_rng(4)
 

@@ -17,11 +17,11 @@ from bench import plot
 from bench.measure import Result, ratio
 from bench.report import costs_table, headline
 from bench.workloads import NAMES, QUICK, workload
-from farrier.artifact.size import Size
 from farrier.bench.race import Figures
 from farrier.bench.roofline import Roofline
 from farrier.errors import UsageError
-from farrier.precision import Precision
+from farrier.options.precision import Precision
+from farrier.runtime.size import Size
 
 ROOT = Path(__file__).parents[2]
 

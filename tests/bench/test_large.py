@@ -14,7 +14,7 @@ import pytest
 from bench.large import write_model
 from farrier.artifact.params import ParamArena
 from farrier.importer import import_model
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from farrier.bench.limit import limit
-from farrier.codegen import compile_text, link
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen import compile_text, link
 
 _ASKS = """
 define i64 @saved() nounwind {

@@ -11,7 +11,7 @@ import farrier
 from farrier.bench.profile import profile
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.cli.app import build
-from farrier.target import host
+from farrier.targets import host
 
 
 def test_the_floor_is_the_slower_of_arithmetic_and_memory():

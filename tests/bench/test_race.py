@@ -18,9 +18,9 @@ import farrier
 from farrier.bench.lane import Lane, Round
 from farrier.bench.race import ENGINES, Entrant, _run, missing_packages, peer, race
 from farrier.errors import FarrierError, UsageError
-from farrier.precision import Precision
-from farrier.target import host
-from farrier.verify import random_inputs
+from farrier.options.precision import Precision
+from farrier.release.verify import random_inputs
+from farrier.targets import host
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from farrier.cache import files, key
 from farrier.cache.settings import DEFAULT_BYTES, CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, InvalidModelError, StorageError, UsageError
-from farrier.model_file import Model
+from farrier.model.file import Model
 from farrier.options import CompileOptions
 
 X = np.ones((2, 600), np.float32)
@@ -342,7 +342,7 @@ def test_files_of_somebody_else_s_stay(watched, path):
 
 
 def test_what_is_removed_while_it_is_kept_is_used_all_the_same(watched, path, monkeypatch):
-    from farrier.artifact.artifact import Artifact
+    from farrier.runtime.artifact import Artifact
 
     save = Artifact.save
 

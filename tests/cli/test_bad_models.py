@@ -73,7 +73,8 @@ def test_a_bad_model_is_refused(farrier, tmp_path, save, make, code, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--target", "sparc"], ["'sparc'", "x86-64-v3"]),
+        (["--target", "rip5"], ["'rip5'", "did you mean rpi5", "`farrier targets`"]),
+        (["--target", "none.json"], ["none.json", "No such file"]),
         (["--budget", "1y"], ["'1y'", "--budget 60s"]),
         (["--shape", "x=1.5"], ["'1.5'", "'x=1.5'", "--shape NAME="]),
         (["--shape", "x=n:4..2,37"], ["'n:4..2'", "empty"]),

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from farrier import compile
-from farrier.constants import beside
+from farrier.ir.constants import beside
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from farrier.cli.show import ProgressView, UploadView
-from farrier.client import Sending
 from farrier.progress import TimeSpent
+from farrier.sdk.client import Sending
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import urllib.parse
 import pytest
 
 from farrier import progress
-from farrier.client import Client, StateChanged
 from farrier.errors import (
     AuthenticationError,
     CancelledError,
@@ -30,6 +29,7 @@ from farrier.errors import (
     UnsupportedOperatorError,
     UsageError,
 )
+from farrier.sdk.client import Client, StateChanged
 
 
 @pytest.fixture

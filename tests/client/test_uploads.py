@@ -19,9 +19,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.client import Client, Sending
 from farrier.errors import InvalidModelError, NotFoundError, UsageError
-from farrier.model_file import Model
+from farrier.model.file import Model
+from farrier.sdk.client import Client, Sending
 from farrier_farm.farm import Farm
 
 MB = 1 << 20

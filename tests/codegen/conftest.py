@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.link import link
-from farrier.codegen.llvm import compile_text
-from farrier.codegen.support import support_object
-from farrier.codegen.workspace import plan
 from farrier.ir.loop import Function
-from farrier.target import Target, host
+from farrier.targets import Target, host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
+from farrier.targets.cpu.codegen.workspace import plan
 from farrier_device.native import Library, Pool, pointers
 
 

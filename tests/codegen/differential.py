@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.link import link
-from farrier.codegen.llvm import compile_text
-from farrier.codegen.support import support_object
-from farrier.codegen.workspace import plan
 from farrier.ir.dim import evaluate
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
+from farrier.targets.cpu.codegen.workspace import plan
 from farrier_device.native import Library, Pool, pointers
 from tests.ir.bind import bind
 

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farrier.codegen.emit import emit_function
 from farrier.ir.dim import dim
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
 

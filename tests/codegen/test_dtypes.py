@@ -21,7 +21,7 @@ from farrier.ir.expr import (
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.special import convert
 from farrier.ir.types import DType
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from tests.codegen.differential import run_compiled
 
 INTEGERS = [d for d in DType if d.is_integer and d.bits >= 8]

@@ -8,8 +8,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farrier.codegen import compile_functions, compile_text, emit_entry, link, support_object
-from farrier.codegen.entry import (
+from farrier.errors import CompilerError
+from farrier.ir.dim import dim, evaluate, maximum, minimum, symbols
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
+from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.types import DType
+from farrier.targets.cpu.codegen import (
+    compile_functions,
+    compile_text,
+    emit_entry,
+    link,
+    support_object,
+)
+from farrier.targets.cpu.codegen.entry import (
     WORKSPACE_BYTES,
     Branch,
     Fail,
@@ -24,12 +35,7 @@ from farrier.codegen.entry import (
     Workspace,
     emit_workspace_bytes,
 )
-from farrier.codegen.support import SYMBOLS
-from farrier.errors import CompilerError
-from farrier.ir.dim import dim, evaluate, maximum, minimum, symbols
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
-from farrier.ir.loop import For, Function, LoopKind, Store
-from farrier.ir.types import DType
+from farrier.targets.cpu.codegen.support import SYMBOLS
 from farrier_device.native import Library, NativeError, Pool, pointers
 
 SIZE = 37

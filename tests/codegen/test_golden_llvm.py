@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import pytest
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.llvm import compile_text
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.emit import emit_function
 from farrier_device import describe
 from tests.space.golden_kernels import GOLDEN, PATHS, GoldenKernel
 

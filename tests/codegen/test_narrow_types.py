@@ -10,7 +10,7 @@ from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.narrow import FORMATS
 from farrier.ir.special import convert
 from farrier.ir.types import DType
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from tests.codegen.differential import run_compiled
 
 NARROW = [dtype for dtype in DType if dtype.is_narrow_float and dtype.nbytes == 1]

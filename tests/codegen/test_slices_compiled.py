@@ -10,8 +10,8 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
-from farrier.space.rules import register_tile
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.rules import register_tile
 from tests.codegen.differential import run_compiled
 
 

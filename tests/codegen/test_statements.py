@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.codegen.workspace import SLICE_STEP, plan, sizes_of
 from farrier.errors import CompilerError
 from farrier.ir.expr import (
     Binary,
@@ -28,6 +27,7 @@ from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch,
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType, Layout
+from farrier.targets.cpu.codegen.workspace import SLICE_STEP, plan, sizes_of
 from tests.codegen.differential import check, run_compiled
 
 SERIAL, UNROLLED = LoopKind.SERIAL, LoopKind.UNROLLED

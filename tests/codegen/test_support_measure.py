@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from farrier.codegen.link import link
-from farrier.codegen.support import SYMBOLS, support_object
 from farrier.ir.types import DType
-from farrier.target import Target
+from farrier.targets import Target
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import SYMBOLS, support_object
 from farrier_device.native import NativeError, pointers
 
 ENTRIES = """

@@ -14,9 +14,9 @@ import time
 import numpy as np
 import pytest
 
-from farrier.codegen.link import link
-from farrier.codegen.support import support_object
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.native import Pool, aligned_buffer, pointers
 
 # A body that counts each iteration (ctx[0]: counts as i32), the largest worker it met (ctx[1]) and

@@ -13,8 +13,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled
 from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.llvm import assembly
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.lower.program import to_program
-from farrier.space.rules import elementwise
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import assembly
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import elementwise
 from tests.codegen.differential import run_compiled
 
 SHAPES = [(1, 16, 4, 16), (2, 37, 3, 21), (1, 24, 2, 80), (1, 5, 7, 6), (1, 40, 9, 4)]

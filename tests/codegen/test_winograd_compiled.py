@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farrier.codegen.emit import emit_function
 from farrier.ir.dim import dim
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
@@ -15,8 +14,9 @@ from farrier.lower.program import to_program
 from farrier.ops import lookup, run_graph
 from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled, run_compiled
 from tests.ir.bind import at_sizes
 

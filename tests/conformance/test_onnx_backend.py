@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from farrier import onnx_backend
 from farrier.errors import InputMismatchError, UnresolvedShapeError, UsageError
+from farrier.onnx_backend import backend as onnx_backend
 
 
 def model(nodes, inputs, output="y"):

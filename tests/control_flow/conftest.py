@@ -7,18 +7,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farrier.assemble import LinkedModel, assemble, plan
-from farrier.choose import choose_defaults
-from farrier.codegen import compile_functions, interface
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
+from farrier.kernels.choose import choose_defaults
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.partition import Program, extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
-from farrier.target import Target, parse_target
+from farrier.targets import Target, parse_target
+from farrier.targets.cpu.assemble import LinkedModel, assemble, plan
+from farrier.targets.cpu.codegen import compile_functions, interface
 from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from farrier.ir.control import graphs_in
 from farrier.ir.parser import parse_ir
-from farrier.ir.verify import verify
+from farrier.ops.verify import verify
 from farrier.partition.program import Branch, Repeat
 from farrier.passes import PASSES, Settings
 

@@ -9,7 +9,6 @@ from onnx import TensorProto, helper
 import farrier
 from farrier import progress
 from farrier.artifact.manifest import Manifest
-from farrier.constants import ConstantFiles, StoredConstants
 from farrier.errors import (
     InputMismatchError,
     InvalidModelError,
@@ -17,16 +16,17 @@ from farrier.errors import (
     VerificationError,
 )
 from farrier.importer import import_model
+from farrier.ir.constants import ConstantFiles, StoredConstants
 from farrier.ir.control import failures
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.options import CompileOptions
 from farrier.passes import Settings, optimize
 from farrier.pipeline import compile_model
-from farrier.target import parse_target
-from farrier.verify import random_inputs, runnable_inputs
+from farrier.release.verify import random_inputs, runnable_inputs
+from farrier.targets import parse_target
 from tests.control_flow.test_models import graph, info, model, node, normal
 
 FLOAT, INT64, BOOL, STRING = (

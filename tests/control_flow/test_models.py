@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier import onnx_backend
 from farrier.errors import InvalidModelError
 from farrier.importer import import_model
+from farrier.onnx_backend import backend as onnx_backend
 
 node = helper.make_node
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

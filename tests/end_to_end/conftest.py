@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from farrier.client import Client
+from farrier.sdk.client import Client
 
 BEAT_S = 5.0  # leases and devices expire so soon here
 HANGS_S = 280.0  # a test that stands still for a while does not take so long

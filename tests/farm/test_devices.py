@@ -8,7 +8,7 @@ import time
 import pytest
 
 from farrier.errors import NoDeviceError, UsageError
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier_farm.devices import Devices, DeviceState, requirement, runs
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.farm import Farm

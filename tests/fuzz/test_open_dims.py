@@ -15,12 +15,13 @@ from farrier.errors import InvalidModelError, UnresolvedShapeError
 from farrier.importer import import_model
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.partition import extract_tasks
-from farrier.passes import ORDER, Settings, run_passes
+from farrier.passes import Settings, run_passes
 from farrier.passes.runner import arrays_of
-from farrier.target import parse_target
+from farrier.targets import parse_target
+from farrier.targets.cpu.passes import ORDER
 from tests.ir.bind import at_sizes
 
 SETTINGS = Settings(parse_target("x86-64-v4"), threads=2)

@@ -20,9 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from farrier.errors import FarrierError, InvalidModelError
+from farrier.files.mapped import pages_of
 from farrier.importer import import_model
-from farrier.mapped import pages_of
-from farrier.model_file import Model
+from farrier.model.file import Model
 from farrier.progress import StageFinished
 
 SHAPE = (64, 48)
@@ -310,7 +310,7 @@ def test_a_file_that_shrinks_ends_no_process(folder, stage):
 
 _SHRUNK = """
 import os, sys, farrier
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 model = Model.of_path(sys.argv[1])
 if sys.argv[2] == "compile":
@@ -334,7 +334,7 @@ def test_a_message_that_shrinks_before_it_is_read_ends_no_process(folder, stage)
 _LIMITED = """
 import resource, sys, farrier
 from farrier.importer import import_model
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 soft, hard = 64, int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -377,7 +377,7 @@ def test_one_message_ends_at_two_gigabytes():
 
 def test_what_a_model_consists_of_is_found_without_onnx(folder):
     script = (
-        "import sys; from farrier.model_file import Model; "
+        "import sys; from farrier.model.file import Model; "
         f"print(Model.of_path({str(folder / 'm.onnx')!r}).files); "
         "assert not {'onnx', 'numpy'} & set(sys.modules)"
     )

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from farrier.errors import InvalidModelError
 from farrier.importer import relocated
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 
 def external(name: str, location: str, count: int) -> TensorProto:

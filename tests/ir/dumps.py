@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from farrier.constants import beside
+from farrier.ir.constants import beside
 from farrier.options import CompileOptions
 from farrier.passes import Settings, opt
 from farrier.pipeline import Dump, StoppedError, compile_model
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 TARGET = "x86-64-v3"
 SETTINGS = Settings(parse_target(TARGET), 2)

@@ -10,7 +10,7 @@ from farrier.ir.graph import Constant, Derived, Graph, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.types import DType, Layout, TensorType
-from farrier.ir.verify import verify
+from farrier.ops.verify import verify
 from farrier.passes.runner import arrays_of
 
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.codegen.extents import emit_extent
 from farrier.ir.dim import (
     Dim,
     Extent,
@@ -31,6 +30,7 @@ from farrier.ir.dim import (
     typical,
     upper,
 )
+from farrier.targets.cpu.codegen.extents import emit_extent
 
 N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
 K = dim("k", 0, N * 100)

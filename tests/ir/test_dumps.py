@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farrier
 from bench import models
-from farrier.constants import ConstantFiles, StoredConstants
 from farrier.errors import StorageError, UsageError
+from farrier.ir.constants import ConstantFiles, StoredConstants
 from farrier.ir.graph import Constant, Derived, Graph, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir

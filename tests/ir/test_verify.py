@@ -11,7 +11,7 @@ from farrier.errors import CompilerError
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.types import DType, TensorType
-from farrier.ir.verify import verify
+from farrier.ops.verify import verify
 
 _GOOD = [
     "@graph\ndef g(x: f32[2, 3]):\n    y: f32[3, 2] = Transpose(x, perm=(1, 0))\n    return y\n",

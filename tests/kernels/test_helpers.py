@@ -10,15 +10,15 @@ from onnx import helper as make
 from onnx import numpy_helper
 
 from farrier import kernels
-from farrier.choose import choose_defaults
-from farrier.codegen.link import link
 from farrier.errors import CompilerError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, helpers_for
+from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
-from farrier.target import parse_target
+from farrier.targets import parse_target
+from farrier.targets.cpu.codegen.link import link
 
 _LAYERS = 3
 _THREADS = 2

@@ -10,8 +10,8 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
+from farrier.ops.verify import verify_function
 from farrier.schedule.nest import loops
 from tests.ir.bind import bind
 

@@ -12,10 +12,10 @@ from farrier.ir.loop import For, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
-from farrier.space.rules import register_tile
-from farrier.target import Target
+from farrier.ops.verify import verify_function
+from farrier.targets import Target
+from farrier.targets.cpu.rules import register_tile
 from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of
 

@@ -12,8 +12,8 @@ from farrier.lower.program import to_program
 from farrier.measure import LocalDevice
 from farrier.partition.extract import Task
 from farrier.space import Space
-from farrier.space.rules import for_program
-from farrier.target import Target, host
+from farrier.targets import Target, host
+from farrier.targets.cpu.rules import for_program
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from farrier.codegen.batch import compile_functions
 from farrier.errors import CompilerError
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
 from farrier.ir.graph import Graph, Node, Value, attributes
@@ -21,8 +20,9 @@ from farrier.records import MemoryRecords
 from farrier.search import TuningTask, tune
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.batch import compile_functions
+from farrier.targets.cpu.rules import for_program
 from farrier_device.measurement import DeviceFault, MeasureResult, Role, Status, TimingPolicy
 
 POLICY = TimingPolicy(threads=2, min_time_s=0.001, max_repeats=10, timeout_s=5, max_drift=1e9)

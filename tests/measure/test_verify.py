@@ -8,16 +8,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.assemble import assemble, plan
 from farrier.errors import VerificationError
 from farrier.importer import import_model
 from farrier.kernels import Helpers
 from farrier.measure import LocalDevice
-from farrier.package import specs
 from farrier.passes import Settings, prepare
-from farrier.target import parse_target
+from farrier.release.package import specs
+from farrier.release.verify import Verifier, random_inputs
+from farrier.targets import parse_target
+from farrier.targets.cpu.assemble import assemble, plan
 from farrier.tuning.variant import make_variant
-from farrier.verify import Verifier, random_inputs
 
 TARGET = parse_target("host")
 node, info = helper.make_node, helper.make_tensor_value_info

@@ -121,7 +121,7 @@ def test_what_the_model_leaves_open_stays_open():
 
 
 def test_every_element_type_has_onnx_s_name_and_number():
-    from farrier.declaration import tensor_type
+    from farrier.artifact.declaration import tensor_type
 
     for name, code in ELEMENT_CODES.items():
         word = TensorProto.DataType.Name(code).lower()

@@ -22,8 +22,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,8 @@ from farrier.ir.types import DType, TensorType
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.region import lower_region
 from farrier.ops import NotStatic, lookup, run_node
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
 from tests.ops.conftest import one_node_model
 

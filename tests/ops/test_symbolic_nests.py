@@ -9,8 +9,8 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Compiled
 from tests.ir.bind import at_sizes, bind
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from farrier.errors import UsageError
 from farrier.options import CompileOptions, parse_budget
-from farrier.shapes import OpenDim, parse_dim, parse_hot, parse_shapes
+from farrier.options.shapes import OpenDim, parse_dim, parse_hot, parse_shapes
 
 shapes = st.dictionaries(
     st.text("abcx.:/=", min_size=1, max_size=6),

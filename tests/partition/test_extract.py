@@ -11,8 +11,8 @@ import pytest
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.partition import canonical_region, extract_tasks, task_name
 
 _TWICE = """@graph

@@ -12,10 +12,10 @@ from farrier.ir.dim import typical
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import lookup, run_graph, run_node
+from farrier.options.precision import Precision
 from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
-from farrier.precision import Precision
-from farrier.target import Target
+from farrier.targets import Target
 
 _AVX512 = Target(
     triple="x86_64-unknown-linux-gnu",

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from graph_tools import SETTINGS, NetworkBuilder
 
+from farrier.options.precision import Precision
 from farrier.passes import optimize
-from farrier.precision import Precision
 
 TILES = ("amx_bf16", "amx_tile", "avx512_bf16")
 

@@ -13,11 +13,11 @@ from farrier.ir.types import DType
 from farrier.ops import lookup
 from farrier.ops.filtering import ERRORS, FILTERINGS, Filtering
 from farrier.ops.winograd import transformed
+from farrier.options.precision import Precision
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import choose_algorithms, layers
 from farrier.passes.lower_precision import lower_precision
-from farrier.precision import Precision
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 BF16 = dataclasses.replace(
     SETTINGS,

@@ -12,8 +12,9 @@ from graph_tools import TOLERANCES, assert_same_results, settings_of
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
-from farrier.passes import ORDER, PASSES
+from farrier.ops.verify import verify
+from farrier.passes import PASSES
+from farrier.targets.cpu.passes import ORDER
 
 
 @pytest.mark.parametrize("name", sorted(PASSES))

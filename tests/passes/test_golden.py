@@ -12,7 +12,7 @@ from graph_tools import TOLERANCES, assert_same_results, settings_of
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
+from farrier.ops.verify import verify
 from farrier.passes import PASSES
 
 _GOLDEN = Path(__file__).parents[1] / "golden"

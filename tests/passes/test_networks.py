@@ -14,8 +14,8 @@ from graph_tools import (
 )
 from hypothesis import given, settings
 
-from farrier.ir.verify import verify
 from farrier.ops import Kind, lookup, run_graph
+from farrier.ops.verify import verify
 from farrier.partition import extract_tasks
 from farrier.passes import PASSES, optimize, plan_memory
 

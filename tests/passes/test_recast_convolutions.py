@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from graph_tools import SETTINGS, NetworkBuilder, assert_same_results
 
-from farrier.ir.verify import verify
+from farrier.ops.verify import verify
 from farrier.passes import optimize, run_passes
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from graph_tools import SETTINGS, NetworkBuilder
 
-from farrier import debug
-from farrier.constants import beside
 from farrier.errors import CompilerError, UsageError
+from farrier.ir.constants import beside
 from farrier.ir.graph import Graph
 from farrier.ir.parser import ParseError, parse_ir
-from farrier.passes import opt, optimize, order, run_passes
+from farrier.passes import PASSES, opt, optimize, run_passes
+from farrier.progress import debug
+from farrier.targets.cpu.passes import ORDER
 
 _TEXT = """@graph
 def g(x: f32[2]):
@@ -31,7 +32,7 @@ def test_the_listener_sees_every_pass():
     runs = []
     graph = _net()
     result = optimize(graph, SETTINGS, runs.append)
-    assert [run.name for run in runs] == list(order.ORDER)
+    assert [run.name for run in runs] == list(ORDER)
     assert runs[0].before is graph
     assert runs[-1].after is result
     assert runs[-1].changed
@@ -50,7 +51,7 @@ def test_a_failing_pass_is_named_and_reproducible(monkeypatch, tmp_path):
     def explode(graph, target):
         raise ZeroDivisionError("no channels")
 
-    monkeypatch.setitem(order.PASSES, "simplify", explode)
+    monkeypatch.setitem(PASSES, "simplify", explode)
     graph = _net()
     with pytest.raises(CompilerError, match="the pass simplify failed on graph net") as caught:
         run_passes(graph, ["fold-constants", "simplify"], SETTINGS)
@@ -68,7 +69,7 @@ def test_a_pass_that_breaks_the_graph_is_caught(monkeypatch, tmp_path):
     def forget(graph, target):
         return Graph(graph.name, graph.inputs, (), graph.nodes, graph.outputs)
 
-    monkeypatch.setitem(order.PASSES, "simplify", forget)
+    monkeypatch.setitem(PASSES, "simplify", forget)
     with pytest.raises(CompilerError, match=r"pass simplify failed.*nothing before defines it"):
         run_passes(_net(), ["simplify"], SETTINGS)
     monkeypatch.setenv("FARRIER_CHECK", "0")

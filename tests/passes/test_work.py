@@ -13,7 +13,7 @@ from farrier.importer import import_model
 from farrier.ops import run_graph
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 SETTINGS = Settings(parse_target("x86-64-v4"), threads=2)
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from farrier.errors import UsageError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.records import MemoryRecords
-from farrier.target import host
+from farrier.targets import host
 from farrier_device.measurement import Status
 
 needs_bf16 = pytest.mark.skipif(

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.codegen.emit import emit_function
-from farrier.intrinsics.x86 import AMX_FEATURES
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.loop import For, LoopKind
 from farrier.ir.run_loops import run_loops
@@ -18,8 +16,10 @@ from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 from farrier.ir.walk import walk
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
-from farrier.space.rules import for_program
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
+from farrier.targets.x86.intrinsics import AMX_FEATURES
 from tests.codegen.differential import run_compiled
 
 BF16 = DType.BF16

@@ -12,15 +12,15 @@ import pytest
 from onnx import helper, numpy_helper
 
 import farrier
-from farrier.codegen.emit import emit_function
-from farrier.codegen.llvm import assembly
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.types import DType
 from farrier.lower.region import lower_region
-from farrier.space.rules import for_program
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
+from farrier.targets.cpu.codegen.compile import assembly
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
 
 RNG = np.random.default_rng(21)

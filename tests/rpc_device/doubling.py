@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from farrier.codegen.link import link
-from farrier.codegen.llvm import compile_text
-from farrier.codegen.support import support_object
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.measurement import Argument, Candidate, Role
 
 COUNT = 1009  # elements of a test array: a prime

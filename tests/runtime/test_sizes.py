@@ -8,10 +8,14 @@ import gc
 import numpy as np
 import pytest
 
-from farrier.artifact.artifact import Artifact
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.codegen import compile_text, emit_entry, link, support_object
-from farrier.codegen.entry import (
+from farrier.errors import ArtifactError, InputMismatchError
+from farrier.ir.dim import dim, symbols
+from farrier.options.shapes import NamedDim
+from farrier.runtime.artifact import Artifact
+from farrier.targets import parse_target
+from farrier.targets.cpu.codegen import compile_text, emit_entry, link, support_object
+from farrier.targets.cpu.codegen.entry import (
     ENTRY,
     Input,
     KernelCall,
@@ -21,11 +25,7 @@ from farrier.codegen.entry import (
     Workspace,
     emit_workspace_bytes,
 )
-from farrier.codegen.entry import Pointer as At
-from farrier.errors import ArtifactError, InputMismatchError
-from farrier.ir.dim import dim, symbols
-from farrier.shapes import NamedDim
-from farrier.target import parse_target
+from farrier.targets.cpu.codegen.entry import Pointer as At
 
 # y[i] = x[i] + k[i] on rows of two i64, by way of the workspace.
 _KERNEL = """

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from farrier.ir.expr import Scope
 from farrier.ir.run_loops import run_loops
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
+from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from tests.schedule.dice import Dice
 from tests.schedule.programs import (

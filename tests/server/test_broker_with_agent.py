@@ -14,10 +14,10 @@ import time
 
 import pytest
 
-from farrier.codegen.link import link
-from farrier.codegen.llvm import compile_text
-from farrier.codegen.support import support_object
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.link import link
+from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role, Status
 from farrier_device.protocol import device_pb2

@@ -76,7 +76,7 @@ def test_no_redis_is_a_service_error(tmp_path):
 
 
 def test_tls_serves_https(farm_settings, start_service, certificate):
-    from farrier.client import Client
+    from farrier.sdk.client import Client
 
     cert, key = certificate
     settings = dataclasses.replace(farm_settings, tls_cert=cert, tls_key=key)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from farrier.intrinsics.x86 import AMX_FEATURES
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
@@ -28,9 +27,10 @@ from farrier.ir.tensor import Program
 from farrier.lower.region import lower_region
 from farrier.ops.registry import lookup
 from farrier.ops.winograd import filtering_of, transformed
-from farrier.space.rules import for_program
 from farrier.space.space import Space
-from farrier.target import Target
+from farrier.targets import Target
+from farrier.targets.cpu.rules import for_program
+from farrier.targets.x86.intrinsics import AMX_FEATURES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATHS = sorted((GOLDEN / "loops").glob("*.txt"))

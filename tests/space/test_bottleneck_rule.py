@@ -7,7 +7,7 @@ import pytest
 from space_programs import TARGET, Region, check, conv, matmul, nchwc, tensor
 
 from farrier.schedule import Trace
-from farrier.space.rules import bottleneck, for_program
+from farrier.targets.cpu.rules import bottleneck, for_program
 
 EACH = 8  # candidates of a space that are run
 

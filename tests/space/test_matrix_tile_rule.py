@@ -8,15 +8,16 @@ import re
 import numpy as np
 import pytest
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.llvm import assembly
-from farrier.intrinsics.x86 import AMX_FEATURES
 from farrier.ir.types import DType
-from farrier.ir.verify import verify_function
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
-from farrier.space.rules import for_program, matrix_tile
-from farrier.target import host, parse_target
+from farrier.ops.verify import verify_function
+from farrier.targets import host, parse_target
+from farrier.targets.cpu.codegen.compile import assembly
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
+from farrier.targets.x86 import matrix_tile
+from farrier.targets.x86.intrinsics import AMX_FEATURES
 from tests.codegen.differential import run_compiled
 from tests.intrinsics.written_out import written_out
 from tests.schedule.programs import (

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from space_programs import Region, nchwc, tensor
 
-from farrier.codegen.emit import emit_function
-from farrier.codegen.llvm import assembly
 from farrier.ir.types import DType
-from farrier.space.epilogue import operations
 from farrier.space.machine import Machine
-from farrier.space.rules import for_program
 from farrier.space.space import TERMS
-from farrier.target import Target
+from farrier.targets import Target
+from farrier.targets.cpu.codegen.compile import assembly
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
+from farrier.targets.cpu.space.epilogue import operations
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", (), 256, 16, 2, 48 << 10, 1 << 20, 1 << 25)
 SSE = dataclasses.replace(AVX2, cpu="x86-64-v2", vector_bits=128)

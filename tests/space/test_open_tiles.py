@@ -6,8 +6,8 @@ import numpy as np
 
 from farrier.ir.evaluate import evaluate
 from farrier.ir.parser import parse_ir
-from farrier.space.rules import register_tile
-from farrier.target import host, parse_target
+from farrier.targets import host, parse_target
+from farrier.targets.cpu.rules import register_tile
 from tests.codegen.differential import Compiled
 from tests.ir.bind import bind
 from tests.schedule.programs import inputs_of

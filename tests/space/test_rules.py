@@ -9,7 +9,7 @@ from space_programs import TARGET, Region, check, conv, matmul, nchwc, permuted,
 from farrier.ir.loop import For, LoopKind
 from farrier.ir.walk import walk
 from farrier.schedule import Trace, replay
-from farrier.space.rules import fallback, for_program, register_tile, rows
+from farrier.targets.cpu.rules import fallback, for_program, register_tile, rows
 
 EACH = 8  # candidates of a large space that are run
 

@@ -9,7 +9,7 @@ from space_programs import TARGET, Region, conv, matmul, nchwc, reference, tenso
 from farrier.ir.run_loops import run_loops
 from farrier.ops.filtering import Filtering
 from farrier.ops.winograd import filtering_of, transformed
-from farrier.space.rules import for_program, winograd
+from farrier.targets.cpu.rules import for_program, winograd
 
 EACH = 6  # candidates of a space that are run
 

@@ -10,10 +10,10 @@ from hypothesis.extra import numpy as hnp
 from onnx import helper
 
 import farrier
-from farrier import onnx_backend
 from farrier.errors import InputMismatchError, InvalidModelError, UsageError
 from farrier.importer import import_model
-from farrier.strings import codes_of, fitted, strings_of
+from farrier.ir.strings import codes_of, fitted, strings_of
+from farrier.onnx_backend import backend as onnx_backend
 from tests.strings.conftest import STRING, strings_model, words
 
 node = helper.make_node

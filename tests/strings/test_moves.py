@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 import farrier
 from farrier.errors import InvalidModelError, UnsupportedOperatorError
 from farrier.importer import import_model
+from farrier.ir.strings import codes_of, strings_of
 from farrier.ops import run_graph
-from farrier.strings import codes_of, strings_of
 from tests.strings.conftest import STRING, strings_model
 
 node = helper.make_node

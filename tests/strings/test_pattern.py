@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farrier.importer.strings.automaton import automaton
+from farrier.ir.strings import codes_of
 from farrier.ops import Mismatch, NotSupported, lookup
-from farrier.strings import codes_of
 
 LETTERS = "abcxy_.0-\n{},3é 𐐨"
 texts = st.lists(st.text(LETTERS, max_size=7), min_size=1, max_size=20)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.codegen.emit import emit_function
 from farrier.importer import import_model
 from farrier.ir.types import DType
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
+from farrier.options.precision import Precision
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
-from farrier.precision import Precision
-from farrier.space.rules import for_program
-from farrier.target import host
+from farrier.targets import host
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
 
 EXAMPLES = settings(

@@ -9,7 +9,7 @@ import farrier
 from bench import models
 from farrier.importer import import_model
 from farrier.ops import run_graph
-from farrier.target import host
+from farrier.targets import host
 
 MODELS = {
     "bert": models.build("bert_base", layers=2, width=96, heads=3, tokens=37, vocabulary=50),

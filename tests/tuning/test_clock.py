@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from farrier import clock as module
-from farrier.clock import Clock
 from farrier.measure import measure_by
+from farrier.progress import clock as module
+from farrier.progress.clock import Clock
 from farrier_device.measurement import MeasureResult
 
 

@@ -18,7 +18,7 @@ from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.tuning import compare
 from farrier.tuning.compare import Comparison, ComparisonError, compared, mean_samples
 from farrier.tuning.variant import make_variant

@@ -11,16 +11,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.calls import CallRecord
-from farrier.clock import Clock
 from farrier.importer import import_model
 from farrier.options import CompileOptions
 from farrier.passes import Settings, prepare
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
+from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords
 from farrier.search.trial import DeviceFaultError
-from farrier.target import parse_target
+from farrier.targets import parse_target
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.climb import Climb
 from farrier.tuning.compare import CallTimes, ComparisonError

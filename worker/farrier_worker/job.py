@@ -26,7 +26,7 @@ from farrier_worker.attempt import RETRY_LATER
 from farrier_worker.memory import limit_this_process, out_of_memory
 
 if TYPE_CHECKING:
-    from farrier.artifact.artifact import Artifact
+    from farrier.runtime.artifact import Artifact
 
 _ROOM_PAUSE_S = 1.0  # between two tries to store what a full disk refused
 

@@ -11,17 +11,16 @@ import hashlib
 import mmap
 import os
 import struct
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from farrier.errors import ArtifactError, StorageError
+from farrier.errors import ArtifactError
 
 ALIGNMENT = 64
 STORED_BYTES = 1 << 20
@@ -41,7 +40,6 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-_ANOTHER_PLACE = "free some space or choose another directory"
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # equal contents make equal files
 
 
@@ -163,74 +161,6 @@ def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
                 raise EOFError("it is truncated")
             beside.submit(hashed.update, piece)
     return hashed.hexdigest()
-
-
-def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Writes the file by `write_to`, whole or not at all; raises StorageError where it cannot, the
-    disk being full for one, and what `write_to` raises.
-
-    A link stays: what it points to is written. What is no regular file, such as /dev/null or a
-    pipe, is written to and never replaced.
-    """
-    check_writable(path)
-    place = Path(os.path.realpath(path))
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if is_special(place):
-            with place.open("wb") as file:
-                write_to(file)
-        else:
-            _write_and_rename(place, write_to)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}", hint=_ANOTHER_PLACE
-        ) from error
-
-
-def write_text_atomically(path: Path, text: str) -> None:
-    """Writes a small file, as `write_atomically` does."""
-
-    def write_to(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    write_atomically(path, write_to)
-
-
-def check_writable(path: Path) -> None:
-    """Raises StorageError where `write_atomically` would: for what takes long to make, before it
-    is made. Nothing is written."""
-    place = Path(os.path.realpath(path))
-    folder = next(one for one in place.parents if one.exists())
-    reason = None
-    if place.is_dir():
-        reason = "it is a directory"
-    elif not folder.is_dir():
-        reason = f"{folder} is no directory"
-    elif not os.access(folder, os.W_OK | os.X_OK) and not is_special(place):
-        reason = f"{folder} is not writable"
-    if reason is not None:
-        raise StorageError(f"cannot write {path}: {reason}", hint=_ANOTHER_PLACE)
-
-
-def is_special(path: Path) -> bool:
-    """Whether it is there and neither a regular file nor a directory: a device or a pipe."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _write_and_rename(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        temporary = Path(file.name)
-        try:
-            write_to(file)
-            file.flush()
-            os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -6,12 +6,12 @@ import dataclasses
 import json
 from typing import Any
 
-from farrier.declaration import Declaration
+from farrier.artifact.declaration import Declaration
 from farrier.errors import ArtifactError
 from farrier.ir.dim import Extent, dim, typical
 from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
-from farrier.shapes import MAX_EXTENT, NamedDim, Precondition
+from farrier.options.shapes import MAX_EXTENT, NamedDim, Precondition
 
 FORMAT = 1
 STRING = "string"  # the element type of strings

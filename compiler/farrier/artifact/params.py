@@ -17,9 +17,9 @@ from types import EllipsisType
 import numpy as np
 
 from farrier.artifact.container import ALIGNMENT
+from farrier.files.mapped import FileMemory, check_unchanged, release
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
-from farrier.mapped import FileMemory, check_unchanged, release
 
 _SLAB_BYTES = 64 << 20  # that are packed before their pages are let go of
 

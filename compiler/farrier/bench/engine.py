@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         limit = runpy.run_path(str(folder / "limit.py"))["limit"]
         copies = Path(outputs_path).with_suffix(f".{target}")
         limited = limit(engine["PACKAGES"][0], engine["LIMITS"][target], copies)
-    files = runpy.run_path(str(folder.parent / "arrays.py"))
+    files = runpy.run_path(str(folder.parent / "files/arrays.py"))
     inputs = {key: _aligned(array) for key, array in files["load_arrays"](inputs_path).items()}
     for package in engine["PACKAGES"]:
         importlib.import_module(package)

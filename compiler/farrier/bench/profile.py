@@ -14,14 +14,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from farrier.artifact.artifact import Artifact
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.errors import CompilerError
+from farrier.release.verify import runnable_inputs
+from farrier.runtime.artifact import Artifact
 from farrier.runtime.session import Session
-from farrier.target import parse_target
-from farrier.verify import runnable_inputs
+from farrier.targets import parse_target
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.arrays import load_arrays, save_arrays
 from farrier.bench import engines
 from farrier.bench.lane import Lane, Round
 from farrier.errors import FarrierError, UsageError
-from farrier.model_file import Model
-from farrier.precision import Precision
+from farrier.files.arrays import load_arrays, save_arrays
+from farrier.model.file import Model
+from farrier.options.precision import Precision
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Failed = Callable[["Entrant", FarrierError], None]

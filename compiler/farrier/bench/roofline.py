@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from farrier.codegen import compile_text, link, support_object
-from farrier.target import Target
+from farrier.targets import Target
+from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from farrier.artifact.artifact import Artifact
 from farrier.cache.files import FileIndex, content_of
 from farrier.cache.key import entry_key
 from farrier.cache.settings import CacheSettings
 from farrier.cache.store import Store
 from farrier.errors import ArtifactError, StorageError
-from farrier.model_file import Model
+from farrier.model.file import Model
 from farrier.options import CompileOptions
+from farrier.runtime.artifact import Artifact
 
 # Makes the artifact of a model, and calls the function for what its user should know.
 Compile: TypeAlias = Callable[[Model, Callable[[str], None]], Artifact]

@@ -13,9 +13,9 @@ import os
 import time
 from pathlib import Path
 
-from farrier.artifact.container import write_text_atomically
-from farrier.mapped import MappedFile
-from farrier.model_file import Model
+from farrier.files.atomic import write_text_atomically
+from farrier.files.mapped import MappedFile
+from farrier.model.file import Model
 
 GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
 _PIECE = 1 << 20  # bytes that are read before they are hashed

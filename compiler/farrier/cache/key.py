@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import farrier
 import farrier_device
 from farrier.options import CompileOptions
-from farrier.target import parse_target
+from farrier.targets import parse_target
 
 # Distributions whose versions show in the code.
 _MAKERS = ("llvmlite", "ml_dtypes", "numpy", "onnx", "xgboost", "xgboost-cpu", "ziglang")
@@ -26,7 +25,7 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
     target = parse_target(options.target)
     asked = {
         **options.to_dict(),
-        "target": dataclasses.asdict(target),
+        "target": target.to_dict(),
         "threads": options.threads or target.cores,
     }
     whole = {

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from farrier.artifact.artifact import Artifact, check_params, load_mapped
-from farrier.artifact.container import write_text_atomically
 from farrier.errors import ArtifactError, StorageError
+from farrier.files.atomic import write_text_atomically
+from farrier.runtime.artifact import Artifact, check_params, load_mapped
 
 WAIT_S = 600.0  # for another process that compiles the same
 _PATIENCE_S = 1.0  # before who waits is told why

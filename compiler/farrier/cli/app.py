@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import farrier
-from farrier.cli import cache, local, remote
+from farrier.cli import cache, local, remote, targets
 
 _ROLE_ORDER = ("up", "serve", "broker", "worker")
 
@@ -30,6 +30,7 @@ def build() -> typer.Typer:
     )
     app.callback()(_options)
     local.register(app)
+    app.command("targets", rich_help_panel=local.PANEL)(targets.targets)
     cache.register(app, local.PANEL)
     remote.register(app)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}

@@ -10,8 +10,7 @@ import signal
 import sys
 from types import FrameType
 
-from farrier.errors import FarrierError, StorageError
-from farrier.extras import not_installed
+from farrier.errors import FarrierError, StorageError, not_installed
 
 BROKEN_PIPE, TERMINATED = 141, 143  # as shells say it: 128 + the signal
 

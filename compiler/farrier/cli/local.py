@@ -17,12 +17,13 @@ from rich.table import Table
 
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
+from farrier.cli.targets import TargetOption, read_target
 from farrier.errors import InputMismatchError, UsageError
-from farrier.mapped import check_is_file
-from farrier.model_file import Model
+from farrier.files.mapped import check_is_file
+from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions, parse_budget
+from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes, parse_sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +50,6 @@ TypicalOption = Annotated[
         "image 224, and what else is open 128, or what the operators imply."
     ),
 ]
-TargetOption = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3 or x86-64-v4.")]
 MaxLayerErrorOption = Annotated[
     float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
 ]
@@ -103,14 +103,14 @@ def compile_(
 ) -> None:
     """Compile a model on this machine; with --trials or --budget, tune it here."""
     from farrier import pipeline
-    from farrier.artifact.container import check_writable
-    from farrier.artifact.size import Size
+    from farrier.files.atomic import check_writable
     from farrier.records import FileRecords
+    from farrier.runtime.size import Size
 
     check_is_file(model)
     output = output or model.with_suffix(".farrier")
     options = CompileOptions(
-        target=target,
+        target=read_target(target),
         shapes=parse_shapes(shape or []),
         hot=parse_hot(hot) if hot else TYPICAL_ALONE,
         typical=parse_sizes(typical) if typical else {},
@@ -169,9 +169,9 @@ def run(
     """Run an artifact on arrays; prints each output's shape and range."""
     import numpy as np
 
-    from farrier.arrays import save_arrays
-    from farrier.artifact.artifact import load
-    from farrier.artifact.container import write_atomically
+    from farrier.files.arrays import save_arrays
+    from farrier.files.atomic import write_atomically
+    from farrier.runtime.artifact import load
 
     arrays = _read_arrays(inputs or [])
     loaded = load(artifact)
@@ -207,11 +207,11 @@ def bench(
 ) -> None:
     """Time an artifact, or a model compiled now without tuning, beside other engines."""
     from farrier import pipeline
-    from farrier.artifact.artifact import load
     from farrier.bench.race import Entrant, peer, race
-    from farrier.precision import parse_precision
+    from farrier.options.precision import parse_precision
+    from farrier.release.verify import runnable_inputs
+    from farrier.runtime.artifact import load
     from farrier.runtime.session import check_runs_here
-    from farrier.verify import runnable_inputs
 
     names = [name for name in against.split(",") if name]
     compiled = model.suffix == ".farrier"
@@ -223,7 +223,7 @@ def bench(
         path = model
         if not compiled:
             options = CompileOptions(
-                target=target,
+                target=read_target(target),
                 shapes=parse_shapes(shape or []),
                 typical=parse_sizes(typical) if typical else {},
                 threads=threads,
@@ -240,7 +240,7 @@ def bench(
             [Entrant("farrier", path, precision=asked), *peers],
             runnable_inputs(compiled_model),
             threads=threads,
-            target=target,
+            target=read_target(target),
             rounds=rounds,
         )
     if as_json:
@@ -264,12 +264,12 @@ def opt(
     precision: PrecisionOption = "f32",
 ) -> None:
     """Run passes on a graph in text form and print the result."""
-    from farrier import constants as large
     from farrier import passes as pipeline_passes
-    from farrier.precision import parse_precision
-    from farrier.target import parse_target
+    from farrier.ir import constants as large
+    from farrier.options.precision import parse_precision
+    from farrier.targets import parse_target
 
-    machine = parse_target(target)
+    machine = parse_target(read_target(target))
     if constants is not None and not constants.is_dir():
         raise UsageError(f"{constants} is no folder", hint="--constants DIR/constants")
     typer.echo(

@@ -26,8 +26,8 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time every kernel of an artifact beside the roofline of this machine."""
-    from farrier.artifact.artifact import load
     from farrier.bench.profile import profile as measure
+    from farrier.runtime.artifact import load
 
     found = measure(load(artifact), threads=threads, seconds=seconds, by_call=by_call)
     if as_json:

@@ -12,10 +12,11 @@ from rich.table import Column, Table
 
 from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
 from farrier.cli.show import ProgressView, UploadView, ms
-from farrier.client import Client, Job, StateChanged
+from farrier.cli.targets import TargetOption, read_target
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
+from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
-from farrier.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.sdk.client import Client, Job, StateChanged
 
 _PANEL = "Service"
 
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     model: Annotated[Path, typer.Argument(help="The ONNX file; its data files go along.")],
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "host",
+    target: TargetOption = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     shape: ShapeOption = None,
@@ -65,7 +66,7 @@ def submit(
     with Client(server) as client, UploadView() as view:
         job = client.submit(
             model,
-            target=target,
+            target=read_target(target),
             shapes=parse_shapes(shape or []),
             hot=parse_hot(hot) if hot else TYPICAL_ALONE,
             typical=parse_sizes(typical) if typical else None,

@@ -20,8 +20,8 @@ from rich.progress import (
 )
 
 from farrier import progress
-from farrier.client_uploads import Sending
 from farrier.progress import Event
+from farrier.sdk.uploads import Sending
 
 
 class ProgressView:

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from farrier.declaration import Declaration
+from farrier.artifact.declaration import Declaration
 from farrier.errors import InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError
+from farrier.files.mapped import pages_of
 from farrier.importer.declared import declaration
 from farrier.importer.functions import expand
 from farrier.importer.limits import (
@@ -51,14 +52,13 @@ from farrier.ir.dim import (
 from farrier.ir.graph import Attribute, Constant, Graph, Node, Value, attributes
 from farrier.ir.liveness import Liveness, defined
 from farrier.ir.sizes import array_with_extents
+from farrier.ir.strings import codes_of
 from farrier.ir.types import DType, Shape, TensorType
-from farrier.mapped import pages_of
-from farrier.model_file import Model, model_of
+from farrier.model.file import Model, model_of
 from farrier.ops import Kind, Mismatch, NotStatic, NotSupported, Operator, lookup, names
 from farrier.ops.operator import to_extents
 from farrier.ops.statics import shape_bounds
-from farrier.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
-from farrier.strings import codes_of
+from farrier.options.shapes import MAX_EXTENT, GivenShape, Hot, NamedDim, Precondition
 
 _SIZES = (DType.I64, DType.I32)
 _COUNTING = (*_SIZES, DType.BOOL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from farrier.declaration import Declaration, DeclaredSize, DeclaredValue
+from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue
 
 _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own names in lower case
 

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import Message
 
 from farrier.errors import InvalidModelError
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 _MOST_DIGITS = 19  # of an offset or a length
 

@@ -8,7 +8,7 @@ import dataclasses
 from farrier.importer.parse import opset, parse
 from farrier.importer.raw import qualified_name
 from farrier.importer.signature import Declared, declared_inputs
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from farrier.ir.dim import (
     typical,
 )
 from farrier.ir.types import DType, TensorType
-from farrier.shapes import NamedDim
+from farrier.options.shapes import NamedDim
 
 _SIZES = "sizes"  # of what a signature of sizes alone has one
 

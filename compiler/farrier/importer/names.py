@@ -2,8 +2,8 @@
 
 A name of ONNX is a tensor, one of strings, a sequence of tensors, or an optional that may be
 absent. Sequences and optionals exist while importing alone: how many tensors there are is known
-then, or the model is refused; and strings become tensors of code points (`farrier/strings.py`). So
-what is imported is tensors of numbers.
+then, or the model is refused; and strings become tensors of code points (`farrier/ir/strings.py`).
+So what is imported is tensors of numbers.
 """
 
 from __future__ import annotations

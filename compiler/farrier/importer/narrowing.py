@@ -31,7 +31,7 @@ from farrier.ir.dim import (
     typical,
     with_bounds,
 )
-from farrier.shapes import DEFAULT_HIGH, NamedDim
+from farrier.options.shapes import DEFAULT_HIGH, NamedDim
 
 _MOST_STEP = 1 << 10
 _MOST_CORNERED = 4  # dims whose least and greatest values are all combined

@@ -19,7 +19,7 @@ from farrier.importer.limits import (
 )
 from farrier.importer.raw import graphs_in, graphs_of, nodes_in
 from farrier.importer.wire import split
-from farrier.model_file import MAX_BYTES, Model, model_of
+from farrier.model.file import MAX_BYTES, Model, model_of
 
 
 class Parsed(NamedTuple):

@@ -24,7 +24,7 @@ from farrier.importer.local_sizes import ImpliedSizes
 from farrier.importer.narrowing import Narrowing, divisors, narrowings
 from farrier.importer.signature import Signature
 from farrier.ir.dim import Question, Relation, Undecided, evaluate, symbols, typical
-from farrier.shapes import NamedDim, Precondition
+from farrier.options.shapes import NamedDim, Precondition
 
 _MOST_QUESTIONS = 64
 _MOST_TURNS = 8  # of the typical sizes, to others that an operator implies

@@ -13,7 +13,7 @@ import onnx
 from farrier.errors import InvalidModelError
 from farrier.importer.limits import DOMAINS
 from farrier.importer.tensors import to_array
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 
 @dataclasses.dataclass

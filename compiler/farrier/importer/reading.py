@@ -20,7 +20,7 @@ from farrier.importer.raw import RawNode, names_read, to_raw
 from farrier.importer.schema import check_node
 from farrier.importer.tensors import to_array
 from farrier.importer.unknown import check_known, version_of
-from farrier.model_file import Model
+from farrier.model.file import Model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from farrier.errors import InvalidModelError, UnresolvedShapeError, UsageError
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import Extent, Question, bounds, symbols
 from farrier.ir.types import DType, TensorType
-from farrier.shapes import (
+from farrier.options.shapes import (
     DEFAULT_HIGH,
     MAX_EXTENT,
     DimSum,

@@ -13,9 +13,9 @@ from farrier.errors import InvalidModelError
 from farrier.importer.external import external_elements, is_external
 from farrier.importer.limits import MAX_RANK, MAX_TENSOR_BYTES
 from farrier.ir.dim import typical
+from farrier.ir.strings import codes_of, strings_of
 from farrier.ir.types import DType, TensorType
-from farrier.model_file import Model
-from farrier.strings import codes_of, strings_of
+from farrier.model.file import Model
 
 _DTYPES = {
     onnx.TensorProto.FLOAT: DType.F32,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from farrier.wire import BYTES, Field, MalformedError, fields, header, text
+from farrier.model.wire import BYTES, Field, MalformedError, fields, header, text
 
 _LARGE = 4096  # bytes of a tensor; what has fewer stays in the message
 

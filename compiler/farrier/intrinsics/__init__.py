@@ -1,8 +1,10 @@
-"""What machines can do to whole tiles and to groups of products, declared one target a file."""
+"""What machines can do to whole tiles and to groups of products. Backends declare their own."""
 
 from __future__ import annotations
 
-from farrier.intrinsics import x86
+import functools
+from collections.abc import Mapping
+
 from farrier.intrinsics.declare import (
     RowRegisters,
     TensorIntrinsic,
@@ -13,9 +15,7 @@ from farrier.intrinsics.declare import (
 )
 from farrier.intrinsics.dot import Dot
 from farrier.ir.types import DType
-from farrier.target import Target
-
-_BY_NAME = {intrinsic.name: intrinsic for intrinsic in x86.INTRINSICS}
+from farrier.targets import Target, backend_of, backends
 
 __all__ = [
     "Dot",
@@ -32,13 +32,18 @@ __all__ = [
 
 
 def lookup(name: str) -> TensorIntrinsic:
-    """The intrinsic of that name; raises KeyError where none is declared."""
-    return _BY_NAME[name]
+    """The intrinsic of that name; raises KeyError where no backend declares one."""
+    return _by_name()[name]
+
+
+@functools.cache
+def _by_name() -> Mapping[str, TensorIntrinsic]:
+    return {one.name: one for backend in backends() for one in backend.intrinsics}
 
 
 def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | None:
     """The dot product of the target that multiplies these; None where it has none."""
-    for dot in x86.DOTS:
+    for dot in backend_of(target).dots:
         fits = (dot.left, dot.right, dot.total) == (left, right, total)
         if fits and dot.feature in target.required_features:
             return dot
@@ -47,4 +52,4 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
 
 def has_tiles(operands: DType, target: Target) -> bool:
     """Whether the target multiplies whole tiles of such operands, in registers of their own."""
-    return operands is DType.BF16 and set(target.features) >= x86.AMX_FEATURES
+    return backend_of(target).multiplies_tiles(operands, target)

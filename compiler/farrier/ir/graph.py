@@ -20,9 +20,9 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from farrier.files.mapped import release
 from farrier.ir.dim import Symbol, with_bounds
 from farrier.ir.types import TensorType
-from farrier.mapped import release
 
 if TYPE_CHECKING:
     import numpy as np

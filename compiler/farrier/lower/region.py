@@ -13,7 +13,7 @@ from farrier.ir.tensor import Program
 from farrier.lower.program import to_program
 from farrier.ops.nest import Nest
 from farrier.ops.registry import lookup
-from farrier.target import Target
+from farrier.targets import Target
 
 
 def lower_region(

@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farrier.codegen import Interface
-from farrier.codegen.batch import compile_functions
-from farrier.codegen.link import link
-from farrier.codegen.support import support_object
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
 from farrier.ir.expr import Buffer, Scope
@@ -20,12 +16,13 @@ from farrier.measure.packing import as_argument, packing_function
 from farrier.measure.runner import Blobs
 from farrier.measure.sizes import sizes_argument
 from farrier.measure.task_data import TaskData, make_task_data
+from farrier.options.precision import rounding
 from farrier.partition.extract import Task
 from farrier.passes.plan_memory import GAP_BYTES
-from farrier.precision import rounding
 from farrier.records.record import pairs
 from farrier.space import Decisions, Space
-from farrier.target import Target
+from farrier.targets import Target, backend_of
+from farrier.targets.interface import Interface
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -103,9 +100,11 @@ class BatchBuilder:
                 requested.append(one)
         if not requested:
             return Batch(None, tuple(places), failures)
-        objects += compile_functions(list(packers.values()), self._target)
-        objects += [drift_object(self._target), support_object(self._target)]
-        library = self._blobs.put(link(list(dict.fromkeys(objects))))
+        backend = backend_of(self._target)
+        objects += backend.compile(list(packers.values()), self._target)
+        objects.append(drift_object(self._target))
+        linked = backend.library(list(dict.fromkeys(objects)), (), self._target)
+        library = self._blobs.put(linked)
         reference = drift_candidate(self._blobs)
         request = MeasureRequest(library, tuple(requested), self._policy, reference)
         return Batch(request, tuple(places), failures)

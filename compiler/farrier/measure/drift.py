@@ -10,13 +10,12 @@ import functools
 
 import numpy as np
 
-from farrier.codegen.batch import compile_functions
 from farrier.ir import expr as e
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.measure.runner import Blobs
-from farrier.target import Target
+from farrier.targets import Target, backend_of
 from farrier_device.measurement import Argument, Candidate, Role
 
 SYMBOL = "farrier_drift"
@@ -28,7 +27,7 @@ _LANES = 8
 @functools.cache
 def drift_object(target: Target) -> bytes:
     """The kernel as an object."""
-    (made,) = compile_functions([_function()], target)
+    (made,) = backend_of(target).compile([_function()], target)
     return made
 
 

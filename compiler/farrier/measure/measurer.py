@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from farrier.clock import Clock
 from farrier.kernels import Helpers
 from farrier.measure.batch import BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
+from farrier.progress.clock import Clock
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
-from farrier.target import Target
+from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, TimingPolicy
 
 

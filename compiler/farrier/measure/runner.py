@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from farrier.clock import Clock
+from farrier.progress.clock import Clock
 from farrier_device.measurement import MeasureRequest, MeasureResult
 
 

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier.artifact.artifact import Artifact, load
 from farrier.cache.cache import Cache, Request
 from farrier.cache.settings import CacheSettings
-from farrier.errors import UnverifiableError
-from farrier.extras import not_installed
+from farrier.errors import UnverifiableError, not_installed
 from farrier.onnxruntime.providers import Chosen
 from farrier.options import CompileOptions
-from farrier.shapes import GivenShape
+from farrier.options.shapes import GivenShape
+from farrier.runtime.artifact import Artifact, load
 
 if TYPE_CHECKING:
-    from farrier.model_file import Model
+    from farrier.model.file import Model
 
 ARTIFACT = ".farrier"  # the suffix of files that are compiled already
 

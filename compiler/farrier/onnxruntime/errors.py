@@ -28,8 +28,8 @@ from farrier.errors import (
     InvalidModelError,
     UnsupportedOperatorError,
 )
-from farrier.mapped import MappedFile
-from farrier.wire import MalformedError, fields
+from farrier.files.mapped import MappedFile
+from farrier.model.wire import MalformedError, fields
 
 _STATE = "onnxruntime.capi.onnxruntime_pybind11_state"
 

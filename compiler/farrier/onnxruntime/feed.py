@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from farrier.artifact.declaration import Declaration, DeclaredSize, tensor_type
 from farrier.artifact.manifest import TensorSpec
-from farrier.declaration import Declaration, DeclaredSize, tensor_type
 from farrier.errors import InputMismatchError, UsageError
 from farrier.onnxruntime.errors import refused
 from farrier.onnxruntime.values import Array, OrtValue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
 from farrier.artifact.manifest import Manifest, TensorSpec
-from farrier.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
 
 
 class NodeArg(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier.onnxruntime.errors import as_provider_option, refused
 from farrier.options import CompileOptions, parse_budget
-from farrier.shapes import parse_hot, parse_shapes, parse_sizes
+from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 
 FARRIER, CPU = "FarrierExecutionProvider", "CPUExecutionProvider"
 AVAILABLE = (FARRIER, CPU)

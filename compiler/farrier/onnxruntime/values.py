@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from farrier.declaration import tensor_type
+from farrier.artifact.declaration import tensor_type
 from farrier.errors import InputMismatchError, UsageError
 from farrier.ir.types import DType
 from farrier.onnxruntime.errors import refused

@@ -33,7 +33,7 @@ from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch,
 from farrier.ir.types import DType
 from farrier.ops.operator import to_extents
 from farrier.ops.scalar import Number, Scalar, coerce, number, scalar
-from farrier.target import Target
+from farrier.targets import Target
 
 if TYPE_CHECKING:
     from farrier.ops.operator import Array

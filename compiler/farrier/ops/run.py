@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from farrier.files.mapped import release
 from farrier.ir.control import is_control
 from farrier.ir.dim import evaluate
 from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.sizes import array_with_extents, bind
 from farrier.ir.types import DType
-from farrier.mapped import release
 from farrier.ops.control import run_control
 from farrier.ops.operator import Array, to_extents
 from farrier.ops.registry import lookup

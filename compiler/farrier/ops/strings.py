@@ -1,5 +1,5 @@
-"""Strings as code points (`farrier/strings.py`): how they are joined, split, brought into another
-case, looked up and matched.
+"""Strings as code points (`farrier/ir/strings.py`): how they are joined, split, brought into
+another case, looked up and matched.
 
 Operands are u32, their last axis the width; what a string has less of is zeros.
 """
@@ -15,6 +15,7 @@ import numpy as np
 from farrier.ir.dim import Extent, maximum, product
 from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
+from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.nest import Nest, Tensor, Variable
@@ -47,7 +48,6 @@ from farrier.ops.scalar import (
     unequal,
     where,
 )
-from farrier.strings import codes_of, fitted, strings_of
 
 # A table of cases has an element for each code point, in pages. Added to the code point, modulo
 # ELEMENTS, it is what that becomes: a code point, or from LONGER on the number of several. Two bits

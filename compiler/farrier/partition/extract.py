@@ -49,6 +49,10 @@ class Task:
         """A C identifier, unique among tasks."""
         return f"{self.name}_{self.key[:8]}"
 
+    def printed(self) -> tuple[str, Graph]:
+        """The symbol, and what the kernel computes."""
+        return self.symbol, self.region
+
 
 def task_key(region: Graph, constant_inputs: Collection[str]) -> str:
     """The key of the task of a canonical region."""

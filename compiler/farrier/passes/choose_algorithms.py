@@ -18,8 +18,7 @@ from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.space.machine import Machine
-from farrier.space.rules import matrix_tile
-from farrier.target import Target
+from farrier.targets import Target, backend_of
 
 _LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
 _MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
@@ -97,7 +96,7 @@ class Layer:
         if not isinstance(width, int):
             return 0.0
         block = math.gcd(inputs, self.machine.lanes)  # of channels that lie together
-        return matrix_tile.products_a_cycle(self.target, outputs, width, block)
+        return backend_of(self.target).tile_rate(self.target, outputs, width, block)
 
     def filtering(self, way: Algorithm) -> Filtering:
         """The tiles of an algorithm for the strides of the layer."""

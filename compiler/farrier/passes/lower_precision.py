@@ -13,11 +13,11 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
+from farrier.options.precision import Precision
 from farrier.passes.attention import attention_regions
 from farrier.passes.layouts import halo_read
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.precision import Precision
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from farrier import debug
-from farrier.constants import FOLDER, ConstantFiles
 from farrier.errors import CompilerError, UsageError
+from farrier.ir.constants import FOLDER, ConstantFiles
 from farrier.ir.control import map_regions
 from farrier.ir.graph import Constant, Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.verify import verify
 from farrier.ir.walk import walk
-from farrier.passes.order import ORDER, PASSES, Pass
+from farrier.ops.verify import verify
+from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
+from farrier.progress import debug
+from farrier.targets import backend_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,7 +43,7 @@ class PassRun:
 
 Listener: TypeAlias = Callable[[PassRun], None]
 
-_CHOICE = ORDER.index("choose-algorithms")
+_CHOICE = "choose-algorithms"
 
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
@@ -53,12 +54,19 @@ def optimize(graph: Graph, settings: Settings, listener: Listener | None = None)
 
 def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
     """The model up to where algorithms are chosen, which is the same whatever is chosen."""
-    return run_passes(graph, ORDER[:_CHOICE], settings, listener)
+    return run_passes(graph, _halves(settings)[0], settings, listener)
 
 
 def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
     """What `prepare` made, with algorithms chosen by `settings`, as kernels."""
-    return run_passes(graph, ORDER[_CHOICE:], settings, listener)
+    return run_passes(graph, _halves(settings)[1], settings, listener)
+
+
+def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
+    """The passes of the target's backend, before and from the one that chooses algorithms."""
+    order = backend_of(settings.target).passes
+    at = order.index(_CHOICE) if _CHOICE in order else len(order)
+    return order[:at], order[at:]
 
 
 def run_passes(

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from farrier.options import MAX_LAYER_ERROR
+from farrier.options.precision import Precision
 from farrier.passes.algorithm import Algorithm
-from farrier.precision import Precision
-from farrier.target import Target
+from farrier.targets import Target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
-from farrier.target import Target
+from farrier.targets import Target
 
 _PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
 _FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds

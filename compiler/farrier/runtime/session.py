@@ -23,8 +23,8 @@ from farrier.errors import (
     UsageError,
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
-from farrier.strings import codes_of, fitted, strings_of
-from farrier.target import missing_features
+from farrier.ir.strings import codes_of, fitted, strings_of
+from farrier.targets import missing_features
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer
 
@@ -36,10 +36,12 @@ def check_runs_here(manifest: Manifest, threads: int) -> None:
     more threads than it has memory for."""
     missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
     if missing:
+        arch = manifest.triple.partition("-")[0]
         raise ArtifactError(
-            f"{manifest.name} was compiled for {manifest.cpu}; this machine lacks "
+            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); this machine lacks "
             f"{', '.join(missing)}",
-            hint="compile it here, or with --target x86-64-v3",
+            hint="compile it here (--target host), or for a machine like this one: "
+            "`farrier targets` lists those that have names",
         )
     if not 1 <= threads <= manifest.max_threads:
         raise UsageError(

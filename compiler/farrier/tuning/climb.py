@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from farrier.choose import MARGIN, Choice
-from farrier.clock import Clock
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
+from farrier.kernels.choose import MARGIN, Choice
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
+from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.search import Measurer

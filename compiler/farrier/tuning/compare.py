@@ -16,18 +16,15 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from farrier.artifact.calls import CallRecord
-from farrier.assemble import ENTRY, Plan, plan
-from farrier.choose import Choice
-from farrier.clock import Clock
-from farrier.codegen import link, support_object
-from farrier.codegen.support import SYMBOLS
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.kernels import Compiled, Helpers, Order
+from farrier.kernels.choose import Choice
 from farrier.measure import Blobs, Runner, measure_by, sizes_argument
 from farrier.progress import Listener, Warned
+from farrier.progress.clock import Clock
 from farrier.records.record import pairs
-from farrier.target import Target
+from farrier.targets import Plan, Target, backend_of
 from farrier.tuning.variant import Variant
 from farrier_device.measurement import (
     Argument,
@@ -184,10 +181,10 @@ class Comparison:
     def _candidate(self, number: int, planned: Plan) -> Candidate:
         """The whole model at its typical sizes, on memory of its own."""
         sizes = [*planned.inputs, *planned.outputs]
-        sizes += [planned.arena.nbytes, typical(planned.memory.workspace_bytes)]
+        sizes += [planned.params_bytes, typical(planned.memory.workspace_bytes)]
         arguments = [Argument(Role.SCRATCH, nbytes) for nbytes in sizes]
         arguments += sizes_argument(planned.sizes, self._blobs)
-        return Candidate(f"{ENTRY}_{number}", tuple(arguments))
+        return Candidate(f"variant_{number}", tuple(arguments))
 
     def _plans(self, variants: Sequence[Variant]) -> list[_Planned]:
         """The variants with their memory placed, and what they consist of. Raises CompilerError."""
@@ -202,7 +199,8 @@ class Comparison:
                 raise made
             interfaces[key] = made.interface
             objects.append(made.content)
-        planned = plan(variant.program, interfaces, self._target, self._threads)
+        backend = backend_of(self._target)
+        planned = backend.plan(variant.program, interfaces, self._target, self._threads)
         return _Planned(planned, objects)
 
     def _measure(
@@ -237,9 +235,10 @@ class Comparison:
             for number, one in enumerate(plans)
         ]
         symbols = set().union(*(one.plan.symbols for one in plans))
-        exports = (*SYMBOLS, *(one.symbol for one in candidates), *sorted(symbols))
+        exports = (*(one.symbol for one in candidates), *sorted(symbols))
         objects = dict.fromkeys(content for one in plans for content in one.objects)
-        return self._blobs.put(link([*entries, *objects, support_object(self._target)], exports))
+        linked = backend_of(self._target).library([*entries, *objects], exports, self._target)
+        return self._blobs.put(linked)
 
     def _run(self, request: MeasureRequest) -> Sequence[CandidateResult]:
         for _ in range(_FAULTS):

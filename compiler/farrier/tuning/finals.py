@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from farrier.choose import MARGIN, Choice
 from farrier.ir.graph import Graph
+from farrier.kernels.choose import MARGIN, Choice
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable

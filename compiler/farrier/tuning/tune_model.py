@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from farrier.clock import Clock
 from farrier.ir.graph import Graph
 from farrier.options import CompileOptions
 from farrier.partition import Task
 from farrier.passes.choose_algorithms import layers
 from farrier.progress import Listener, VariantsCompared, Warned
+from farrier.progress.clock import Clock
 from farrier.records import RecordStore
 from farrier.search import Measurer, TuningTask, tune
 from farrier.tuning.algorithms import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from farrier.choose import Choice, choose_defaults, choose_known
 from farrier.ir.graph import Graph
+from farrier.kernels.choose import Choice, choose_defaults, choose_known
 from farrier.partition import Call, Program, extract_tasks
 from farrier.passes import Settings, finish
 from farrier.progress import ignore

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from farrier.errors import NoDeviceError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
-from farrier.shapes import MAX_EXTENT
-from farrier.target import parse_target
+from farrier.options.shapes import MAX_EXTENT
+from farrier.targets import parse_target
 from farrier_farm import jobs
 from farrier_farm.farm import Farm
 from farrier_farm.states import State

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-PACKAGES = ("farrier.artifact.artifact", "farrier.runtime.session")
+PACKAGES = ("farrier.runtime.artifact", "farrier.runtime.session")
 DISTRIBUTION = "farrier"
 # An artifact is made for its target.
 LIMITS: dict[str, Any] = {level: {} for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
@@ -21,7 +21,7 @@ def load(
     model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
     """`Session.run`: aligned inputs are read in place, outputs are new arrays."""
-    from farrier.artifact.artifact import load as load_artifact
+    from farrier.runtime.artifact import load as load_artifact
 
     artifact = load_artifact(model)
     assert artifact.manifest.precision == precision

@@ -1,1 +1,1 @@
-"""Operators on strings → operators on their code points (`farrier/strings.py`)."""
+"""Operators on strings → operators on their code points (`farrier/ir/strings.py`)."""

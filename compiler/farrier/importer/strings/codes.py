@@ -13,8 +13,8 @@ from farrier.importer.names import Strings
 from farrier.importer.scope import Regions, ints
 from farrier.ir.dim import maximum
 from farrier.ir.graph import Value
+from farrier.ir.strings import codes_of, strings_of
 from farrier.ops import Mismatch
-from farrier.strings import codes_of, strings_of
 
 Array = npt.NDArray[Any]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from farrier.importer.raw import RawNode
 from farrier.importer.scope import Regions, ints
 from farrier.importer.strings.codes import bind_strings, codes, is_strings, words
+from farrier.ir.strings import codes_of
 from farrier.ops import Mismatch
-from farrier.strings import codes_of
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,199 @@
+"""`python -m bench.kernel_texts`: which code the compiler makes of the models, to compare commits.
+
+    python -m bench.kernel_texts -o before.txt
+    python -m bench.kernel_texts --against before.txt       exit status 1 where a kernel differs
+
+A line is a kernel: target, model, symbol, rule, hash of its code, and its knobs. Nothing runs: each
+kernel has the schedule that the analytic model ranks first, for machines that are fixed here, and
+is compiled as a module of its own. The hash is over the sections of code, of constants and of
+relocations. Other versions of llvmlite and numpy may give other lines; other machines do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import hashlib
+import multiprocessing
+import os
+import struct
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.workloads import NAMES, Shapes, workload
+from farrier.errors import FarrierError, UsageError
+from farrier.importer import import_model
+from farrier.kernels.choose import Choice
+from farrier.model.file import model_of
+from farrier.options import TYPICAL_ALONE
+from farrier.options.precision import Precision
+from farrier.options.shapes import GivenShape
+from farrier.passes import Settings, prepare
+from farrier.targets import Target, parse_target
+from farrier.targets.cpu.codegen import compile_functions
+from farrier.tuning.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
+from farrier.tuning.variant import Variant, make_variant
+
+_EXTENSIONS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512_vnni")
+_IN_BF16 = ("resnet18", "bert_base", "squeezenet")
+_OPENED = ("squeezenet", "mobilenet_v2")
+_HASHED = (b".text", b".rodata", b".rela.text", b".rela.rodata")
+_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+_FIELDS = 6  # of a line
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """A model for a kind of machine; `is_open` takes it as exporters write it with open dims."""
+
+    model: str
+    level: str
+    precision: Precision = Precision.F32
+    is_open: bool = False
+
+    @property
+    def target(self) -> Target:
+        """A machine of two cores, whatever this one is."""
+        return dataclasses.replace(
+            parse_target(self.level),
+            features=_EXTENSIONS if self.level == "x86-64-v4" else (),
+            cores=2,
+            l1_bytes=32 << 10,
+            l2_bytes=1 << 20,
+            l3_bytes=32 << 20,
+            tune="",
+        )
+
+    @property
+    def words(self) -> str:
+        name = f"{self.model}-open" if self.is_open else self.model
+        return f"{self.level}-{self.precision} {name}"
+
+
+def cases(models: Sequence[str]) -> list[Case]:
+    """Every model at every level in f32, then some of them in bf16, and some with open dims."""
+    levels = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+    found = [Case(model, level) for model in models for level in levels]
+    found += [Case(m, "x86-64-v4", Precision.BF16) for m in models if m in _IN_BF16]
+    return found + [Case(m, "x86-64-v3", is_open=True) for m in models if m in _OPENED]
+
+
+def lines(case: Case) -> list[str]:
+    """One line a kernel. Raises FarrierError."""
+    source = workload(case.model)
+    data = source.build()
+    if case.is_open and source.opened is not None:
+        data = source.opened()
+    return kernel_lines(case, data, {} if case.is_open else source.shapes)
+
+
+def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes) -> list[str]:
+    """The lines of an ONNX file for a case. Raises FarrierError."""
+    target = case.target
+    found = set()
+    for choice in _choices(case, data, shapes):
+        objects = compile_functions([choice.function()], target)
+        knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
+        code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
+        rule = choice.space.rule_name.replace(" ", "_")
+        found.add(f"{case.words} {choice.program.name} {rule} {code} {knobs or '-'}")
+    return sorted(found)
+
+
+def _choices(
+    case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes
+) -> Iterator[Choice]:
+    """What `compile_model` gives to the code generator, without tuning and records."""
+    model, target = model_of(data), case.target
+    settings = Settings(target, target.cores, precision=case.precision)
+    imported = import_model(model, shapes)
+    general = make_variant(prepare(imported.graph, settings), settings)
+    yield from general.choices.values()
+    for sizes in hot_sizes(imported.dims, TYPICAL_ALONE) if imported.dims else ():
+        one = import_model(model, shapes_at(imported, sizes))
+        hot: Variant = make_variant(prepare(one.graph, settings), settings)
+        hot = with_shared_kernels(with_shared_panels(hot, general), general, sizes)
+        yield from hot.choices.values()
+
+
+def code_of(content: bytes) -> bytes:
+    """The sections of a 64-bit little-endian ELF object that hold code, constants and relocations,
+    each after its name (System V ABI, chapter 4). Raises UsageError for other bytes."""
+    if content[:6] != b"\x7fELF\x02\x01":
+        raise UsageError("an object is not 64-bit little-endian ELF")
+    (start,) = struct.unpack_from("<Q", content, 0x28)
+    size, count, names = struct.unpack_from("<HHH", content, 0x3A)
+    headers = [_SECTION.unpack_from(content, start + size * n) for n in range(count)]
+    strings = headers[names][4]
+    kept = []
+    for name, _, _, _, offset, length, *_ in headers:
+        text = content[strings + name : content.index(b"\0", strings + name)]
+        if text.startswith(_HASHED):
+            kept.append(text + b"\0" + content[offset : offset + length])
+    return b"".join(kept)
+
+
+def differences(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """What changed from one list of lines to another, a line a kernel. Raises UsageError."""
+    old, new = _by_kernel(before), _by_kernel(after)
+    told = []
+    for kernel in sorted(old.keys() | new.keys()):
+        was, now = old.get(kernel), new.get(kernel)
+        if was is None or now is None:
+            told.append(f"{' '.join(kernel)}: {'new' if was is None else 'gone'}")
+            continue
+        changed = [
+            f"{part} {one} → {other}"
+            for part, one, other in zip(("rule", "code", "knobs"), was, now, strict=True)
+            if one != other
+        ]
+        if changed:
+            told.append(f"{' '.join(kernel)}: {'; '.join(changed)}")
+    return told
+
+
+def _by_kernel(text: Sequence[str]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    found = {}
+    for line in text:
+        fields = tuple(line.split())
+        if len(fields) != _FIELDS:
+            raise UsageError(f"no line of a kernel: {line!r}", hint="give what -o has written")
+        found[fields[:3]] = fields[3:]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.kernel_texts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("-o", "--output", type=Path, help="the file to write; else stdout")
+    parser.add_argument("--against", type=Path, help="an earlier output, of the same models")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    arguments = parser.parse_args()
+    try:
+        models = arguments.models.split(",")
+        for name in models:
+            workload(name)  # a wrong name is told at once
+        before = [] if arguments.against is None else arguments.against.read_text().splitlines()
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(arguments.jobs, context) as pool:
+            found = sorted(line for each in pool.map(lines, cases(models)) for line in each)
+        changed = [] if arguments.against is None else differences(before, found)
+    except (FarrierError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, FarrierError) else 2
+    if arguments.output is not None:
+        arguments.output.write_text("".join(f"{line}\n" for line in found))
+    for line in changed if arguments.against is not None else found:
+        if arguments.against is not None or arguments.output is None:
+            print(line)
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The verb `targets`, and what `--target` takes on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from farrier.errors import UsageError
+from farrier.targets import KnownMachine, backend_for, known_machines, parse_target
+from farrier_device.describe import describe
+
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        help="host, a machine that `farrier targets` lists, or FILE.json, a description of one."
+    ),
+]
+
+
+def read_target(text: str) -> str:
+    """What `--target` stands for: a name as it is, of a file the description in it. Raises
+    UsageError for a file that cannot be read, and for whatever is no target."""
+    if text.endswith(".json"):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(f"cannot read the target {text}: {why}") from error
+        text = text.strip()
+        if not text.startswith("{"):
+            raise UsageError("a description of a target is a JSON object")
+    if text != "host":  # which may be another machine
+        parse_target(text)
+    return text
+
+
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(help="Print the description of this one, as JSON.")
+    ] = None,
+) -> None:
+    """List the machines that --target knows; of one, print its description to start a file from."""
+    machines = known_machines()
+    if name is not None:
+        machine = _description(name, machines.get(name))
+        typer.echo(json.dumps(dataclasses.asdict(machine.description), indent=2))
+        return
+    table = Table(
+        "name",
+        "code for",
+        Column("cores", justify="right"),
+        Column("L1, L2, L3 KiB", justify="right"),
+        "source",
+        box=None,
+        pad_edge=False,
+    )
+    here = {"host": KnownMachine(describe(), "this machine")}
+    for each, machine in {**here, **machines}.items():
+        description = machine.description
+        try:
+            target = backend_for(description.arch).target(description)
+        except UsageError as error:
+            table.add_row(each, "", "", "", escape(error.message))
+            continue
+        caches = (description.l1_bytes, description.l2_bytes, description.l3_bytes)
+        sizes = ", ".join(str(size >> 10) for size in caches)
+        code = " ".join([target.cpu, *(f"+{extension}" for extension in target.features)])
+        table.add_row(each, escape(code), str(target.cores), sizes, escape(machine.source))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _description(name: str, known: KnownMachine | None) -> KnownMachine:
+    """The machine of that name. Raises UsageError where there is none."""
+    if name == "host":
+        return KnownMachine(describe(), "this machine")
+    if known is None:
+        parse_target(name)
+        raise UsageError(f"{name!r} is a description, and no name")
+    return known

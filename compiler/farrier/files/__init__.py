@@ -1,0 +1,1 @@
+"""What lies on disk: mapped files, arrays, constants beside dumped text."""

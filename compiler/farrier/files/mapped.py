@@ -1,0 +1,266 @@
+"""Files as memory: read where they lie, checked for changes, and let go of page by page."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import mmap
+import os
+import resource
+import stat
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from farrier.errors import InvalidModelError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 14  # what follows bytes that were asked for, and is probably asked for next
+
+
+class _Pages(mmap.mmap):
+    """A mapping that knows what file it is of, if anybody still asks about changes of it."""
+
+    file: weakref.ref[MappedFile] | None = None
+
+
+class FileMemory:
+    """Zeroed memory whose pages lie in a temporary file without a name: what is let go of takes no
+    memory of the process, and the disk gets it back with the last reference to `view`."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Raises StorageError where the disk has no room."""
+        self.nbytes = nbytes
+        try:
+            self._file, name = tempfile.mkstemp(prefix="farrier-")
+            weakref.finalize(self, os.close, self._file)
+            os.unlink(name)
+            if nbytes:  # now: a page that found no room later would end the process
+                os.posix_fallocate(self._file, 0, nbytes)
+            self.view = memoryview(mmap.mmap(self._file, nbytes) if nbytes else bytearray())
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a file of {nbytes} bytes in {tempfile.gettempdir()}: "
+                f"{error.strerror}",
+                hint="free some space there; TMPDIR names another directory",
+            ) from error
+
+    @property
+    def path(self) -> Path:
+        """Where this process finds the file, as long as this object is there."""
+        return Path(f"/proc/self/fd/{self._file}")
+
+
+class MappedFile:
+    """A regular file's bytes, mapped at the first use of `view`; pages that nobody looks at take no
+    memory of the process.
+
+    The file is held open, so that whatever happens to its name, the bytes are of one file. Who
+    shortens it in the very moment in which `view` is read ends this process (SIGBUS), but within
+    `farrier.model.bus_errors`: readers call `check_unchanged` before each larger piece, and once
+    more before they rely on what they made. `read` and `Pieces` are safe anywhere.
+    """
+
+    def __init__(
+        self, path: Path, of: str = "", *, shown: Path | None = None, fixed: bool = False
+    ) -> None:
+        """`of` says what is read from it, for who reads that it has changed; errors name the file
+        `shown`, where that is another. A `fixed` one is named by its content: others may touch it,
+        or put the same bytes in its place, and it has not changed. Raises UsageError where the path
+        leads to no regular file, or to none that can be read."""
+        self.path = path
+        self.shown = shown or path
+        self._of = of
+        self._fixed = fixed
+        check_is_file(path)
+        try:
+            # A pipe that took the file's place since would make us wait for who writes to it.
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {self.shown}: {error.strerror}", hint=_way_out(error)
+            ) from error
+        weakref.finalize(self, os.close, self._file)
+        _make_room(self._file)
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{self.shown} is no regular file")
+        self.size = found.st_size
+        self.stat = found
+        self._view: memoryview | None = None
+
+    @property
+    def place(self) -> Path:
+        """Where the open file really lies."""
+        return Path(os.readlink(f"/proc/self/fd/{self._file}"))
+
+    @property
+    def view(self) -> memoryview:
+        """All bytes, read-only."""
+        if self._view is None:
+            try:
+                if not self.size:
+                    return memoryview(b"")
+                pages = _Pages(self._file, self.size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
+                self.check_unchanged()
+                reason = getattr(error, "strerror", None) or error
+                raise UsageError(
+                    f"cannot map {self.shown}: {reason}", hint=_way_out(error)
+                ) from error
+            pages.file = weakref.ref(self)
+            self._view = memoryview(pages)
+        return self._view
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `view` was asked for."""
+        return self._view is not None
+
+    def read(self, at: int, count: int) -> bytes:
+        """So many bytes from `at` on, fewer at the end: for who sends or hashes them and maps
+        nothing. Raises UsageError."""
+        try:
+            return os.pread(self._file, count, at)
+        except OSError as error:
+            raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
+
+    def check_unchanged(self) -> None:
+        """Raises InvalidModelError where the file is not what it was when it was opened: by size,
+        time, and which file its path leads to."""
+        if self._fixed and os.fstat(self._file).st_size == self.size:
+            return
+        try:
+            now, named = os.fstat(self._file), os.stat(self.path)
+        except FileNotFoundError:
+            how = "is gone"
+        except OSError as error:
+            how = f"cannot be read: {error.strerror}"
+        else:
+            if _stamp(now) == _stamp(named) == _stamp(self.stat):
+                return
+            how = f"had {self.size} bytes and has {named.st_size}"
+            if now.st_size == named.st_size == self.size:
+                how = "is another file" if now.st_ino != named.st_ino else "has other bytes"
+        raise InvalidModelError(
+            f"{self._of and self._of + ': '}{self.shown} {how}, changed while it was read",
+            hint="compile the model again when nobody writes to its files",
+        )
+
+    @functools.cached_property
+    def sha1(self) -> str:
+        """The digest of all bytes in hex, read in pieces."""
+        state, at = hashlib.sha1(usedforsecurity=False), 0
+        while piece := os.pread(self._file, _READ_BYTES, at):
+            state.update(piece)
+            at += len(piece)
+        return state.hexdigest()
+
+
+class Pieces:
+    """A file's bytes by index, read where they are looked at and not mapped: of a file that was cut
+    short they are an error, and no bus error. Raises InvalidModelError, UsageError."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self._at, self._piece = 0, b""
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> bytes: ...
+    def __getitem__(self, index: int | slice, /) -> int | bytes:
+        if isinstance(index, int):
+            start = self._offset(index, index + 1)
+            return self._piece[start]
+        start = self._offset(index.start, index.stop)
+        return self._piece[start : start + index.stop - index.start]
+
+    def _offset(self, start: int, end: int) -> int:
+        """Where `start` is in the piece, which reaches up to `end`."""
+        if start < self._at or end > self._at + len(self._piece):
+            piece = self._file.read(start, max(end - start, _PIECE_BYTES))
+            if len(piece) < end - start:
+                self._file.check_unchanged()
+                raise UsageError(f"cannot read {self._file.shown}: it ends at {start + len(piece)}")
+            self._at, self._piece = start, piece
+        return start - self._at
+
+
+def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
+    """The mapped file that an array is a view of, if it is one."""
+    owner: Any = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    found = owner.obj if isinstance(owner, memoryview) else None
+    return found if isinstance(found, mmap.mmap) else None
+
+
+def check_unchanged(array: npt.NDArray[Any]) -> None:
+    """Raises InvalidModelError where an array is a view of a mapped file that has changed."""
+    pages = pages_of(array)
+    file = pages.file() if isinstance(pages, _Pages) and pages.file is not None else None
+    if file is not None:
+        file.check_unchanged()
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Lets go of the pages of a mapped file that an array is a view of; they come back from the
+    file where it is read again. Other arrays stay as they are."""
+    import numpy as np
+
+    pages = pages_of(array)
+    if pages is None or not array.size:
+        return
+    base = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
+    sides = zip(array.strides, array.shape, strict=True)
+    steps = [stride * (extent - 1) for stride, extent in sides]
+    first = array.__array_interface__["data"][0] - base
+    low = first + sum(step for step in steps if step < 0)
+    high = first + sum(step for step in steps if step > 0) + array.itemsize
+    start = low - low % mmap.PAGESIZE
+    pages.madvise(mmap.MADV_DONTNEED, start, high - start)
+
+
+def check_is_file(path: Path) -> None:
+    """Raises UsageError where the path leads to no regular file."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"no such file: {path}") from None
+    except OSError as error:
+        reason = "its links go in a circle" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(f"cannot read {path}: {reason}") from error
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path} is a directory", hint="name a file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is no regular file")
+
+
+def _make_room(descriptor: int) -> None:
+    """Lets this process open as many files as it may once half of what it does is in use. A mapping
+    holds a descriptor too, so that a file takes two, and a model may have one for each tensor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:
+        with contextlib.suppress(ValueError, OSError):  # as it is then, until none is left
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _way_out(error: Exception) -> str:
+    """The hint for a file that cannot be opened or mapped; "" where there is none."""
+    if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+        return ""
+    return (
+        "raise the limit on open files (`ulimit -n`), or save the model with all data in one file: "
+        "onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True)"
+    )
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

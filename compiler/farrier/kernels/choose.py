@@ -1,0 +1,114 @@
+"""Which schedule each kernel gets with no measurement: known from records, or ranked first by the
+analytic model."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from farrier.artifact.manifest import KernelReport
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program
+from farrier.ir.work import arithmetic
+from farrier.lower.region import lower_region
+from farrier.partition import Call, Task
+from farrier.progress import Listener, Warned
+from farrier.records import RecordStore, best, latest, usable
+from farrier.records.record import pairs
+from farrier.space import Space
+from farrier.targets import Target, backend_of
+
+_SLOW_RULE = "fallback"
+_SLOW_S = 5e-6  # seconds of a call by that rule that a user should know of
+MARGIN = 0.01  # what a schedule must win over the default by
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """One task's schedule. `source` is as in the manifest: tuned, transferred or default."""
+
+    task: Task
+    program: Program | Function
+    space: Space
+    decisions: Mapping[str, int]
+    source: str
+    calls: int
+    operations: int
+    measured_s: float | None = None
+
+    def function(self) -> Function:
+        """The scheduled kernel, ready for code generation."""
+        return self.space.build(self.decisions)
+
+    def printed(self) -> tuple[str, Program | Function]:
+        """The task's name, and what it computes."""
+        return self.task.symbol, self.program
+
+    def report(self) -> KernelReport:
+        return KernelReport(
+            name=self.task.name,
+            task=self.task.key,
+            calls=self.calls,
+            operations=self.operations,
+            rule=self.space.rule_name,
+            source=self.source,
+            predicted_us=self.space.seconds(self.decisions) * 1e6,
+            measured_us=None if self.measured_s is None else self.measured_s * 1e6,
+        )
+
+
+def choose_defaults(
+    tasks: Mapping[str, Task],
+    calls: Iterable[Call],
+    target: Target,
+    threads: int,
+    listener: Listener,
+    known: Mapping[str, Choice] | None = None,
+) -> dict[str, Choice]:
+    """Every task, by key, with the schedule that its space's analytic model ranks first. Spaces are
+    those of `known` choices, for the same target and threads, where there are any."""
+    counts: collections.Counter[str] = collections.Counter()
+    for call in calls:
+        counts[call.task] += call.runs
+    choices = {}
+    for key, task in tasks.items():
+        if known is not None and key in known:
+            same = known[key]
+            choices[key] = dataclasses.replace(
+                same,
+                decisions=same.space.default(),
+                source="default",
+                calls=counts[key],
+                measured_s=None,
+            )
+            continue
+        program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
+        space = backend_of(target).space(program, target, threads)
+        if space.rule_name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
+            listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
+        choices[key] = Choice(
+            task, program, space, space.default(), "default", counts[key], arithmetic(program)
+        )
+    return choices
+
+
+def choose_known(
+    defaults: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
+) -> dict[str, Choice]:
+    """The fastest schedule that `records` hold for each task on this target; its default where they
+    hold none, or none that beats it clearly."""
+    chosen = dict(defaults)
+    for key, default in defaults.items():
+        known = best(records, key, target.fingerprint, threads, default.space.rule_name)
+        if known is None or not default.space.contains(known.knobs):
+            continue
+        rule = default.space.rule_name
+        alike = usable(records, key, target.fingerprint, threads, rule)
+        measured = latest(record for record in alike if record.context is known.context)
+        usual = measured.get(pairs(default.decisions))
+        if usual is None or known.seconds < (1 - MARGIN) * usual.seconds:
+            chosen[key] = dataclasses.replace(
+                default, decisions=known.knobs, source="transferred", measured_s=known.seconds
+            )
+    return chosen

@@ -1,0 +1,94 @@
+"""A process that compiles kernels for another one (`farrier.kernels`), over a socket.
+
+helper → parent   {"ready": true}
+parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}, "name": …}…]}
+helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces": [<trace>…]}
+                  or {"failed": <message>}
+
+interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import gc
+import json
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.ir.dim import as_extent
+from farrier.ir.loop import Block, Function
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ir.tensor import Program
+from farrier.ir.text.extents import parse_extent
+from farrier.space import Space
+from farrier.targets import Target, backend_of
+from farrier.targets.interface import Interface
+from farrier_device import wire
+
+_SPACES = 64  # of programs last asked for, kept
+
+
+def serve() -> None:
+    """The main program, until the parent is gone. Arguments, each as JSON: the parent's sys.path,
+    the descriptor of the socket, the target's fields, how many threads will run the kernels."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    gc.disable()  # IR is made of trees, and counted references free it
+    descriptor, fields, threads = map(json.loads, sys.argv[2:])
+    target = Target.from_dict(fields)
+    with socket.socket(fileno=descriptor) as sock:
+        try:
+            wire.send(sock, {"ready": True})
+            while True:
+                wire.send(sock, _answer(wire.receive(sock)["kernels"], target, threads))
+        except wire.ClosedError:
+            return
+
+
+def _answer(orders: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
+    backend = backend_of(target)
+    try:
+        spaces = [_space(order["program"], target, threads) for order in orders]
+        functions = [
+            dataclasses.replace(space.build(order["decisions"]), name=order["name"])
+            for space, order in zip(spaces, orders, strict=True)
+        ]
+        (content,) = backend.compile(functions, target)
+    except Exception as error:  # the parent does it once more, and raises what is to be raised
+        return {"failed": str(error)}
+    return {
+        "object": base64.b64encode(content).decode(),
+        "interfaces": [_written(backend.interface(function)) for function in functions],
+        "traces": [
+            space.trace(order["decisions"]) for space, order in zip(spaces, orders, strict=True)
+        ],
+    }
+
+
+@functools.lru_cache(maxsize=_SPACES)
+def _space(text: str, target: Target, threads: int) -> Space:
+    """The space of a program; one that is tuned is asked for again and again."""
+    program = parse_ir(text)
+    assert isinstance(program, Program | Function)
+    return backend_of(target).space(program, target, threads)
+
+
+def _written(one: Interface) -> dict[str, str]:
+    head = Function(one.name, one.params, Block(()), one.dims)
+    sizes = {"shared": str(one.shared_bytes), "slice": str(one.slice_bytes)}
+    return {"kernel": print_ir(head), **sizes}
+
+
+def read_interface(written: Mapping[str, str]) -> Interface:
+    """An interface that a helper wrote."""
+    head = parse_ir(written["kernel"])
+    assert isinstance(head, Function)
+    dims = {symbol.name: as_extent(symbol) for symbol in head.dims}
+    shared, own = (parse_extent(written[which], dims) for which in ("shared", "slice"))
+    return Interface(head.name, head.params, head.dims, shared, own)

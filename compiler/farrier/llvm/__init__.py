@@ -1,0 +1,7 @@
+"""LLVM text to objects, through llvmlite, for any machine that LLVM knows."""
+
+from __future__ import annotations
+
+from farrier.llvm.objects import LLVMMachine, assembly, initialized, object_of
+
+__all__ = ["LLVMMachine", "assembly", "initialized", "object_of"]

@@ -1,0 +1,91 @@
+"""LLVM, through llvmlite: text in, object file out, no pass in between.
+
+A hidden flag decides the time to make code: loop strength reduction takes nine tenths of it for
+nothing, since the emitter has already placed every address (`-disable-lsr`). Backends add others.
+LLVM ignores a flag it does not know, so tests watch for what each prevents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from farrier.errors import CompilerError
+
+_FLAGS = ("-disable-lsr",)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LLVMMachine:
+    """A machine as LLVM knows it. `features` are each with + or -; `flags` are those of LLVM's
+    command line, `-name=value`, which hold for a whole process until others are set: all machines
+    name the same ones."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def object_of(text: str, machine: LLVMMachine) -> bytes:
+    """The object of a module of LLVM text; CompilerError names the line that does not parse."""
+    module = _parse(text, machine)
+    _set_flags(machine)
+    try:
+        return bytes(_llvm_machine(machine).emit_object(module))
+    except RuntimeError as error:
+        raise CompilerError(f"LLVM cannot emit code for {machine.cpu}: {error}") from error
+
+
+def assembly(text: str, machine: LLVMMachine) -> str:
+    """The module as assembly text, to read and for tests to look at."""
+    module = _parse(text, machine)
+    _set_flags(machine)
+    return str(_llvm_machine(machine).emit_assembly(module))
+
+
+def _parse(text: str, machine: LLVMMachine) -> Any:
+    llvm = initialized()
+    header = f'target triple = "{machine.triple}"\n'
+    try:
+        # The text names its values; a context of its own keeps struct names of modules apart.
+        module = llvm.parse_assembly(header + text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise CompilerError(f"LLVM rejects the emitted module: {error}") from error
+    return module
+
+
+@functools.cache
+def initialized() -> Any:
+    """llvmlite's binding, every target initialised and the flags set: once a process."""
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    binding.initialize_native_asmparser()
+    for flag in _FLAGS:
+        binding.set_option("farrier", flag)
+    return binding
+
+
+_set: dict[str, str] = {}  # the flags of this process, by name
+
+
+def _set_flags(machine: LLVMMachine) -> None:
+    """Sets what code for a machine takes, where it is not so by now."""
+    for flag in machine.flags:
+        name, _, value = flag.partition("=")
+        if _set.get(name) != value:
+            initialized().set_option("farrier", flag)
+            _set[name] = value
+
+
+@functools.cache
+def _llvm_machine(machine: LLVMMachine) -> Any:
+    known = initialized().Target.from_triple(machine.triple)
+    features = ",".join(machine.features)
+    return known.create_target_machine(
+        cpu=machine.cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    )

@@ -1,0 +1,1 @@
+"""The model as its user has it: an ONNX message and its data files."""

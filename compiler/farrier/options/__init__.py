@@ -1,0 +1,13 @@
+"""What a user may ask of one compilation, the same in Python, on the command line and over REST."""
+
+from __future__ import annotations
+
+from farrier.options.options import (
+    MAX_LAYER_ERROR,
+    MAX_THREADS,
+    TYPICAL_ALONE,
+    CompileOptions,
+    parse_budget,
+)
+
+__all__ = ["MAX_LAYER_ERROR", "MAX_THREADS", "TYPICAL_ALONE", "CompileOptions", "parse_budget"]

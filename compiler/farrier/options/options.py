@@ -1,0 +1,157 @@
+"""What a user may ask of one compilation, the same in Python, on the command line and over REST."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.options.precision import parse_precision
+from farrier.options.shapes import GivenShape, Hot, parse_dim
+
+MAX_THREADS = 1024
+TYPICAL_ALONE: tuple[Hot, ...] = ({},)  # the sizes that get code of their own
+MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Everything but the model that decides what comes out.
+
+    `shapes` gives dimensions by input name: numbers, or what stays open until the model runs
+    (`farrier.options.shapes`); what neither the model nor the user says stays open. `typical` says
+    what open dims usually are. Each of `hot` is sizes of open dims that get code of their own, by
+    default the typical ones; a dim that it leaves out has its typical size. `trials` bounds the
+    measured candidates, `budget_s` the seconds spent tuning; with neither, nothing is measured and
+    the analytic ranking decides.
+    `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
+    max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
+    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16.
+    """
+
+    target: str = "host"
+    shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
+    typical: Hot = dataclasses.field(default_factory=dict)
+    hot: tuple[Hot, ...] = TYPICAL_ALONE
+    trials: int | None = None
+    budget_s: float | None = None
+    threads: int = 0  # 0: one per core of the target
+    seed: int = 0  # of the search
+    max_layer_error: float = MAX_LAYER_ERROR
+    verify: bool = True
+    precision: str = "f32"  # or "bf16": what contractions multiply in
+
+    def __post_init__(self) -> None:
+        """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
+        for name in ("trials", "threads", "seed"):
+            if name != "trials" or self.trials is not None:
+                object.__setattr__(self, name, _whole(getattr(self, name), name))
+        for name in ("budget_s", "max_layer_error"):
+            if name != "budget_s" or self.budget_s is not None:
+                object.__setattr__(self, name, _real(getattr(self, name), name))
+        shapes = {name: tuple(map(_plain, shape)) for name, shape in self.shapes.items()}
+        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "typical", _sizes(self.typical))
+        object.__setattr__(self, "hot", tuple(map(_sizes, self.hot)))
+        parse_precision(self.precision)
+        for name, shape in self.shapes.items():
+            for given in shape:
+                parse_dim(given, f" of input {name!r}")
+        if self.trials is not None and self.trials < 0:
+            raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
+        if self.budget_s is not None and self.budget_s < 0:
+            raise UsageError(f"budget is {self.budget_s} s", hint="--budget 60s")
+        if not 0 <= self.max_layer_error < float("inf"):
+            raise UsageError(
+                f"the largest error of a layer is {self.max_layer_error}",
+                hint=f"--max-layer-error {MAX_LAYER_ERROR:g}; 0 leaves the plain sums",
+            )
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise UsageError(
+                f"threads is {self.threads}, of at most {MAX_THREADS}",
+                hint="--threads 0 takes every core",
+            )
+
+    @property
+    def tunes(self) -> bool:
+        """Whether anything is to be measured while searching."""
+        return bool(self.trials) or bool(self.budget_s)
+
+    @property
+    def needs_device(self) -> bool:
+        """Whether any code is run, so that a device of the target's kind must be there."""
+        return self.tunes or self.verify
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; `from_dict` reads it back."""
+        return {
+            **dataclasses.asdict(self),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "hot": [dict(sizes) for sizes in self.hot],
+            "typical": dict(self.typical),
+        }
+
+    def shared(self, count: int) -> CompileOptions:
+        """The same for one of `count` models that share what there is to tune."""
+        budget = None if self.budget_s is None else self.budget_s / count
+        trials = None if self.trials is None else -(-self.trials // count)
+        return dataclasses.replace(self, budget_s=budget, trials=trials)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
+        """Raises UsageError on an unknown field or a value of the wrong type."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(raw) - known)
+        if unknown:
+            raise UsageError(
+                f"unknown option {', '.join(unknown)}",
+                hint=f"options: {', '.join(sorted(known))}; others may need a newer Farrier",
+            )
+        fields = dict(raw)
+        try:
+            shapes = {str(n): tuple(s) for n, s in fields.pop("shapes", {}).items()}
+            hot = tuple(map(_sizes, fields.pop("hot", TYPICAL_ALONE)))
+            typical = _sizes(fields.pop("typical", {}))
+            return cls(shapes=shapes, hot=hot, typical=typical, **fields)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"malformed options: {error}") from error
+
+
+def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): _whole(size, f"the size of {name}") for name, size in raw.items()}
+
+
+def _plain(given: Any) -> Any:
+    """A dim as it is given, a whole number as Python's."""
+    return operator.index(given) if hasattr(given, "__index__") else given
+
+
+def _whole(value: Any, what: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"{what} is {value!r}, and no whole number") from None
+
+
+def _real(value: Any, what: str) -> float:
+    try:
+        return operator.index(value) if hasattr(value, "__index__") else float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{what} is {value!r}, and no number") from None
+
+
+def parse_budget(text: str) -> float:
+    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds; raises UsageError."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+        if not 0 <= seconds < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"cannot read the budget {text!r}", hint="--budget 60s, 5m or 1h"
+        ) from None
+    return seconds

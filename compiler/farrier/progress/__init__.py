@@ -1,0 +1,37 @@
+"""What a compilation tells while it runs, and the clock it is held to."""
+
+from __future__ import annotations
+
+from farrier.progress.events import (
+    Event,
+    Listener,
+    SizesSettled,
+    StageFinished,
+    StageStarted,
+    TasksFound,
+    TimeSpent,
+    TrialsMeasured,
+    VariantsCompared,
+    Verified,
+    Warned,
+    from_dict,
+    ignore,
+    to_dict,
+)
+
+__all__ = [
+    "Event",
+    "Listener",
+    "SizesSettled",
+    "StageFinished",
+    "StageStarted",
+    "TasksFound",
+    "TimeSpent",
+    "TrialsMeasured",
+    "VariantsCompared",
+    "Verified",
+    "Warned",
+    "from_dict",
+    "ignore",
+    "to_dict",
+]

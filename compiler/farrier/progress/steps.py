@@ -1,0 +1,129 @@
+"""Named steps: each is timed, reported, dumped as text where wished, and may be the last."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from farrier.errors import StorageError, UsageError
+from farrier.ir.constants import FOLDER, ConstantFiles
+from farrier.ir.graph import Graph
+from farrier.ir.loop import Function
+from farrier.ir.printer import print_ir
+from farrier.ir.tensor import Program
+from farrier.progress import Listener, StageFinished, StageStarted
+
+T = TypeVar("T")
+
+STAGES = (
+    "import",
+    "prepare",
+    "optimize",
+    "partition",
+    "space",
+    "schedule",
+    "compare",
+    "lower",
+    "codegen",
+    "reference",
+    "link",
+    "verify",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dump:
+    """Where to write every step's IR as text (None: nowhere), and after which step to stop."""
+
+    directory: Path | None = None
+    until: str | None = None
+
+    def wants(self, stage: str) -> bool:
+        """Whether a stage is to be taken for its text, or as the last one."""
+        return self.directory is not None or self.until == stage
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.until not in STAGES:
+            raise UsageError(
+                f"there is no stage {self.until!r}", hint=f"--until {'|'.join(STAGES)}"
+            )
+
+
+@runtime_checkable
+class Printable(Protocol):
+    """What stands for a piece of IR."""
+
+    def printed(self) -> tuple[str, Graph | Program | Function]:
+        """Its name, and the IR."""
+        ...
+
+
+class StoppedError(Exception):
+    """The step that `Dump.until` names is done; not a failure."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"stopped after {stage}")
+        self.stage = stage
+
+
+class Steps:
+    """Runs the steps of one compilation."""
+
+    def __init__(self, listener: Listener, dump: Dump) -> None:
+        self._listener = listener
+        self._dump = dump
+        self.seconds: dict[str, float] = {}  # in all, of steps taken several times
+        self.part = ""  # of the model, for the names of dumps
+        directory = dump.directory
+        self._constants = None if directory is None else ConstantFiles(directory / FOLDER)
+
+    def __call__(self, stage: str, step: Callable[..., T], *args: Any) -> T:
+        """Runs `step(*args)` as `stage`. Raises StoppedError after the last one wished for."""
+        self._listener(StageStarted(stage))
+        start = time.perf_counter()
+        result = step(*args)
+        seconds = time.perf_counter() - start
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._listener(StageFinished(stage, seconds))
+        if self._dump.directory is not None and self._constants is not None:
+            name = f"{STAGES.index(stage)}-{stage}{self.part}"
+            _write(self._dump.directory, name, result, self._constants)
+        if stage == self._dump.until:
+            raise StoppedError(stage)
+        return result
+
+
+def _write(directory: Path, name: str, result: Any, constants: ConstantFiles) -> None:
+    """Writes the IR in a step's result: one file, or a folder where there are several pieces. What
+    is too large for text goes to `constants`."""
+    pieces = dict(_pieces(result))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for piece, node in pieces.items():
+            path = directory / name / f"{piece}.ir" if len(pieces) > 1 else directory / f"{name}.ir"
+            path.parent.mkdir(exist_ok=True)
+            written = constants.store(node) if isinstance(node, Graph) else node
+            path.write_text(print_ir(written), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
+
+
+def _pieces(result: Any) -> Iterable[tuple[str, Graph | Program | Function]]:
+    """The printable parts of a step's result, by name: those of a kernel are called as it is."""
+    match result:
+        case Graph() | Program() | Function():
+            yield result.name, result
+        case Printable():
+            yield result.printed()
+        case Mapping():
+            for value in result.values():
+                yield from _pieces(value)
+        case list() | tuple():
+            for value in result:
+                yield from _pieces(value)
+        case _ if dataclasses.is_dataclass(result) and not isinstance(result, type):
+            for field in dataclasses.fields(result):
+                yield from _pieces(getattr(result, field.name))

@@ -1,0 +1,1 @@
+"""What ends a compilation: the model verified on its device, and packaged."""

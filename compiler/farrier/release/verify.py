@@ -1,0 +1,400 @@
+"""Runs a compiled model on the device: outputs against a reference first, then the clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.artifact.manifest import TensorSpec
+from farrier.errors import (
+    InputMismatchError,
+    NoDeviceError,
+    UnverifiableError,
+    VerificationError,
+)
+from farrier.importer import ImportedModel, relocated
+from farrier.ir.control import failures
+from farrier.ir.dim import evaluate, typical, upper
+from farrier.ir.graph import Value
+from farrier.ir.special import convert
+from farrier.ir.strings import codes_of, fitted, random_strings, strings_of
+from farrier.ir.types import DType
+from farrier.measure import Blobs, Runner, sizes_argument
+from farrier.model.file import Model, model_of
+from farrier.ops.run import run_graph
+from farrier.options.precision import Precision, rounding
+from farrier.runtime.artifact import Artifact
+from farrier.targets.linked import LinkedModel
+from farrier_device.measurement import (
+    Argument,
+    Candidate,
+    CandidateResult,
+    MeasureRequest,
+    MeasureResult,
+    Role,
+    Status,
+    TimingPolicy,
+)
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = dict[str, Array]
+# Who computed the outputs, and these; None where it cannot.
+Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | None]
+
+_MIN_TIME_S = 0.3
+_TIMEOUT_S = 120.0
+_LAYERS = 4.0  # that rounding by itself adds up to, of many
+_SEEDS = 16
+_ORDERS = 16.0  # how much more one order of a sum may round than another
+_WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
+_NO_RESULT = (ArithmeticError, LookupError, ValueError)
+_FAULTS = 3  # attempts at a device that drifts or is lost
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verification:
+    """How the whole model did on the device."""
+
+    max_error: float  # max |out - reference| over max |reference|, the worst output
+    reference: str  # who computed the reference
+    samples_ms: tuple[float, ...]
+    device: str
+    sandbox: str
+
+    @property
+    def median_ms(self) -> float:
+        return float(np.median(self.samples_ms))
+
+
+class _Case:
+    """Random inputs of a model, and what several judges say it makes of them.
+
+    The first is ONNX Runtime where it is installed, because it shares no code with Farrier; the
+    last are the operators in float64, which decide where a build differs from the first.
+    """
+
+    def __init__(self, model: Model, imported: ImportedModel, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self._imported = imported
+        self._judges = [judge for judge in (_exact, _onnxruntime(model)) if judge is not None]
+        self._expected: list[tuple[str, list[Array]]] = []
+
+    def judged(self, number: int) -> tuple[str, list[Array]] | None:
+        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
+        once. Raises one of `_NO_RESULT` where inputs have none."""
+        while len(self._expected) <= number and self._judges:
+            judged = self._judges.pop()(self._imported, self.arrays)
+            if judged is not None:
+                self._expected.append(judged)
+        return self._expected[number] if number < len(self._expected) else None
+
+    def disagreement(self) -> float:
+        """How far the judges are apart, as share of an output's range: what rounding alone does."""
+        answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
+        if len(answers) < 2:
+            return 0.0
+        return max(itertools.starmap(_error, zip(*answers, strict=True)), default=0.0)
+
+
+class Verifier:
+    """Holds one model's inputs and reference outputs, to verify any number of builds of it.
+
+    Where a build differs from ONNX Runtime by more than the tolerance, float64 decides which of the
+    two is off: on some models ONNX Runtime's own rounding is a hundred times larger. Where both
+    are, the model amplifies rounding on these inputs (a variance of values that are nearly equal),
+    and others are drawn, their integers from wider ranges.
+    """
+
+    def __init__(
+        self,
+        model: Model | bytes,
+        imported: ImportedModel,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        blobs: Blobs,
+        precision: Precision = Precision.F32,
+    ) -> None:
+        # Of a value that is rounded, others are computed.
+        self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
+        self._model = model_of(model)
+        self._imported = imported
+        self._specs = inputs
+        self._outputs = outputs
+        self._blobs = blobs
+        self._below = 2  # what integers are drawn from
+        try:
+            self._draw()
+        except _NO_RESULT as error:
+            raise UnverifiableError(
+                f"none of {_SEEDS} random inputs has a result: {error}",
+                hint="--no-verify skips this step",
+            ) from None
+
+    def _draw(self) -> None:
+        """Draws inputs that have a result: values may be no sizes, and no rows of a table. Raises
+        what kept the last ones from having one."""
+        for seed in range(_SEEDS):
+            arrays = {
+                name: codes_of(array) if name in self._imported.strings else array
+                for name, array in random_inputs(self._specs, seed, self._below).items()
+            }
+            case = _Case(self._model, self._imported, arrays)
+            try:
+                case.judged(0)  # now, while there is memory for it
+                if failures(self._imported.graph):  # ONNX Runtime may take a branch that fails here
+                    case.judged(1)
+                break
+            except _NO_RESULT:
+                if seed == _SEEDS - 1:
+                    raise
+        self._case = case
+        self._inputs = [self._argument(Role.INPUT, array) for array in arrays.values()]
+
+    def verify(self, linked: LinkedModel, runner: Runner, threads: int) -> Verification:
+        """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
+        no device could measure."""
+        while True:
+            verdicts, reference, result = self._judge(linked, runner, threads)
+            one = _worst(result)
+            if one.status is not Status.WRONG or not self._draw_wider():
+                break
+        if one.status is Status.WRONG:
+            raise VerificationError(
+                f"an output differs by {' and '.join(verdicts)}, in shares of its range; "
+                f"allowed are {self._tolerance:.0e}",
+                hint="this is a defect of Farrier: please report it with the model",
+            )
+        if one.status is not Status.OK:
+            raise VerificationError(f"the compiled model {one.status.value}: {one.message}")
+        samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
+        return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
+
+    def _draw_wider(self) -> bool:
+        """Draws integers from a wider range where rounding alone takes the outputs near the
+        tolerance; whether there are other inputs now."""
+        if all(array.dtype.kind not in "iu" for array in self._case.arrays.values()):
+            return False
+        if self._case.disagreement() < self._tolerance / _ORDERS or self._below >= _WIDEST:
+            return False
+        self._below *= 4
+        try:
+            self._draw()
+        except _NO_RESULT:
+            return False
+        return True
+
+    def _judge(
+        self, linked: LinkedModel, runner: Runner, threads: int
+    ) -> tuple[list[str], str, MeasureResult]:
+        """How far the build is from each judge, up to the first that it agrees with; that judge's
+        or the last one's name, and the measurement."""
+        verdicts: list[str] = []
+        allowed = self._tolerance
+        for number in itertools.count():
+            judged = self._case.judged(number)
+            if judged is None:
+                break
+            reference, expected = judged
+            if number:  # no worse than ONNX Runtime will do, unless that has a defect
+                allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
+            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
+                result = self._measure(linked, runner, threads, expected, room, allowed)
+                one = _worst(result)
+                if one.status is not Status.CRASHED or not linked.capacities:
+                    break
+            if one.status is not Status.WRONG:
+                break
+            verdicts.append(f"{one.max_error:.1e} from {reference}")
+        return verdicts, reference, result
+
+    def _measure(
+        self,
+        linked: LinkedModel,
+        runner: Runner,
+        threads: int,
+        expected: Sequence[Array],
+        room: int,
+        tolerance: float,
+    ) -> MeasureResult:
+        sizes = list(linked.sizes)
+        first = len(linked.dims) - len(linked.capacities)
+        sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
+        given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
+        outputs = [
+            self._argument(Role.OUTPUT, _filled(array, _room(value, given)))
+            for array, value in zip(expected, self._imported.graph.outputs, strict=True)
+        ]
+        packed = linked.params
+        self._blobs.lend(packed.digest, packed.memory.path)
+        params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
+        nbytes = max(evaluate(extent, given) for extent in linked.workspaces)
+        rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
+        arguments = (*self._inputs, *outputs, *rest)
+        candidates = tuple(Candidate(entry, arguments) for entry in linked.entries)
+        policy = TimingPolicy(
+            threads=threads,
+            warmup=1,
+            min_repeats=3,
+            max_repeats=2000,
+            min_time_s=_MIN_TIME_S / len(candidates),
+            timeout_s=_TIMEOUT_S,
+            tolerance=tolerance,
+        )
+        request = MeasureRequest(self._blobs.put(linked.library), candidates, policy)
+        for _ in range(_FAULTS):
+            result = runner.measure(request, self._blobs)
+            if result.fault is None:
+                return result
+        raise NoDeviceError(
+            f"no device could verify the model: {result.fault} ({result.message})",
+            hint="`farrier devices` lists them; --no-verify skips this step",
+        )
+
+    def _argument(self, role: Role, array: Array) -> Argument:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        digest = self._blobs.put(data)
+        dtype = DType.from_numpy(array.dtype).value
+        if role is Role.OUTPUT:
+            return Argument(role, len(data), dtype, expected=digest)
+        return Argument(role, len(data), dtype, blob=digest)
+
+
+def _worst(result: MeasureResult) -> CandidateResult:
+    """What is said of the entry that does worst: the code for all sizes, or that for hot ones."""
+    failed = (one for one in result.results if one.status is not Status.OK)
+    return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
+
+
+def _room(value: Value, sizes: Mapping[str, int]) -> int:
+    """The bytes of an output's memory for these values of symbols."""
+    return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
+
+
+def _filled(array: Array, nbytes: int) -> Array:
+    """The output as it lies in memory of `nbytes`, as far as it fits; the rest of it stays zero."""
+    flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
+    return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) -> Arrays:
+    """One array an input, of the typical shape: floats from a normal distribution; integers from 0
+    and below `below`, 0 or 1 by default, because they are token ids, masks and lengths, and any
+    table has two rows; strings are words. What the model tells from other numbers is given in turn
+    from seed to seed, then something else."""
+    generator = np.random.default_rng(seed)
+    arrays: Arrays = {}
+    for spec in specs:
+        dtype = spec.element
+        if spec.is_strings:
+            arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
+        elif seed % (len(spec.told) + 1) < len(spec.told):
+            told = spec.told[seed % (len(spec.told) + 1)]
+            arrays[spec.name] = np.full(spec.typical_shape, told).astype(dtype.numpy)
+        elif dtype.is_float:
+            arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
+        else:
+            arrays[spec.name] = convert(generator.integers(0, below, spec.typical_shape), dtype)
+    return arrays
+
+
+def runnable_inputs(artifact: Artifact) -> Arrays:
+    """Random inputs that lead to no branch that fails, as far as some are found."""
+    inputs = random_inputs(artifact.manifest.inputs)
+    if not any(check.reason for check in artifact.manifest.checks):
+        return inputs
+    for seed in range(_SEEDS):
+        drawn = random_inputs(artifact.manifest.inputs, seed)
+        try:
+            artifact.run(drawn)
+        except InputMismatchError:
+            continue
+        return drawn
+    return inputs
+
+
+def _error(one: Array, other: Array) -> float:
+    """max |one - other| over max |other|; infinite where they are no numbers in different places,
+    or have different shapes."""
+    if one.shape != other.shape:
+        return math.inf
+    left, right = one.astype(np.float64), other.astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    if same.all():
+        return 0.0
+    off = float(np.max(np.abs(left - right)[~same]))
+    span = float(np.max(np.abs(right), where=np.isfinite(right), initial=0.0))
+    return off / span if span and math.isfinite(off) else math.inf
+
+
+def _onnxruntime(model: Model) -> Judge | None:
+    """ONNX Runtime as a judge; None where it is not installed.
+
+    Its session, which holds the weights once more, lives for one call.
+    """
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
+    if model.locations:  # it maps the data; what it makes of weights lives from node to node
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        options.enable_cpu_mem_arena = False
+
+    def judge(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]] | None:
+        try:
+            source = _source(model, options)
+            session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+            given = {
+                name: strings_of(array) if name in imported.strings else array
+                for name, array in inputs.items()
+            }
+            outputs = [
+                fitted(codes_of(array), typical(value.type.shape[-1]))
+                if name in imported.strings
+                else np.asarray(array)
+                for name, value, array in zip(
+                    imported.output_names,
+                    imported.graph.outputs,
+                    session.run(list(imported.output_names), given),
+                    strict=True,
+                )
+            ]
+        except Exception:  # its errors have no common base, and none of them is about Farrier
+            return None
+        return f"ONNX Runtime {onnxruntime.__version__}", outputs
+
+    return judge
+
+
+def _source(model: Model, options: Any) -> str | bytes:
+    """What ONNX Runtime reads a model from: its file, beside which it finds the data; or else the
+    message, with data in a folder that `options` name. Either way it maps the data."""
+    if model.has_folder:
+        return str(model.path)
+    if not model.locations:
+        return bytes(model.message)
+    message, folder = relocated(model)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder)
+    )
+    return message
+
+
+def _exact(imported: ImportedModel, inputs: Arrays) -> tuple[str, list[Array]]:
+    graph = imported.graph
+    given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
+    outputs = run_graph(graph, given, wide=True)
+    return "float64", [outputs[v.name].astype(v.type.dtype.numpy) for v in graph.outputs]

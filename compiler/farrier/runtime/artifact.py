@@ -1,0 +1,187 @@
+"""A compiled model in memory or in a file, and the way to run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+from farrier.artifact import calls, container
+from farrier.artifact.calls import CallRecord
+from farrier.artifact.manifest import Manifest
+from farrier.errors import ArtifactError
+from farrier.files.atomic import write_atomically
+from farrier_device.describe import cores
+from farrier_device.memory import Buffer, aligned_buffer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from farrier.runtime.session import Session
+
+MANIFEST = "manifest.json"
+LIBRARY = "model.so"
+PARAMS = "params.bin"
+GRAPH = "graph.ir"
+RECORDS = "records.jsonl"
+CALLS = "calls.json"
+REPORT = "report.json"
+
+
+@dataclasses.dataclass(slots=True)
+class Artifact:
+    """A compiled model. `members` are the container's files but for the parameters; those are
+    `params` in memory, or `mapped`, or else read from `path` when the model first runs."""
+
+    manifest: Manifest
+    members: dict[str, bytes]
+    params: memoryview | None = None
+    path: pathlib.Path | None = None
+    mapped: container.Mapped | None = None
+    _session: Session | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The verification and timing report, as JSON types."""
+        report: dict[str, Any] = json.loads(self.members[REPORT])
+        return report
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The kernels in the order of execution. Raises ArtifactError where they are not told."""
+        if CALLS not in self.members:
+            raise ArtifactError(
+                f"the artifact of {self.manifest.name} does not tell its kernels apart",
+                hint="it was made by an older Farrier: compile the model again",
+            )
+        return calls.from_json(self.members[CALLS].decode(errors="replace"))
+
+    @property
+    def library(self) -> bytes:
+        """The linked shared library."""
+        return self.members[LIBRARY]
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+        """The model's outputs by name, each a new array of the manifest's shape and dtype.
+
+        Raises InputMismatchError where a name, dtype or shape differs from the manifest's.
+        """
+        return self.session().run(inputs)
+
+    def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
+        """The loaded model; made at the first call. `threads` 0: the number it was tuned for, or
+        one a core where this machine has fewer.
+        `memory_bytes` is what outputs and workspace may take where values decide their sizes; 0: as
+        much as the machine has."""
+        known = self._session
+        is_other = known is not None and (
+            threads not in (0, known.threads) or memory_bytes not in (0, known.memory_bytes)
+        )
+        if known is None or known.closed or is_other:
+            from farrier.runtime.session import Session
+
+            threads = threads or min(self.manifest.threads, cores())
+            params = self._load_params()
+            known = Session(self.manifest, self.library, params, threads, memory_bytes)
+            self._session = known
+        return known
+
+    def _load_params(self) -> Buffer | container.Mapped:
+        """The parameters in aligned memory; those that are read are held to their hash."""
+        if self.mapped is not None:
+            return self.mapped
+        if self.params is not None:
+            buffer = aligned_buffer(self.manifest.params_bytes)
+            buffer.view[:] = self.params.cast("B")
+            return buffer
+        if self.path is None:
+            raise ArtifactError("the artifact has lost its parameters")
+        return _read_params(self.path, self.manifest)
+
+    def write(self, file: IO[bytes]) -> None:
+        """Writes the container: what `save` makes and the server stores."""
+        if self.params is not None:
+            contents = {MANIFEST: self.manifest.to_json().encode(), **self.members}
+            container.write(file, contents | {PARAMS: self.params})
+        elif self.path is not None:
+            with self.path.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            raise ArtifactError("the artifact has lost its parameters")
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Writes the container whole or not at all; raises StorageError."""
+        target = pathlib.Path(path)
+        write_atomically(target, self.write)
+        return target
+
+
+def load(path: str | pathlib.Path) -> Artifact:
+    """Reads an artifact; the parameters stay in the file. Raises ArtifactError where the file is
+    missing, damaged, or of another format."""
+    file = pathlib.Path(path)
+    members = container.read(file)
+    try:
+        manifest = Manifest.from_json(members.pop(MANIFEST).decode())
+    except (KeyError, UnicodeDecodeError):
+        raise ArtifactError(f"{file} holds no {MANIFEST}", hint="is it a .farrier file?") from None
+    for name in (LIBRARY, REPORT):
+        if name not in members:
+            raise ArtifactError(f"{file} holds no {name}")
+    if container.digest(members[LIBRARY]) != manifest.hashes.get(LIBRARY):
+        raise ArtifactError(f"{LIBRARY} in {file} does not match its hash in the manifest")
+    length = container.size(file, PARAMS)
+    if length != manifest.params_bytes:
+        raise ArtifactError(
+            f"{PARAMS} in {file} has {length} bytes, the manifest says {manifest.params_bytes}"
+        )
+    return Artifact(manifest, members, path=file)
+
+
+def load_mapped(path: pathlib.Path) -> Artifact:
+    """Reads an artifact whose parameters are used where they lie in the file, and not held to their
+    hash: for a file that is known to be whole, and that nobody writes to. Raises as `load`.
+
+    The path may lead to another file meanwhile: what was read of two is refused.
+    """
+    before = _identity(path)
+    artifact = load(path)
+    artifact.mapped = container.map_member(path, PARAMS)
+    if artifact.mapped is None:  # deflated, so it is small
+        artifact.params = _read_params(path, artifact.manifest).view
+    if _identity(path) != before:
+        raise ArtifactError(f"{path} was replaced while it was read", hint="load it again")
+    return artifact
+
+
+def check_params(path: pathlib.Path) -> None:
+    """Holds the parameters in an artifact's file to their hash; raises ArtifactError as `load`."""
+    manifest = load(path).manifest
+    mapped = container.map_member(path, PARAMS)
+    if mapped is None:
+        _read_params(path, manifest)
+    else:
+        _check_digest(path, mapped.digest(), manifest)
+
+
+def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
+    """The parameters, held to their hash."""
+    buffer = aligned_buffer(manifest.params_bytes)
+    _check_digest(path, container.read_into(path, PARAMS, buffer.view), manifest)
+    return buffer
+
+
+def _check_digest(path: pathlib.Path, digest: str, manifest: Manifest) -> None:
+    if digest != manifest.hashes.get(PARAMS):
+        raise ArtifactError(f"{PARAMS} in {path} does not match its hash in the manifest")
+
+
+def _identity(path: pathlib.Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from error
+    return found.st_dev, found.st_ino

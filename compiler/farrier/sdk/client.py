@@ -1,0 +1,467 @@
+"""The SDK: a Farrier server's REST API as Python calls, and nothing else.
+
+    with farrier.Client() as client:
+        job = client.submit("resnet18.onnx", target="host", trials=1000)
+        for update in client.watch(job.id):
+            print(update)
+        client.fetch(job.id, "resnet18.farrier")
+
+Every call has a timeout, every transfer resumes where it broke, and every failure is a
+`FarrierError` of the kind that the server raised. httpx is imported when a `Client` is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import ssl
+import urllib.parse
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier import progress
+from farrier.errors import (
+    ArtifactError,
+    ConflictError,
+    FarrierError,
+    ServiceError,
+    StorageError,
+    UsageError,
+)
+from farrier.files.atomic import check_writable, is_special
+from farrier.model.file import Model
+from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
+from farrier.options.shapes import GivenShape, Hot
+from farrier.sdk.models import (
+    Device,
+    Job,
+    StateChanged,
+    Update,
+    error_from_problem,
+    from_json,
+)
+from farrier.sdk.patience import Patience
+from farrier.sdk.uploads import Listener as UploadListener
+from farrier.sdk.uploads import Sending, Uploads
+from farrier_device import plain
+from farrier_device.closing import Closing
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Client", "Device", "Job", "Sending", "StateChanged", "Update"]
+
+DEFAULT_URL = "http://127.0.0.1:8440"
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 60.0
+# The server comments on an idle event stream every 15 s, so silence of this long is a dead link.
+STREAM_TIMEOUT_S = 45.0
+# How long a transfer or a watch outlives a server that went away.
+PATIENCE_S = 60.0
+DOWNLOAD_CHUNK = 1 << 20  # bytes
+
+GivenModel: TypeAlias = str | os.PathLike[str] | bytes | Model
+
+
+class Client(Closing):
+    """A connection to one server. Thread-safe; close it, or use it as a context manager.
+
+    `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
+    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or what `farrier up` leaves
+    in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority that
+    signed the server's certificate, where it is not a public one. `patience_s` bounds how long
+    transfers and watches wait for a server that went away.
+
+    Raises UsageError when httpx is not installed or the URL is not one.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        ca: str | os.PathLike[str] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise UsageError(
+                "the client needs httpx", hint='pip install "farrier[compiler]"'
+            ) from None
+        default_url, default_token, default_ca = _defaults()
+        self.url = (url or default_url).rstrip("/")
+        if not self.url.startswith(("http://", "https://")):
+            raise UsageError(f"the server's URL is {self.url!r}", hint="http://HOST:PORT")
+        token = token or default_token
+        self._patience_s = patience_s
+        self._httpx = httpx
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            # Certificates are loaded for https alone: reading the system's store takes 20 ms.
+            verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
+            trust_env=False,  # a proxy of the environment must not see a token meant for loopback
+        )
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    # Models
+
+    def upload(self, model: GivenModel, *, listener: UploadListener | None = None) -> str:
+        """Sends a model (a path, its bytes, or a `Model`), with the data files that it names, and
+        returns its id: of one file, its sha256. `listener` is told how far each file is.
+
+        A file that the server has is not sent again; an upload that breaks goes on where it stood.
+        Raises InvalidModelError for a model that is empty, too large or was damaged on the way, and
+        for a data file that is missing, too short, outside the model's folder, or changes
+        meanwhile; StorageError when the server's disk is full, UsageError when a file cannot be
+        read.
+        """
+        uploads = Uploads(
+            self._call,
+            self._repeated,
+            patience_s=self._patience_s,
+            timeout_s=REQUEST_TIMEOUT_S,
+            listener=listener or _ignore,
+        )
+        return uploads.send(_given(model))
+
+    # Jobs
+
+    def submit(
+        self,
+        model: GivenModel,
+        *,
+        target: str = "host",
+        shapes: Mapping[str, GivenShape] | None = None,
+        hot: Sequence[Hot] = TYPICAL_ALONE,
+        typical: Hot | None = None,
+        trials: int | None = None,
+        budget_s: float | None = None,
+        threads: int = 0,
+        seed: int = 0,
+        max_layer_error: float = MAX_LAYER_ERROR,
+        verify: bool = True,
+        precision: str = "f32",
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        wait_for_device: bool = False,
+        listener: UploadListener | None = None,
+    ) -> Job:
+        """Uploads the model and queues its compilation; the options are `CompileOptions`.
+
+        The same `idempotency_key` always means the same job: sent again it returns that job, and
+        ConflictError when model, options or name differ. `name` defaults to the file's. Raises
+        NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
+        `wait_for_device`: then the job waits in the queue until one is, and again where it loses
+        its device later. `listener` is told how the upload goes; see `upload`.
+        """
+        given = _given(model)
+        options = CompileOptions(
+            target=target,
+            shapes=shapes or {},
+            hot=tuple(hot),
+            typical=dict(typical or {}),
+            trials=trials,
+            budget_s=budget_s,
+            threads=threads,
+            seed=seed,
+            max_layer_error=max_layer_error,
+            verify=verify,
+            precision=precision,
+        )
+        body = {
+            "model": self.upload(given, listener=listener),
+            "name": name or given.name,
+            "options": options.to_dict(),
+            "wait_for_device": wait_for_device,
+        }
+        # With a key the request may be sent again after an answer was lost on the way.
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return _job(self._repeated("POST", "/v1/jobs", json=body, headers=headers))
+
+    def job(self, job_id: str) -> Job:
+        """The job as it stands. Raises NotFoundError."""
+        return _job(self._repeated("GET", _job_path(job_id)))
+
+    def jobs(self, *, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
+        """Jobs, the newest first, fetched page by page; only those in `state` where given."""
+        given, after = 0, ""
+        while limit is None or given < limit:
+            params = {"limit": 100 if limit is None else min(limit - given, 100), "after": after}
+            if state is not None:
+                params["state"] = state
+            page = self._call("GET", "/v1/jobs", params=params)
+            yield from map(_job, page["jobs"])
+            given, after = given + len(page["jobs"]), page["next"]
+            if not after:
+                return
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancels the job; no error when it was cancelled before. Raises ConflictError for one that
+        ended otherwise."""
+        return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
+
+    def watch(self, job_id: str) -> Iterator[Update]:
+        """What happens to the job, from its beginning until it ends; the last is a final state.
+
+        A stream that breaks is taken up again after the last event seen. Raises ServiceError when
+        the server stays away for `patience_s`.
+        """
+        last_id = ""
+        patience = Patience(self._patience_s)
+        while True:
+            try:
+                for event_id, data in self._events(job_id, last_id, patience):
+                    last_id = event_id
+                    update = _update(data)
+                    if update is not None:
+                        yield update
+                    if isinstance(update, StateChanged) and update.final:
+                        return
+                # A server that shuts down ends its streams; the next one carries on.
+                raise ServiceError(f"{self.url} ended the events of job {job_id} before the job")
+            except ServiceError as error:
+                patience.sleep_or_raise(error)
+
+    def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:
+        """Watches the job until it ends and returns it; `listener` is told each update.
+
+        Raises the error of a job that failed, CancelledError for one that was cancelled.
+        """
+        for update in self.watch(job_id):
+            if listener is not None:
+                listener(update)
+        job = self.job(job_id)
+        job.raise_for_state()
+        return job
+
+    def fetch(self, job_id: str, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Downloads the job's artifact to `path` and returns it.
+
+        The bytes collect beside `path` in a hidden file that the next call continues; only when
+        their sha256 is right do they take the name. Raises ConflictError while the job has no
+        artifact, StorageError when the disk is full or `path` is no place for a file, ArtifactError
+        when the bytes are damaged.
+        """
+        path = pathlib.Path(path)
+        place = pathlib.Path(os.path.realpath(path))  # a link stays
+        check_writable(path)
+        if is_special(place):
+            raise StorageError(
+                f"cannot write {path}: it is no regular file", hint="choose another name"
+            )
+        job = self.job(job_id)
+        if job.artifact is None:
+            raise ConflictError(
+                f"job {job_id} is {job.state}: it has no artifact",
+                hint="" if job.final else f"farrier watch {job_id}",
+            )
+        part = place.parent / f".{place.name}.{job.artifact[:16]}.part"
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            self._download(f"{_job_path(job_id)}/artifact", part)
+            with part.open("rb+") as file:
+                damaged = hashlib.file_digest(file, "sha256").hexdigest() != job.artifact
+                os.fsync(file.fileno())
+            if damaged:
+                part.unlink()
+                raise ArtifactError(
+                    f"the artifact of job {job_id} was damaged on the way", hint="fetch it again"
+                )
+            part.replace(place)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        return path
+
+    def _download(self, where: str, part: pathlib.Path) -> None:
+        """Appends to `part` what it lacks."""
+        patience = Patience(self._patience_s)
+        patience.renew()
+        while True:
+            have = part.stat().st_size if part.exists() else 0
+            try:
+                self._download_from(where, part, have)
+                return
+            except ServiceError as error:
+                if part.exists() and part.stat().st_size > have:
+                    patience.renew()
+                patience.sleep_or_raise(error)
+
+    def _download_from(self, where: str, part: pathlib.Path, have: int) -> None:
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+        with self._stream(where, headers, REQUEST_TIMEOUT_S) as response:
+            if response.status_code == 416:  # nothing is missing
+                return
+            with part.open("ab" if response.status_code == 206 else "wb") as file:
+                for chunk in response.iter_raw(DOWNLOAD_CHUNK):
+                    file.write(chunk)
+
+    # Devices
+
+    def devices(self) -> list[Device]:
+        """The devices that are registered, connected or not."""
+        answer = self._repeated("GET", "/v1/devices")
+        return [from_json(Device, raw) for raw in answer["devices"]]
+
+    def release(self, device_id: str) -> Device:
+        """Ends a device's quarantine. Raises NotFoundError."""
+        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/release"
+        device: Device = from_json(Device, self._repeated("POST", path))
+        return device
+
+    # Transport
+
+    def _repeated(self, method: str, path: str, **request: Any) -> Any:
+        """A request that is safe to repeat, repeated once when its answer was lost on the way."""
+        try:
+            return self._call(method, path, **request)
+        except _LostAnswerError:
+            return self._call(method, path, **request)
+
+    def _call(
+        self, method: str, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **request: Any
+    ) -> Any:
+        """One request; returns the JSON of its answer."""
+        timeout = self._httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        with self._reaching():
+            response = self._http.request(method, path, timeout=timeout, **request)
+        if not response.is_success:
+            raise self._error(response)
+        try:
+            return response.json()
+        except ValueError:
+            raise self._nonsense(response) from None
+
+    @contextlib.contextmanager
+    def _stream(
+        self, path: str, headers: Mapping[str, str], silence_s: float
+    ) -> Iterator[httpx.Response]:
+        """A GET whose body is read piece by piece, each within `silence_s` of the one before."""
+        timeout = self._httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
+        with (
+            self._reaching(),
+            self._http.stream("GET", path, headers=dict(headers), timeout=timeout) as response,
+        ):
+            if not response.is_success and response.status_code != 416:
+                response.read()
+                raise self._error(response)
+            yield response
+
+    def _events(self, job_id: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+        """(id, data) of each of the job's server-sent events after `last_id`."""
+        headers = {"Accept": "text/event-stream"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        with self._stream(f"{_job_path(job_id)}/events", headers, STREAM_TIMEOUT_S) as response:
+            fields: dict[str, str] = {}
+            for line in response.iter_lines():
+                patience.renew()  # a comment is a sign of life, too
+                if line:
+                    name, _, value = line.partition(":")
+                    fields[name] = value.removeprefix(" ")
+                elif "id" in fields and "data" in fields:
+                    yield fields["id"], json.loads(fields["data"])
+                    fields = {}
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Turns the failures of the connection into ServiceError."""
+        try:
+            yield
+        except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
+            raise ServiceError(
+                f"no server answers at {self.url}: {error}",
+                hint="`farrier up` starts one; FARRIER_SERVER names another",
+            ) from error
+        except self._httpx.RequestError as error:
+            raise _LostAnswerError(
+                f"the connection to {self.url} broke: {str(error) or type(error).__name__}"
+            ) from error
+
+    def _error(self, response: httpx.Response) -> FarrierError:
+        try:
+            problem = response.json()
+        except ValueError:
+            problem = None
+        if not isinstance(problem, dict) or "code" not in problem:
+            return self._nonsense(response)
+        return error_from_problem(problem)
+
+    def _nonsense(self, response: httpx.Response) -> ServiceError:
+        return ServiceError(
+            f"{self.url} answered {response.status_code} in words that are not Farrier's",
+            hint="is FARRIER_SERVER the URL of a Farrier server?",
+        )
+
+
+class _LostAnswerError(ServiceError):
+    """The connection broke: the request may or may not have been carried out."""
+
+
+def _defaults() -> tuple[str, str | None, str | None]:
+    """(URL, token, certificate authority) that the environment names: all that is read of it here.
+
+    Raises StorageError when the token file cannot be read.
+    """
+    environ = os.environ
+    token = environ.get("FARRIER_TOKEN")
+    if not token:
+        home = pathlib.Path(environ.get("FARRIER_HOME") or "~/.farrier").expanduser()
+        path = pathlib.Path(environ.get("FARRIER_TOKEN_FILE") or home / "user.token")
+        try:
+            token = path.expanduser().read_text().strip() or None
+        except FileNotFoundError:
+            token = None  # the server will say that it wants one
+        except OSError as error:
+            raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
+    return environ.get("FARRIER_SERVER") or DEFAULT_URL, token, environ.get("FARRIER_CA") or None
+
+
+def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the certificate authority {authority}: {error}", hint="FARRIER_CA=ca.pem"
+        ) from error
+
+
+def _given(model: GivenModel) -> Model:
+    if isinstance(model, Model):
+        return model
+    return Model.of_bytes(model) if isinstance(model, bytes) else Model.of_path(model)
+
+
+def _ignore(_sending: Sending) -> None:
+    """For who does not listen."""
+
+
+def _job_path(job_id: str) -> str:
+    """The job's resource; an id is quoted, so that no id reaches another resource."""
+    return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
+
+
+def _job(raw: Mapping[str, Any]) -> Job:
+    job: Job = from_json(Job, raw)
+    return job
+
+
+def _update(data: Mapping[str, Any]) -> Update | None:
+    """None for a kind of event that only a newer SDK knows."""
+    try:
+        if data.get("kind") == "state":
+            return plain.read(StateChanged, data)
+        return progress.from_dict(dict(data))
+    except ValueError:
+        return None

@@ -1,0 +1,96 @@
+"""What aarch64 machines are, as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.targets.arm.cores import CORES, GENERIC, OTHER_NEW, OTHER_OLD, V8_0
+from farrier.targets.arm.machines import MACHINES
+from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.target import Target
+
+if TYPE_CHECKING:
+    from farrier.llvm import LLVMMachine
+    from farrier.targets.backend import KnownMachine
+    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier_device.describe import MachineDescription
+
+
+class ArmBackend(CpuBackend):
+    """aarch64 under Linux, with vectors of 128 bits."""
+
+    name = "arm"
+    archs = frozenset({"aarch64"})
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return MACHINES
+
+    def target(self, machine: MachineDescription) -> Target:
+        flags = set(machine.features)
+        if lacks := sorted(V8_0 - flags):
+            raise UsageError(
+                f"the machine {machine.cpu or machine.arch} lacks {', '.join(lacks)}, which all "
+                "code for aarch64 uses",
+                hint="a description lists the kernel's names of extensions under features",
+            )
+        core = CORES.get(machine.cpu)
+        is_known = core is not None and core.features <= flags
+        nearest = OTHER_NEW if "asimddp" in flags else OTHER_OLD
+        # Without a third level the second is the last one, and the cores share it.
+        l2 = machine.l2_bytes or 256 << 10
+        l3 = machine.l3_bytes
+        if not l3:
+            l2, l3 = max(l2 // machine.cores, machine.l1_bytes), l2
+        return Target(
+            triple="aarch64-unknown-linux-gnu",
+            cpu=machine.cpu if is_known else GENERIC,
+            features=(),
+            vector_bits=128,
+            registers=32,
+            cores=machine.cores,
+            l1_bytes=machine.l1_bytes or 32 << 10,
+            l2_bytes=l2,
+            l3_bytes=l3,
+            tune=machine.cpu if machine.cpu in CORES else nearest,
+        )
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        return CORES[cpu].features if cpu in CORES else V8_0
+
+    def figures(self, target: Target) -> Mapping[str, Any]:
+        core = CORES.get(target.tune)
+        return {"by_lane": True, **({} if core is None else core.figures)}
+
+    def llvm(self, target: Target) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        core = CORES.get(target.tune)
+        in_order = core is not None and core.in_order
+        # 128 bits at a time, whatever width of SVE a core has.
+        features = ("-sve", "-sve2") if target.cpu in _WITH_SVE else ()
+        # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
+        # itself, and the scheduler would only spill.
+        scheduler = f"-enable-misched={str(in_order).lower()}"
+        return LLVMMachine(target.triple, target.cpu, features, (scheduler, _COMBINER))
+
+    def instructions(self, target: Target) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+
+        return Instructions(converts_f16=True)
+
+    def support(self, target: Target) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
+
+    @property
+    def page_bytes(self) -> int:
+        return 65536
+
+
+_WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
+_COMBINER = "-x86-machine-combiner=false"  # as for x86: flags are a process's

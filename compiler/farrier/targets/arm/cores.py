@@ -1,0 +1,90 @@
+"""What is known of ARM's cores, by LLVM's name of each.
+
+Throughputs and latencies are those of Arm's software optimization guides for the core; where LLVM's
+model is kinder than the silicon, as of the in-order cores, the slower figure counts. Bandwidths
+are estimates from the width of the paths between the caches. None is measured here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# The kernel's names of the extensions that LLVM may use in code for a core.
+V8_0 = frozenset({"fp", "asimd"})
+V8_2 = V8_0 | {"asimddp", "asimdhp", "asimdrdm", "atomics", "crc32", "fphp", "lrcpc"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Core:
+    """A core: what all code for it may use, and where it differs from `space.machine.Machine`."""
+
+    features: frozenset[str]
+    figures: Mapping[str, Any]
+    in_order: bool = False
+
+
+# One FMLA of 128 bits a cycle, and a load of 128 bits blocks its port for two.
+_IN_ORDER = {
+    "issue": 2.0,
+    "fma_ports": 1.0,
+    "load_ports": 0.5,
+    "fma_latency": 4.0,
+    "l2_bandwidth": 8.0,
+    "l3_bandwidth": 3.0,
+    "shared_bandwidth": 3.0,
+    "memory_bandwidth": 2.5e9,
+    "miss": 20.0,
+    "exposed": 1.0,
+}
+# Dispatches four operations a cycle, of which a load of a pair of vectors is three.
+_A76 = {
+    "issue": 2.5,
+    "fma_ports": 2.0,
+    "load_ports": 2.0,
+    "l2_bandwidth": 16.0,
+    "l3_bandwidth": 8.0,
+    "shared_bandwidth": 8.0,
+    "exposed": 0.5,
+}
+_V1 = {
+    "issue": 8.0,
+    "fma_ports": 4.0,
+    "load_ports": 3.0,
+    "l2_bandwidth": 32.0,
+    "l3_bandwidth": 12.0,
+    "shared_bandwidth": 12.0,
+    "exposed": 0.4,
+}
+_A72 = {
+    "hertz": 1.5e9,
+    "issue": 3.0,
+    "fma_ports": 1.0,
+    "load_ports": 1.0,
+    "l2_bandwidth": 12.0,
+    "l3_bandwidth": 6.0,
+    "shared_bandwidth": 6.0,
+    "memory_bandwidth": 4e9,
+    "miss": 4.0,
+    "exposed": 0.7,
+}
+
+CORES = {
+    "cortex-a53": Core(V8_0, {**_IN_ORDER, "hertz": 1.4e9}, in_order=True),
+    "cortex-a55": Core(V8_2, {**_IN_ORDER, "hertz": 1.8e9}, in_order=True),
+    "cortex-a57": Core(V8_0, _A72),
+    "cortex-a72": Core(V8_0, _A72),
+    "cortex-a73": Core(V8_0, _A72),
+    "cortex-a75": Core(V8_2, {**_A76, "hertz": 2.0e9, "memory_bandwidth": 10e9}),
+    "cortex-a76": Core(V8_2, {**_A76, "hertz": 2.4e9, "memory_bandwidth": 10e9}),
+    "cortex-a78": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
+    "neoverse-n1": Core(V8_2, {**_A76, "hertz": 2.5e9, "memory_bandwidth": 100e9}),
+    "neoverse-n2": Core(V8_2, {**_A76, "hertz": 2.7e9, "memory_bandwidth": 100e9}),
+    "neoverse-v1": Core(V8_2, {**_V1, "hertz": 2.6e9, "memory_bandwidth": 200e9}),
+    "neoverse-v2": Core(V8_2, {**_V1, "hertz": 2.8e9, "memory_bandwidth": 300e9}),
+}
+
+# Any other core is code for the first version of the architecture, and costs as one of these.
+OTHER_NEW, OTHER_OLD = "cortex-a76", "cortex-a72"
+GENERIC = "generic"

@@ -1,0 +1,234 @@
+"""Who makes code for a kind of hardware: the protocol, and the registry.
+
+A backend of another package registers itself as an entry point of the group `farrier.backends`,
+whose object is an instance of `Backend`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from farrier.errors import UsageError
+from farrier_device.describe import MachineDescription
+
+if TYPE_CHECKING:
+    from farrier.artifact.calls import CallRecord
+    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.ir.loop import Function
+    from farrier.ir.tensor import Program as TensorProgram
+    from farrier.ir.types import DType
+    from farrier.partition.program import Program
+    from farrier.passes.plan_memory import MemoryPlan
+    from farrier.space import Space
+    from farrier.targets.interface import Interface
+    from farrier.targets.linked import LinkedModel
+    from farrier.targets.target import Target
+
+GROUP = "farrier.backends"
+# Farrier's own, by architecture: modules with a BACKEND, imported when one of their machines is
+# named. Nothing else in the core knows them.
+_OWN = {"x86_64": "farrier.targets.x86", "aarch64": "farrier.targets.arm"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownMachine:
+    """A machine that has a name. `source` says where its figures are from."""
+
+    description: MachineDescription
+    source: str
+
+
+class Plan(Protocol):
+    """Where everything of a model lies, before its code is linked. Backends have their own."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Bytes of each, at the typical sizes."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def params_bytes(self) -> int: ...
+
+    @property
+    def memory(self) -> MemoryPlan: ...
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """In the order of execution."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What the entry takes beside pointers, at the typical sizes."""
+        ...
+
+    @property
+    def symbols(self) -> set[str]:
+        """The kernels that it calls."""
+        ...
+
+    def measured_entry(self, target: Target, name: str) -> bytes:
+        """The object of an entry point for any memory, at the typical sizes: nothing is checked."""
+        ...
+
+    def stands_for(self, other: Any) -> bool:
+        """Whether it takes and finds out, beside sizes of inputs, what another plan does."""
+        ...
+
+    def given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """What a caller says of `sizes`, by symbol, in the entry's order."""
+        ...
+
+
+class Backend(Protocol):
+    """Makes code for one family of machines.
+
+    What a backend says of itself is cheap to ask: neither the code generator nor the rules are
+    imported for it, because loading an artifact asks too.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def archs(self) -> frozenset[str]:
+        """The architectures of its machines, as `uname -m` names them."""
+        ...
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        """The machines that `--target` knows by name."""
+        ...
+
+    def target(self, machine: MachineDescription) -> Target:
+        """The target that a machine is. Raises UsageError for a machine that lacks what all code
+        needs, naming it."""
+        ...
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        """The kernel's names of the ISA extensions that code for `Target.cpu` may use, of what
+        versions of Farrier before this one called so, too."""
+        ...
+
+    # -- what a target can do, for passes and rules
+
+    def figures(self, target: Target) -> Mapping[str, Any]:
+        """The fields of `space.machine.Machine` in which a target differs from the defaults."""
+        ...
+
+    def precisions(self, target: Target) -> frozenset[str]:
+        """What contractions may multiply in, as `CompileOptions.precision` names it."""
+        ...
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        """All that its machines can do to whole tiles."""
+        ...
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        """The dot products of its machines, the best first."""
+        ...
+
+    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+        """Whether the target multiplies whole tiles of such operands, in registers of their own."""
+        ...
+
+    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+        """Products that a core adds up in a cycle in tile registers, of matrices with so many lanes
+        and rows whose reduction has blocks of `depth`; 0 where it has none for them."""
+        ...
+
+    # -- its part of a compilation, in the order of the steps
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The names of the passes that a graph goes through (`passes.PASSES`), in order."""
+        ...
+
+    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        """The schedule space of one kernel run by `threads` threads."""
+        ...
+
+    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
+        """Objects that together define every scheduled kernel; their names must differ. Raises
+        CompilerError."""
+        ...
+
+    def interface(self, function: Function) -> Interface:
+        """What whoever calls a scheduled kernel has to know of it."""
+        ...
+
+    def plan(
+        self,
+        program: Program,
+        kernels: Mapping[str, Interface],
+        target: Target,
+        threads: int,
+        beside: Any = None,
+    ) -> Plan:
+        """Places the memory of a model, with room for `threads` threads and for every core of the
+        target. `kernels` are by task key; constants, sizes and checks are placed beside those of
+        the plan `beside`."""
+        ...
+
+    def assemble(
+        self,
+        planned: Any,
+        objects: Sequence[bytes],
+        target: Target,
+        hot: Mapping[tuple[int, ...], Any],
+    ) -> LinkedModel:
+        """Links a model's kernels, and packs its parameters. `hot` are plans of the same model,
+        each beside the one before, for single sizes of its dims."""
+        ...
+
+    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+        """What a device loads to measure: the objects, linked with what they need. `symbols` are to
+        be seen from outside."""
+        ...
+
+
+@functools.cache
+def backends() -> tuple[Backend, ...]:
+    """All, Farrier's own first."""
+    return (*map(_own, dict.fromkeys(_OWN.values())), *_others())
+
+
+def backend_for(arch: str) -> Backend:
+    """Who makes code for machines of an architecture. Raises UsageError where nobody does."""
+    if arch in _OWN:
+        return _own(_OWN[arch])
+    for backend in _others():
+        if arch in backend.archs:
+            return backend
+    known = sorted(arch for backend in backends() for arch in backend.archs)
+    raise UsageError(
+        f"no code generator for {arch}",
+        hint=f"there are some for {', '.join(known)}; `farrier targets` lists machines",
+    )
+
+
+def backend_of(target: Target) -> Backend:
+    """Who makes code for a target."""
+    return backend_for(target.arch)
+
+
+@functools.cache
+def _own(module: str) -> Backend:
+    backend: Backend = importlib.import_module(module).BACKEND
+    return backend
+
+
+@functools.cache
+def _others() -> tuple[Backend, ...]:
+    """Those of other packages. To look for them reads every installed distribution."""
+    return tuple(point.load() for point in importlib.metadata.entry_points(group=GROUP))

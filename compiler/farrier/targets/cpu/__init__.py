@@ -1,0 +1,1 @@
+"""What all CPUs share: register tiles, threads, code through LLVM, one shared library."""

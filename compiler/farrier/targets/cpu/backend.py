@@ -1,0 +1,133 @@
+"""What the backends of all CPUs share; each family of CPUs adds what its instructions are."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from farrier.errors import CompilerError
+from farrier.targets.backend import backend_of
+
+if TYPE_CHECKING:
+    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.ir.loop import Function
+    from farrier.ir.tensor import Program as TensorProgram
+    from farrier.ir.types import DType
+    from farrier.llvm import LLVMMachine
+    from farrier.partition.program import Program
+    from farrier.space import Space
+    from farrier.targets.cpu.assemble import Plan
+    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.interface import Interface
+    from farrier.targets.linked import LinkedModel
+    from farrier.targets.target import Target
+
+    Rule: TypeAlias = Callable[[TensorProgram, Target, int], Space | None]
+
+
+class CpuBackend(abc.ABC):
+    """Register tiles, threads that share parallel loops, LLVM, and one ELF library a model.
+
+    A subclass is a `Backend`. What is imported within methods is what only a compilation needs.
+    """
+
+    # -- what a family of CPUs says of itself
+
+    @abc.abstractmethod
+    def llvm(self, target: Target) -> LLVMMachine:
+        """The target as LLVM knows it."""
+
+    @abc.abstractmethod
+    def instructions(self, target: Target) -> Instructions:
+        """What the emitter may use beyond what any machine has."""
+
+    @abc.abstractmethod
+    def support(self, target: Target) -> str:
+        """LLVM text of what the support library takes from the machine (`codegen.support`)."""
+
+    @property
+    def page_bytes(self) -> int:
+        """The largest page that its Linux may use."""
+        return 4096
+
+    @property
+    def own_rules(self) -> Sequence[Rule]:
+        """Rules for its own instructions, asked before those of all CPUs."""
+        return ()
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        return ()
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        return ()
+
+    def precisions(self, target: Target) -> frozenset[str]:
+        return frozenset({"f32"})
+
+    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+        return False
+
+    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+        return 0.0
+
+    # -- the steps of a compilation
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        from farrier.targets.cpu.passes import ORDER
+
+        return ORDER
+
+    def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        from farrier.targets.cpu.rules import for_program
+
+        return for_program(program, target, threads)
+
+    def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
+        from farrier.targets.cpu.codegen import compile_functions
+
+        return compile_functions(functions, target)
+
+    def interface(self, function: Function) -> Interface:
+        from farrier.targets.cpu.codegen import interface
+
+        return interface(function)
+
+    def plan(
+        self,
+        program: Program,
+        kernels: Mapping[str, Interface],
+        target: Target,
+        threads: int,
+        beside: Plan | None = None,
+    ) -> Plan:
+        from farrier.targets.cpu.assemble import plan
+
+        return plan(program, kernels, target, threads, beside)
+
+    def assemble(
+        self,
+        planned: Plan,
+        objects: Sequence[bytes],
+        target: Target,
+        hot: Mapping[tuple[int, ...], Plan],
+    ) -> LinkedModel:
+        from farrier.targets.cpu.assemble import assemble
+
+        return assemble(planned, objects, target, hot)
+
+    def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+        from farrier.targets.cpu.codegen import library
+
+        return library(objects, symbols, target)
+
+
+def cpu_backend_of(target: Target) -> CpuBackend:
+    """The backend of a target that is a CPU. Raises CompilerError for any other."""
+    found: Any = backend_of(target)
+    if not isinstance(found, CpuBackend):
+        raise CompilerError(f"{target.cpu} is no CPU")
+    return found

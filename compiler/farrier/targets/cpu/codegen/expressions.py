@@ -1,0 +1,283 @@
+"""Scalar expressions to values, in all lanes of a vectorized loop at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TypeAlias, assert_never
+
+from farrier.errors import CompilerError
+from farrier.ir.addresses import flatten
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import number
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Scope,
+    Select,
+    Size,
+    Unary,
+    Var,
+    dtype_of,
+)
+from farrier.ir.loop import Store
+from farrier.ir.types import DType
+from farrier.ir.walk import children
+from farrier.targets.cpu.codegen import arithmetic
+from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.cpu.codegen.indices import Bindings, Indices, Place
+from farrier.targets.cpu.codegen.memory import Memory
+from farrier.targets.cpu.codegen.registers import Registers
+from farrier.targets.cpu.codegen.text import Value, literal
+
+_INDEX_OPS = frozenset(
+    (
+        BinaryOp.ADD,
+        BinaryOp.SUB,
+        BinaryOp.MUL,
+        BinaryOp.DIV,
+        BinaryOp.MOD,
+        BinaryOp.MIN,
+        BinaryOp.MAX,
+    )
+)
+
+
+Maker: TypeAlias = Callable[[], Value]  # evaluates one expression at the current position
+
+
+class Expressions:
+    """Evaluates expressions of one function under construction at its current position.
+
+    Unrolled loops ask for the same expression at each iteration. What it consists of is found out
+    once: it becomes a function that makes the value, of the functions of its operands.
+    """
+
+    def __init__(
+        self, builder: Builder, bindings: Bindings, simplifier: Simplifier, registers: int
+    ) -> None:
+        self.b = builder
+        self.bindings = bindings
+        self.indices = Indices(builder, bindings, simplifier, self._apply)
+        self.memory = Memory(builder, bindings, self.indices, registers)
+        self.registers = Registers(builder)
+        self._kinds: dict[int, tuple[Expr, bool, bool]] = {}
+        self._places: dict[int, tuple[object, Place]] = {}
+        self._makers: dict[int, tuple[Expr, Maker]] = {}
+        self._operators: dict[int, tuple[Expr, Maker]] = {}
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of an expression; a scalar where it is the same in every lane."""
+        return self._maker(expr)()
+
+    def _maker(self, expr: Expr) -> Maker:
+        """What evaluates an expression."""
+        known = self._makers.get(id(expr))
+        if known is None:
+            known = self._makers[id(expr)] = (expr, self._maker_of(expr))
+        return known[1]
+
+    def _maker_of(self, expr: Expr) -> Maker:
+        if isinstance(expr, Const):
+            value = literal(expr.value, expr.dtype)
+            return lambda: value
+        if isinstance(expr, Load):
+            if expr.buffer.scope is Scope.REGISTER:
+                return self._register(expr)
+            return functools.partial(self.memory.load, expr)
+        if not self._is_index(expr):
+            return self._operator(expr)
+        indices, place = self.indices, self.indices.place(self.indices.simplifier.linear(expr))
+
+        def index() -> Value:
+            value = indices.value_at(place)
+            return self._apply(expr) if value is None else value
+
+        return index
+
+    def _apply(self, expr: Expr) -> Value:
+        """The value of the operator at the root of `expr`."""
+        return self._operator(expr)()
+
+    def _operator(self, expr: Expr) -> Maker:
+        """What applies the operator at the root of `expr` to the values of its operands."""
+        known = self._operators.get(id(expr))
+        if known is None:
+            known = self._operators[id(expr)] = (expr, self._operator_of(expr))
+        return known[1]
+
+    def _operator_of(self, expr: Expr) -> Maker:
+        match expr:
+            case Binary():
+                return self._product_sum(expr) or self._binary(expr)
+            case Unary(op, operand):
+                x = self._maker(operand)
+                return lambda: arithmetic.unary(self.b, op, x())
+            case Select():
+                return self._select(expr)
+            case Cast(dtype, operand):
+                x = self._maker(operand)
+                return lambda: arithmetic.cast(self.b, dtype, x())
+            case Size(extent):
+                return lambda: Value(self.indices.size(extent), DType.I64)
+            case Var() | Const() | Load():
+                return self._maker(expr)
+            case Reduce():
+                raise CompilerError("a Reduce in a loop nest: it was not lowered")
+            case _:
+                assert_never(expr)
+
+    def register_range(self, node: Load | Store) -> tuple[int, int]:
+        """First element and elements a lane of an access to a register buffer."""
+        known = self._places.get(id(node))
+        if known is None:
+            form = flatten(node.buffer, node.indices, self.indices.simplifier, 1)
+            known = self._places[id(node)] = (node, self.indices.place(form))
+        offset, const = known[1].resolve()
+        if offset.terms or offset.irregular:
+            raise CompilerError(
+                f"an index of register buffer {node.buffer.name} is not constant",
+                hint="unroll or vectorize the loops that index it",
+            )
+        return number(const), offset.stride
+
+    def _register(self, node: Load) -> Maker:
+        bindings, registers, name = self.bindings, self.registers, node.buffer.name
+
+        def register() -> Value:
+            first, stride = self.register_range(node)
+            if bindings.lane is not None and stride:
+                return registers.read(name, first, bindings.active, stride, bindings.lanes)
+            return registers.read(name, first, 1, 1, 1)
+
+        return register
+
+    def _binary(self, expr: Binary) -> Maker:
+        op, left, right = expr.op, self._maker(expr.left), self._maker(expr.right)
+
+        def binary() -> Value:
+            a, b = left(), right()
+            if a.const is not None and b.const is not None and a.dtype is DType.I64:
+                folded = _fold(op, int(a.const), int(b.const))
+                if folded is not None:
+                    return folded
+            return arithmetic.binary(self.b, op, a, b)
+
+        return binary
+
+    def _product_sum(self, expr: Binary) -> Maker | None:
+        """`a + b * c` and its like, as one operation; None where there is no product of floats."""
+        if expr.op is not BinaryOp.ADD and expr.op is not BinaryOp.SUB:
+            return None
+        subtracts, left, right = expr.op is BinaryOp.SUB, expr.left, expr.right
+        if isinstance(right, Binary) and right.op is BinaryOp.MUL:
+            return self._multiply_add(right, left, negates_product=subtracts)
+        if isinstance(left, Binary) and left.op is BinaryOp.MUL:
+            return self._multiply_add(left, right, negates_other=subtracts)
+        return None
+
+    def _multiply_add(
+        self,
+        product: Binary,
+        other: Expr,
+        *,
+        negates_product: bool = False,
+        negates_other: bool = False,
+    ) -> Maker | None:
+        if not dtype_of(other).is_float:
+            return None
+        added, left, right = map(self._maker, (other, product.left, product.right))
+
+        def multiply_add() -> Value:
+            addend, a, b = added(), left(), right()
+            if negates_other:
+                addend = self._negated(addend)
+            elif negates_product:
+                a = self._negated(a)
+            return arithmetic.multiply_add(self.b, a, b, addend)
+
+        return multiply_add
+
+    def _negated(self, x: Value) -> Value:
+        if x.const is not None:
+            return literal(-x.const, x.dtype, x.lanes)
+        return Value(self.b.pure(f"fneg {x.type} {x.text}"), x.dtype, x.lanes)
+
+    def _select(self, expr: Select) -> Maker:
+        condition = self._maker(expr.condition)
+        then, otherwise = self._maker(expr.then), self._maker(expr.otherwise)
+        loads = self._loads(expr.then), self._loads(expr.otherwise)
+
+        def select() -> Value:
+            chosen = condition()
+            if chosen.const is not None:
+                return then() if chosen.const else otherwise()
+            first = self._guarded(then, chosen) if loads[0] else then()
+            if loads[1]:
+                second = self._guarded(otherwise, self.b.negate(chosen))
+            else:
+                second = otherwise()
+            return self.b.select(chosen, first, second)
+
+        return select
+
+    def _guarded(self, maker: Maker, condition: Value) -> Value:
+        """What `maker` makes, whose loads touch memory only where the condition holds."""
+        memory = self.memory
+        outer = memory.guard
+        memory.guard = self.b.both(outer, condition)
+        try:
+            return maker()
+        finally:
+            memory.guard = outer
+
+    def _loads(self, expr: Expr) -> bool:
+        return self._kind(expr)[2]
+
+    def _is_index(self, expr: Expr) -> bool:
+        return self._kind(expr)[1]
+
+    def _kind(self, expr: Expr) -> tuple[Expr, bool, bool]:
+        """Whether an expression is arithmetic on loop variables, and whether it loads memory."""
+        known = self._kinds.get(id(expr))
+        if known is None:
+            match expr:
+                case Var() | Size():
+                    known = (expr, True, False)
+                case Const(_, dtype):
+                    known = (expr, dtype is DType.I64, False)
+                case Binary(op, left, right) if op in _INDEX_OPS:
+                    a, b = self._kind(left), self._kind(right)
+                    known = (expr, a[1] and b[1], a[2] or b[2])
+                case _:
+                    is_load = isinstance(expr, Load) and expr.buffer.scope is not Scope.REGISTER
+                    known = (expr, False, is_load or any(map(self._loads, children(expr))))
+            self._kinds[id(expr)] = known
+        return known
+
+
+def _fold(op: BinaryOp, a: int, b: int) -> Value | None:
+    match op:
+        case BinaryOp.DIV | BinaryOp.MOD if b != 0:
+            return literal(a // b if op is BinaryOp.DIV else a % b, DType.I64)
+        case BinaryOp.MIN:
+            return literal(min(a, b), DType.I64)
+        case BinaryOp.MAX:
+            return literal(max(a, b), DType.I64)
+        case BinaryOp.MUL:
+            return literal(a * b, DType.I64)
+        case BinaryOp.LT:
+            return literal(a < b, DType.BOOL)
+        case BinaryOp.LE:
+            return literal(a <= b, DType.BOOL)
+        case BinaryOp.EQ:
+            return literal(a == b, DType.BOOL)
+        case BinaryOp.NE:
+            return literal(a != b, DType.BOOL)
+        case _:
+            return None

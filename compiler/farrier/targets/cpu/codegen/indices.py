@@ -1,0 +1,308 @@
+"""Index expressions to addresses, without a pass that would tidy them up.
+
+An index is brought into linear form once a function. Variables of unrolled loops are constants at
+each iteration and end up in the constant offset; each other term is computed in the head of the
+loop that defines its variable, or moves on with it where the loop sums in registers; so an unrolled
+tile shares a pointer and differs by displacements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.dim import Extent, is_less
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Size,
+    Unary,
+    Var,
+)
+from farrier.ir.types import DType
+from farrier.targets.cpu.codegen.builder import HERE, Builder
+from farrier.targets.cpu.codegen.extents import emit_extent
+from farrier.targets.cpu.codegen.text import Value, literal, vector
+
+
+class Term(NamedTuple):
+    """`coefficient * text`, where `text` is an i64 defined in the scope at `depth`, or HERE."""
+
+    depth: int
+    text: str
+    coefficient: Extent
+
+
+class Offset(NamedTuple):
+    """`sum(terms) + lane * stride`, a constant aside; `irregular` where it is not linear in the
+    lane.
+
+    `pointers` remembers the address of the terms from each base that was asked for.
+    """
+
+    terms: tuple[Term, ...]
+    stride: int
+    irregular: bool
+    pointers: dict[str, str]
+
+
+_Constants: TypeAlias = list[tuple[str, Extent]]  # variable, coefficient
+
+
+class Place:
+    """What a linear form is at the current position: an offset and a constant.
+
+    The offset is found once an era and lane. Only the constant changes from one iteration of an
+    unrolled loop to the next.
+    """
+
+    __slots__ = (
+        "_bindings",
+        "_const",
+        "_constants",
+        "_era",
+        "_form",
+        "_indices",
+        "_lane",
+        "_offset",
+    )
+
+    def __init__(self, form: Linear, indices: Indices) -> None:
+        self._form = form
+        self._indices = indices
+        self._bindings = indices.bindings
+        self._era: int | None = None  # of the bindings, and their lane, for which the rest holds
+        self._lane: str | None
+        self._offset: Offset
+        self._const: Extent  # without the variables of unrolled loops
+        self._constants: _Constants
+
+    def resolve(self) -> tuple[Offset, Extent]:
+        """The offset, and the constant with the variables of unrolled loops folded in."""
+        bindings = self._bindings
+        if self._era != bindings.era or self._lane != bindings.lane:
+            self._offset, self._const, self._constants, fixed = self._indices.parts(self._form)
+            self._era, self._lane = bindings.era if fixed else None, bindings.lane
+        const = self._const
+        for name, coefficient in self._constants:
+            const += coefficient * bindings.constants[name]
+        return self._offset, const
+
+
+class Bindings:
+    """What each loop variable is at this point of the function under construction."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, int] = {}
+        self.dynamic: dict[str, tuple[int, str]] = {}  # depth of its scope, SSA name
+        self.lane: str | None = None
+        self.lanes = 1  # physical lanes of the vectorized loop: a power of two
+        self.active = 1  # its extent
+        self.era = 0  # counts the changes of what is dynamic
+
+
+class Indices:
+    """Evaluates index expressions under the current bindings."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        bindings: Bindings,
+        simplifier: Simplifier,
+        evaluate: Callable[[Expr], Value],
+    ) -> None:
+        self.b = builder
+        self.bindings = bindings
+        self.simplifier = simplifier
+        self._evaluate = evaluate
+        self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
+        self._sizes: dict[Extent, str] = {}  # operands of those that were computed
+
+    def place(self, form: Linear) -> Place:
+        """A form, to be resolved again and again."""
+        return Place(form, self)
+
+    def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
+        """The form's offset, its constant, its variables that are constants, and whether all this
+        holds for the whole era."""
+        bindings = self.bindings
+        const, stride, irregular, fixed = form.const, 0, False, True
+        constants: _Constants = []
+        terms: list[Term] = []
+        for atom, coefficient in form.terms.items():
+            if type(atom) is Var:
+                name = atom.name
+                if name in bindings.constants:
+                    constants.append((name, coefficient))
+                elif name == bindings.lane and isinstance(coefficient, int):
+                    stride += coefficient
+                elif name == bindings.lane:
+                    irregular = True
+                else:
+                    depth, text = bindings.dynamic[name]
+                    terms.append(Term(depth, text, coefficient))
+                continue
+            depth, value = self._atom(atom)
+            names = self._facts(atom)[0]
+            fixed = fixed and depth != HERE and not any(n in bindings.constants for n in names)
+            if value is None or value.lanes > 1:
+                irregular = True
+            elif value.const is not None:
+                const += coefficient * int(value.const)
+            else:
+                terms.append(Term(depth, value.text, coefficient))
+        if len(terms) > 1:
+            terms.sort(key=lambda term: (term.depth, term.text, str(term.coefficient)))
+        return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
+
+    def pointer(self, base: str, offset: Offset) -> str:
+        """`base` plus the terms, in bytes; prefixes are shared between accesses."""
+        at = offset.pointers.get(base)
+        if at is None:
+            at, outer = base, -1
+            for depth, text, coefficient in offset.terms:
+                if outer < depth != HERE and text == self.b.scopes[depth].variable:
+                    at = self._stepped(depth, at, coefficient)
+                else:
+                    scaled = self._scaled(depth, text, coefficient)
+                    at = self.b.hoisted(depth, f"getelementptr i8, ptr {at}, i64 {scaled}")
+                outer = depth
+            if not offset.terms or offset.terms[-1].depth != HERE:
+                offset.pointers[base] = at
+        return at
+
+    def _stepped(self, depth: int, start: str, coefficient: Extent) -> str:
+        """A pointer that is `start` in the first iteration of the loop at `depth`, and moves on by
+        so many bytes with each: an addition where an index would be multiplied, and be a part of
+        each address."""
+        pointers = self.b.scopes[depth].stepped
+        if (start, coefficient) not in pointers:
+            pointers[start, coefficient] = f"%{self.b.fresh('at')}"
+        return pointers[start, coefficient]
+
+    def value(self, expr: Expr) -> Value | None:
+        """An index expression as an i64 value, a vector where it depends on the lane; None where
+        it is not linear in the lane."""
+        return self.value_at(self.place(self.simplifier.linear(expr)))
+
+    def value_at(self, place: Place) -> Value | None:
+        """As `value`, of the expression that a place was made of."""
+        offset, const = place.resolve()
+        return None if offset.irregular else self._sum(offset, const)
+
+    def _sum(self, offset: Offset, const: Extent) -> Value:
+        total: str | None = None
+        for depth, text, coefficient in offset.terms:
+            scaled = self._scaled(depth, text, coefficient)
+            if total is None:
+                total = scaled
+            else:
+                instruction = f"add i64 {total}, {scaled}"
+                total = self.b.hoisted(depth, instruction)
+        if total is None and isinstance(const, int):
+            scalar = literal(const, DType.I64)
+        elif total is None:
+            scalar = Value(self.size(const), DType.I64)
+        elif const != 0:
+            depth = offset.terms[-1].depth
+            instruction = f"add i64 {total}, {self.size(const)}"
+            scalar = Value(self.b.hoisted(depth, instruction), DType.I64)
+        else:
+            scalar = Value(total, DType.I64)
+        if not offset.stride:
+            return scalar
+        lanes = self.bindings.lanes
+        steps = ", ".join(f"i64 {lane * offset.stride}" for lane in range(lanes))
+        wide = self.b.widen(scalar, lanes)
+        kind = vector("i64", lanes)
+        return Value(self.b.pure(f"add {kind} {wide.text}, <{steps}>"), DType.I64, lanes)
+
+    def _scaled(self, depth: int, text: str, coefficient: Extent) -> str:
+        if coefficient == 1:
+            return text
+        instruction = f"mul i64 {text}, {self.size(coefficient)}"
+        return self.b.hoisted(depth, instruction)
+
+    def size(self, extent: Extent) -> str:
+        """An extent as an operand: a literal, or computed where the function begins."""
+        if isinstance(extent, int):
+            return str(extent)
+        known = self._sizes.get(extent)
+        if known is None:
+            known = self._sizes[extent] = emit_extent(
+                extent,
+                lambda symbol: self.bindings.dynamic[symbol.name][1],
+                lambda instruction: self.b.hoisted(0, instruction),
+            )
+        return known
+
+    def _atom(self, atom: Expr) -> tuple[int, Value | None]:
+        """The value of what is not linear, with the depth of the scope that holds it; None where it
+        depends on the lane."""
+        names, loads = self._facts(atom)
+        bindings = self.bindings
+        if bindings.lane in names:
+            return 0, None
+        if loads:
+            value = self._evaluate(atom)
+            return HERE, value
+        depth, key = 0, [id(atom)]
+        for name in names:
+            constant = bindings.constants.get(name)
+            if constant is None:
+                depth = max(depth, bindings.dynamic[name][0])
+            else:
+                key.append(constant)
+        atoms, at = self.b.scopes[depth].atoms, tuple(key)
+        if at not in atoms:
+            with self.b.at_head(depth):
+                atoms[at] = self._unsigned(atom) or self._evaluate(atom)
+        return depth, atoms[at]
+
+    def _unsigned(self, atom: Expr) -> Value | None:
+        """A quotient or remainder of what is never negative: one instruction instead of nine."""
+        if not isinstance(atom, Binary) or atom.op not in (BinaryOp.DIV, BinaryOp.MOD):
+            return None
+        divisor = self.simplifier.linear(atom.right)
+        if divisor.terms or not is_less(0, divisor.const):
+            return None
+        if not is_less(-1, self.simplifier.bounds(atom.left)[0]):
+            return None
+        left = self.value(atom.left)
+        if left is None or left.const is not None:
+            return None
+        name = "udiv" if atom.op is BinaryOp.DIV else "urem"
+        instruction = f"{name} i64 {left.text}, {self.size(divisor.const)}"
+        return Value(self.b.pure(instruction), DType.I64)
+
+    def _facts(self, atom: Expr) -> tuple[tuple[str, ...], bool]:
+        """The variables below an atom, and whether it loads from memory."""
+        known = self._variables.get(id(atom))
+        if known is None:
+            names, loads = _variables(atom)
+            known = self._variables[id(atom)] = (atom, tuple(sorted(names)), loads)
+        return known[1], known[2]
+
+
+def _variables(expr: Expr) -> tuple[frozenset[str], bool]:
+    match expr:
+        case Var(name):
+            return frozenset((name,)), False
+        case Load(_, indices):
+            return frozenset().union(*(_variables(i)[0] for i in indices)), True
+        case Binary(_, left, right):
+            parts = [_variables(left), _variables(right)]
+        case Select(condition, then, otherwise):
+            parts = [_variables(condition), _variables(then), _variables(otherwise)]
+        case Const() | Size():
+            return frozenset(), False
+        case Unary(_, operand):
+            return _variables(operand)
+        case _:
+            parts = [_variables(expr.operand)] if hasattr(expr, "operand") else []
+    return frozenset().union(*(p[0] for p in parts)), any(p[1] for p in parts)

@@ -1,0 +1,119 @@
+"""What the kernel and the bodies of its parallel loops share, and facts about its statements.
+
+Facts are found once a statement and remembered by identity: an unrolled loop asks for them at each
+iteration.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Load, Scope
+from farrier.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    While,
+)
+from farrier.ir.statements import walk_stmts
+from farrier.targets import Target
+from farrier.targets.cpu.codegen import workspace
+from farrier.targets.cpu.codegen.reductions import Reduction, split_reduction
+from farrier.targets.cpu.codegen.tiles import RowsCall, TileCall, tile_call
+
+
+class Module:
+    """Names, declarations and facts that all functions made from one loop function share."""
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function = function
+        self.target = target
+        self.declarations: set[str] = set()
+        self.bodies: list[str] = []
+        self.names = 0
+        ranges = {n.var: n.extent for n in walk_stmts(function.body) if isinstance(n, For)}
+        self.simplifier = Simplifier(ranges)
+        self.params = {p.name: number for number, p in enumerate(function.params)}
+        self.workspace = workspace.plan(function)
+        self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._lockstep: dict[int, tuple[For, bool]] = {}
+        self._tile_calls: dict[int, tuple[Intrinsic, TileCall | RowsCall]] = {}
+        self._reductions: dict[int, tuple[Store, Reduction | None]] = {}
+        self._old: dict[int, tuple[Store, Load]] = {}
+
+    def next_body(self) -> str:
+        self.names += 1
+        return f"{self.function.name}.body{self.names - 1}"
+
+    def is_lockstep(self, loop: For) -> bool:
+        """Whether the body of a vectorized loop can run in all lanes at once: it has no memory of
+        its own, which each lane would need for itself, and no other vectorized or parallel loop
+        and no while."""
+        known = self._lockstep.get(id(loop))
+        if known is None:
+            known = self._lockstep[id(loop)] = (
+                loop,
+                not any(map(_is_apart, walk_stmts(loop.body))),
+            )
+        return known[1]
+
+    def tile_call(self, stmt: Intrinsic) -> TileCall | RowsCall:
+        """What a call of a tensor intrinsic reads and writes."""
+        known = self._tile_calls.get(id(stmt))
+        if known is None:
+            known = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
+        return known[1]
+
+    def reduction(self, stmt: Store) -> Reduction | None:
+        """The operator and operand of a store that adds to what it finds."""
+        known = self._reductions.get(id(stmt))
+        if known is None:
+            known = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
+        return known[1]
+
+    def old(self, stmt: Store) -> Load:
+        """What reads the element that a store writes."""
+        known = self._old.get(id(stmt))
+        if known is None:
+            known = self._old[id(stmt)] = (stmt, Load(stmt.buffer, stmt.indices))
+        return known[1]
+
+    def stored(self, stmt: Stmt) -> frozenset[str]:
+        """The register buffers that a statement writes."""
+        known = self._stored.get(id(stmt))
+        if known is None:
+            match stmt:
+                case Block(parts):
+                    names = frozenset[str]().union(*map(self.stored, parts))
+                case For(_, _, _, body) | Alloc(_, body) | While(_, body):
+                    names = self.stored(body)
+                case If(_, then, otherwise):
+                    names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
+                case Store(buffer, _, _):
+                    register = buffer.scope is Scope.REGISTER
+                    names = frozenset((buffer.name,) if register else ())
+                case Intrinsic(_, operands):
+                    first = operands[0].buffer
+                    register = first.scope is Scope.REGISTER
+                    names = frozenset((first.name,) if register else ())
+                case Prefetch():
+                    names = frozenset()
+                case _:
+                    assert_never(stmt)
+            known = self._stored[id(stmt)] = (stmt, names)
+        return known[1]
+
+
+def _is_apart(node: Stmt) -> bool:
+    """What cannot stand within a vectorized loop that runs in lockstep."""
+    if isinstance(node, For):
+        return node.extent != 1 and node.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
+    return isinstance(node, While | Alloc)

@@ -1,0 +1,154 @@
+"""Register tiles: buffers that are SSA values, keyed by the constant number of their element.
+
+A piece is the value of some consecutive elements, as wide as it was stored. What is read as it was
+stored costs nothing; other widths are put together from lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from farrier.errors import CompilerError
+from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.cpu.codegen.text import Value, type_of
+from farrier.targets.cpu.codegen.transpose import column
+
+_FEWEST = 4  # rows and lanes of a square worth transposing
+
+Tiles = dict[str, dict[int, "Piece"]]
+
+
+class Piece(NamedTuple):
+    """Elements first, first + stride, … of a tile, `width` of them; the value has at least as many
+    lanes."""
+
+    value: Value
+    width: int
+    stride: int = 1
+
+    def is_like(self, width: int, stride: int, lanes: int) -> bool:
+        same = self.width == width and self.value.lanes == lanes
+        return same and (self.stride == stride or width <= 1)
+
+    def elements(self, first: int) -> range:
+        return range(first, first + self.width * self.stride, self.stride)
+
+
+class Registers:
+    """The register buffers of one function and what they hold at this point."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+        self.tiles: Tiles = {}
+
+    @property
+    def vectors(self) -> int:
+        """How many vector values are held: a measure of register pressure."""
+        return sum(piece.value.lanes > 1 for tile in self.tiles.values() for piece in tile.values())
+
+    def snapshot(self, names: Iterable[str]) -> Tiles:
+        return {name: dict(self.tiles[name]) for name in names if name in self.tiles}
+
+    def read(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value:
+        """`width` elements from `first` on, `stride` apart, in a value of `lanes` lanes."""
+        value = self.find(name, first, width, stride, lanes)
+        if value is None:
+            raise CompilerError(
+                f"register {name}[{first}:{first + width * stride}:{stride}] is read before it is "
+                "written"
+            )
+        return value
+
+    def find(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value | None:
+        """As `read`, but None where nothing of it was written. Single elements may be missing: the
+        lanes of a partial block that its padding fills, whose results nobody reads."""
+        tile = self.tiles[name]
+        piece = tile.get(first)
+        if piece is not None and piece.is_like(width, stride, lanes):
+            return piece.value
+        if width == 1:
+            return self._element(tile, first)
+        rows = _rows(tile, first, width, stride)
+        if rows is not None:
+            return column(self.b, *rows, lanes)
+        total, dtype = "poison", None
+        for lane in range(width):
+            element = self._element(tile, first + lane * stride)
+            if element is None:
+                continue
+            dtype = element.dtype
+            total = self.b.pure(
+                f"insertelement {type_of(dtype, lanes)} {total}, "
+                f"{element.type} {element.text}, i64 {lane}"
+            )
+        return None if dtype is None else Value(total, dtype, lanes)
+
+    def write(self, name: str, first: int, piece: Piece) -> None:
+        """Sets the elements of `piece`; older pieces that reach beyond it are split."""
+        tile = self.tiles[name]
+        old = tile.get(first)
+        if old is None or old.width != piece.width or old.stride != piece.stride:
+            self._clear(tile, first, piece)
+        tile[first] = piece
+
+    def divide_like(self, pieces: Tiles) -> None:
+        """Divides what is held now as `pieces` are, so that both can meet piece by piece."""
+        for name, tile in pieces.items():
+            for first, (old, width, stride) in tile.items():
+                held = self.tiles[name].get(first)
+                if held is not None and held.is_like(width, stride, old.lanes):
+                    continue
+                value = self.find(name, first, width, stride, old.lanes)
+                if value is not None:
+                    self.write(name, first, Piece(value, width, stride))
+
+    def _element(self, tile: dict[int, Piece], number: int) -> Value | None:
+        for start, piece in tile.items():
+            elements = piece.elements(start)
+            if number in elements:
+                if piece.value.lanes == 1:
+                    return piece.value
+                lane, value = elements.index(number), piece.value
+                text = self.b.pure(f"extractelement {value.type} {value.text}, i64 {lane}")
+                return Value(text, value.dtype)
+        return None
+
+    def _clear(self, tile: dict[int, Piece], first: int, piece: Piece) -> None:
+        """Removes the elements of `piece`; what remains of older pieces is split into elements."""
+        wanted = piece.elements(first)
+        for start, old in list(tile.items()):
+            elements = old.elements(start)
+            if _disjoint(elements, wanted):
+                continue
+            kept = {n: self._element(tile, n) for n in elements if n not in wanted}
+            del tile[start]
+            tile.update({n: Piece(v, 1) for n, v in kept.items() if v is not None})
+
+
+def _rows(
+    tile: dict[int, Piece], first: int, width: int, stride: int
+) -> tuple[list[Value], int] | None:
+    """The vectors that elements first, first + stride, … are each the lane `number` of, and number;
+    None where they are not such a column."""
+    if width < _FEWEST:
+        return None
+    for start, piece in tile.items():
+        elements = piece.elements(start)
+        if first in elements:
+            break
+    else:
+        return None
+    if piece.width < _FEWEST or piece.stride == stride:
+        return None
+    pieces = [tile.get(start + n * stride) for n in range(width)]
+    values = [p.value for p in pieces if p is not None and p[1:] == piece[1:]]
+    return (values, elements.index(first)) if len(values) == width else None
+
+
+def _disjoint(a: range, b: range) -> bool:
+    if a.stop <= b.start or b.stop <= a.start:
+        return True
+    if a.step == b.step and (a.start - b.start) % a.step:
+        return True
+    return not any(n in b for n in a)

@@ -1,0 +1,56 @@
+"""The support library: what every linked library carries besides its kernels.
+
+LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and aarch64:
+
+    int64_t  farrier_pool_size(int64_t threads)         bytes the host allocates, 64-byte aligned
+    void     farrier_pool_init(void *pool, int64_t threads, const int32_t *cpus)
+    void     farrier_pool_work(void *pool, int64_t worker)   life of helper thread 1..threads-1
+    void     farrier_pool_shutdown(void *pool)              makes the helpers return
+    uint64_t farrier_ticks(void)
+    int32_t  farrier_time(entry, args, pool, const int64_t *flush, int64_t n_flush,
+                          int64_t repeats, uint64_t *ticks_out)      n_flush pairs (address, bytes)
+    double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
+
+Where code needs registers that the kernel gives out, `farrier_pool_init` asks for them; the i32 at
+byte 16 of the pool is 0, or the error with which the kernel refused: no entry may be called then.
+At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
+A parallel loop within a parallel loop runs inline, as the worker that met it. `dtype` is a code in
+8 bits and, above these, 0, or one more than the bits of those elements of `expected` that are not
+compared.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from farrier.targets import Target
+from farrier.targets.cpu.backend import cpu_backend_of
+from farrier.targets.cpu.codegen.compile import compile_text
+from farrier.targets.cpu.codegen.support.elements import bits_function, element_function
+
+# What the runtime and the device layer bind from a library, besides its entry points.
+SYMBOLS = (
+    "farrier_pool_size",
+    "farrier_pool_init",
+    "farrier_pool_work",
+    "farrier_pool_shutdown",
+    "farrier_ticks",
+    "farrier_time",
+    "farrier_max_error",
+)
+
+# What a machine whose registers need nobody's permission adds to its part.
+NOTHING_TO_ASK = (Path(__file__).parent / "nothing_to_ask.ll").read_text()
+
+_PARTS = ("pool.ll", "timing.ll", "compare.ll")
+
+
+@functools.cache
+def support_object(target: Target) -> bytes:
+    """The library as an ELF object."""
+    folder = Path(__file__).parent
+    texts = [cpu_backend_of(target).support(target)]
+    texts += [(folder / part).read_text() for part in _PARTS]
+    texts += [element_function(), bits_function()]
+    return compile_text("\n".join(texts), target)

@@ -1,0 +1,72 @@
+"""Where the Allocs of a function live: on the stack, in memory that the threads share, or in each
+thread's slice.
+
+WORKSPACE buffers lie one behind another in the workspace argument. LOCAL buffers that are too large
+for a stack lie in the slices argument, at `slices + worker * step`; the caller says `step`, by the
+size `SLICE_STEP`. Offsets are multiples of 64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.dim import Extent, Symbol, bounds, ceildiv, maximum
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Alloc, Function
+from farrier.ir.statements import walk_stmts
+from farrier.targets.interface import Interface
+
+SHARED = "workspace!"  # no buffer can have these names
+SLICES = "slices!"
+SLICE_STEP = Symbol("slice step!", 0, 1 << 62, 0)
+
+_ALIGNMENT = 64
+_STACK_BYTES = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkspacePlan:
+    """Bytes by buffer name. Allocs of one name in different branches share their place."""
+
+    on_stack: dict[str, int]  # name -> size
+    shared: dict[str, Extent]  # name -> offset in the workspace argument
+    shared_bytes: Extent
+    per_worker: dict[str, Extent]  # name -> offset in a worker's slice
+    slice_bytes: Extent
+
+
+def plan(function: Function) -> WorkspacePlan:
+    """Where each Alloc of the function goes."""
+    sizes: dict[Scope, dict[str, Extent]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
+    for node in walk_stmts(function.body):
+        if isinstance(node, Alloc) and node.buffer.scope in sizes:
+            largest = sizes[node.buffer.scope]
+            nbytes = maximum(function.over_dims(node.buffer.nbytes), 1)
+            nbytes = ceildiv(nbytes, _ALIGNMENT) * _ALIGNMENT
+            largest[node.buffer.name] = maximum(largest.get(node.buffer.name, 0), nbytes)
+    most = {name: bounds(size)[1] for name, size in sizes[Scope.LOCAL].items()}
+    large = {n: size for n, size in sizes[Scope.LOCAL].items() if most[n] > _STACK_BYTES}
+    on_stack = {name: size for name, size in most.items() if name not in large}
+    return WorkspacePlan(on_stack, *_stack_up(sizes[Scope.WORKSPACE]), *_stack_up(large))
+
+
+def sizes_of(function: Function) -> tuple[Symbol, ...]:
+    """What the sizes argument holds: the dims, and the slices' step where the function has any."""
+    return (*function.dims, *((SLICE_STEP,) if plan(function).per_worker else ()))
+
+
+def _stack_up(sizes: dict[str, Extent]) -> tuple[dict[str, Extent], Extent]:
+    offsets: dict[str, Extent] = {}
+    end: Extent = 0
+    for name, size in sizes.items():
+        offsets[name] = end
+        end += size
+    return offsets, end
+
+
+def interface(function: Function) -> Interface:
+    """The interface of a scheduled kernel."""
+    needed = plan(function)
+    return Interface(
+        function.name, function.params, function.dims, needed.shared_bytes, needed.slice_bytes
+    )

@@ -1,0 +1,24 @@
+"""The order in which a model for a CPU goes through the passes."""
+
+from __future__ import annotations
+
+ORDER: tuple[str, ...] = (
+    "fold-constants",
+    "eliminate-common-subexpressions",
+    "split-products",
+    "simplify",
+    "eliminate-common-subexpressions",
+    "fold-batch-norm",
+    "recast-convolutions",
+    "eliminate-dead-code",
+    "widen-floats",
+    "lower-precision",
+    "widen-integers",
+    "choose-algorithms",
+    "fold-constants",
+    "assign-layouts",
+    "eliminate-dead-code",
+    "transpose-in-place",
+    "concatenate-in-place",
+    "fuse",
+)

@@ -1,0 +1,42 @@
+"""Which rule makes the space of a program: the first that knows it, those for a family's own
+instructions before those of all CPUs."""
+
+from __future__ import annotations
+
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program
+from farrier.space.space import Space
+from farrier.targets import Target
+from farrier.targets.cpu.backend import cpu_backend_of
+from farrier.targets.cpu.rules import (
+    attention,
+    bottleneck,
+    elementwise,
+    fallback,
+    nest,
+    register_tile,
+    rows,
+    winograd,
+)
+
+RULES = (
+    register_tile.space,
+    bottleneck.space,
+    winograd.space,
+    attention.space,
+    rows.space,
+    elementwise.space,
+    fallback.space,
+)
+
+
+def for_program(program: Program | Function, target: Target, threads: int) -> Space:
+    """The schedule space of one kernel run by `threads` threads."""
+    if isinstance(program, Function):
+        space = nest.space(program, target, threads)
+    else:
+        rules = (*cpu_backend_of(target).own_rules, *RULES)
+        made = (rule(program, target, threads) for rule in rules)
+        space = next(one for one in made if one is not None)
+    space.program = program
+    return space

@@ -1,0 +1,468 @@
+"""Inverted bottlenecks: pointwise, depthwise and, where it follows, pointwise convolution; of an
+image of few channels, as networks begin, the first may have windows.
+
+    for strip in parallel:                   lines of the output; of open height, even shares
+        for panel:                           vectors of channels of the expanded image
+            for line: for tile: expand       the lines that the strip reads, within their padding
+            for vector: for tile: filter, epilogue
+        for panel, tile: project, epilogue
+
+Without a projection strips and panels are shared alike. The expanded image of one strip and panel,
+and the filtered one of a strip, lie in memory of the thread's own: the large images never leave its
+caches. Lines that two strips read are computed for each of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import Dim, Extent, maximum, number, typical
+from farrier.ir.expr import Load, Reduce, Scope, Select, Var
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import DType, Layout
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space import microkernel
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    group_size,
+    innermost_axis,
+    is_elementwise,
+    volume,
+)
+from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.operands import (
+    PADDED,
+    accumulate,
+    by_first_use,
+    hoist_padding,
+    without_halos,
+)
+from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tiles_of
+from farrier.targets.cpu.space.tiled_sum import TiledSum
+
+NAME = "bottleneck"
+_VECTORS = (1, 2, 3, 4, 6)
+_ROWS = (1, 2, 3, 4)
+_COLUMNS = range(1, 33)
+_TILES = 6  # of each kind, that a space holds
+_ROOM = 0.7  # of the second-level cache, for what a strip keeps
+_SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
+_SOURCE = "source"  # the first image within its padding, where that has no halo
+_TIMES = ("compute", "latency", "load", "l2", "memory")
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of an inverted bottleneck; None for any other program, and where sizes decide how
+    much padding the windows read."""
+    kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
+    return None if kernel is None else Space.of(NAME, kernel)
+
+
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+    """The program's stages in their parts, or None where it is something else."""
+    found = _contractions(program)
+    if len(program.outputs) != 1 or not all(map(_convolves, found)):
+        return None
+    if not all(part.depthwise or _is_pointwise(part) for part in found[1:]):
+        return None
+    if [part.depthwise for part in found] not in ([False, True], [False, True, False]):
+        return None
+    for before, after in itertools.pairwise(found):
+        image = before.output.buffer.name
+        if after.point_load.buffer.name != image or reads_of(image, program.stages) != 1:
+            return None
+    if not all(is_elementwise(stage, program) for part in found for stage in part.epilogue):
+        return None
+    for part in found[1:]:
+        if not part.epilogue:
+            program = accumulate(program, program.stages.index(part.stage))
+    program = hoist_padding(program, _contractions(program)[1])
+    if found[0].padded:
+        program = hoist_padding(program, _contractions(program)[0], _SOURCE)
+    expand, window, *project = _contractions(program)
+    padded = program.stages[program.stages.index(window.stage) - 1]
+    padding = [end for axis in _SIDES for end in _padding(padded, expand, axis)]
+    if any(isinstance(end, Dim) for end in padding):
+        return None
+    groupings = {part.stage.buffer.name: find_grouping(part, target) for part in (expand, *project)}
+    return _Kernel(program, expand, window, next(iter(project), None), padded, machine, groupings)
+
+
+def _convolves(found: Contraction) -> bool:
+    """Whether a sum is a convolution of an image by known weights, into one in blocks."""
+    stage, load = found.stage, found.lane_load
+    image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
+    if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype is not DType.F32:
+        return False
+    grouped = not found.depthwise and group_size(found.point_load, found.lane) > 0
+    return load.buffer.scope is Scope.CONSTANT and not grouped
+
+
+def _is_pointwise(found: Contraction) -> bool:
+    """Whether a convolution is of single points, of each once."""
+    same = found.point_load.buffer.shape[2:] == found.stage.buffer.shape[2:]
+    return same and volume(found.stage, ("kh", "kw")) == 1
+
+
+def _contractions(program: Program) -> list[Contraction]:
+    """The sums of products that a program consists of, each with what follows it up to the next;
+    none where a sum is something else or the program begins with another stage than the first's
+    image."""
+    stages = tuple(stage for stage in program.stages if stage.buffer.name != _SOURCE)
+    starts = [at for at, stage in enumerate(stages) if isinstance(stage.body, Reduce)]
+    if not starts or starts[0] != 0:
+        return []
+    found = []
+    for start, end in zip(starts, [*starts[1:], len(stages)], strict=True):
+        rest = tuple(stage for stage in stages[start + 1 : end] if stage.buffer.name != PADDED)
+        found.append(contraction_of(stages[start], rest))
+    known = [contraction for contraction in found if contraction is not None]
+    return known if len(known) == len(found) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One bottleneck."""
+
+    program: Program
+    expand: Contraction
+    window: Contraction
+    project: Contraction | None
+    padded: Stage  # the expanded image [n, c, y, x] within its padding
+    machine: Machine
+    groupings: Mapping[str, Grouping | None]  # how dot products take a pointwise sum, by its name
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def _filtered(self) -> tuple[int, int, int, int]:
+        """Extents [n, c, y, x] of the filtered image."""
+        n, c, y, x = (typical(axis.extent) for axis in self.window.stage.axes)
+        return n, c, y, x
+
+    @functools.cached_property
+    def _is_static(self) -> bool:
+        """Whether the number of lines is known."""
+        return isinstance(self.window.stage.axes[2].extent, int)
+
+    @property
+    def _stride(self) -> int:
+        """Lines of the expanded image from one line of the filtered one to the next."""
+        return _stride(self.window)
+
+    @property
+    def _has_source(self) -> bool:
+        return self.expand.point_load.buffer.name == _SOURCE
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        summed = [part for part in (self.expand, self.project) if part is not None]
+        knobs = [
+            Knob("lines", self._heights()),
+            Knob("expand", self._expansions()),
+            Knob("unroll", tuple(sorted({u for part in summed for u in self._unrolls(part)}))),
+            Knob("window", self._tiles(self.window, (1,), self._rows)),
+        ]
+        if self.project is not None:
+            knobs.append(Knob("project", self._tiles(self.project, _VECTORS, self._rows)))
+        return tuple(knobs)
+
+    @property
+    def _rows(self) -> tuple[int, ...]:
+        """Rows of tiles: one, where strips have any number of lines."""
+        return _ROWS if self._is_static else (1,)
+
+    @property
+    def _parts(self) -> int:
+        """How many strips there are at least, of an image of unknown height: where strips alone are
+        shared, one for each thread."""
+        return 1 if self.project is None else self.machine.threads
+
+    def _heights(self) -> tuple[int, ...]:
+        """Lines of a strip: of an image of known height what divides it, else the most that a
+        strip may have, each of another number of strips where the height is typical."""
+        rows = self._filtered[2]
+        if self._is_static:
+            return tuple(n for n in range(1, rows + 1) if rows % n == 0)
+        return tuple(sorted({-(-rows // (self._parts * n)) for n in range(1, rows + 1)}))
+
+    def _unrolls(self, found: Contraction) -> tuple[int, ...]:
+        return self._sum(found).unrolls(self.machine.unroll)
+
+    def _expansions(self) -> tuple[int, ...]:
+        """Tiles of each number of vectors, of one row and, for whole images, of several."""
+        rows = typical(self.expand.stage.axes[2].extent)
+        found: dict[int, None] = {}
+        for vectors in _VECTORS:
+            for allowed in ((1,), tuple(r for r in self._rows if r <= rows)):
+                found |= dict.fromkeys(self._tiles(self.expand, (vectors,), allowed))
+        return tuple(found)
+
+    def _tiles(
+        self, found: Contraction, vectors: Sequence[int], rows: Sequence[int]
+    ) -> tuple[int, ...]:
+        _, lanes, *extents = (typical(axis.extent) for axis in found.stage.axes)
+        blocks = -(-lanes // self.machine.lanes)
+        choices = (
+            tuple(v for v in vectors if v <= blocks),
+            tuple(r for r in rows if r <= extents[0]),
+            tuple(c for c in _COLUMNS if c <= extents[1]),
+        )
+        return shortlist(self._problem(found), self.machine, choices, _TILES)
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """In strips, tiles of the output divide the lines, and those of the expanded image have one
+        row: others would reach into padding."""
+        lines, output = columns["lines"], "window" if self.project is None else "project"
+        fits: npt.NDArray[np.bool_] = lines % parts(columns[output])[1] == 0
+        fits &= parts(columns["expand"])[1] == 1
+        if self._is_static:
+            fits |= lines == self._filtered[2]
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Each convolution by the model of register tiles, the first for as many lines as strips
+        read; and the traffic of what does not fit the second-level cache."""
+        machine, one = self.machine, np.ones(len(columns["lines"]))
+        lines, unroll = columns["lines"].astype(np.float64), columns["unroll"].astype(np.float64)
+        whole = (lines == self._filtered[2]) & (self.project is None)
+        order = np.where(whole, float(Order.PANELS), float(Order.PARTS))
+        tiles = tiles_of(columns["expand"], unroll, order, prefetch=True)
+        expand = microkernel.estimate(self._problem(self.expand), tiles, machine)
+        others = []
+        for name, found in (("window", self.window), ("project", self.project)):
+            if found is not None:
+                tiles = tiles_of(columns[name], unroll, order, prefetch=False)
+                others.append(microkernel.estimate(self._problem(found), tiles, machine))
+        batch, channels, rows, width = self._filtered
+        panel = parts(columns["expand"])[0] * machine.lanes
+        if not self._is_static:  # what `split_evenly` makes of them
+            lines = np.ceil(rows / (self._parts * np.ceil(rows / (self._parts * lines))))
+        strips, panels = batch * rows / lines, np.ceil(channels / panel)
+        read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
+        again = read * strips / (batch * typical(self.expand.stage.axes[2].extent))
+        expanded = 4.0 * read * typical(self.padded.axes[3].extent) * panel
+        size = 0 if self.project is None else self.project.point_load.buffer.dtype.nbytes
+        filtered = lines * width * channels * size
+        room = _ROOM * machine.l2_bytes
+        spilt = np.where(expanded > room, 2 * expanded * panels * strips, 0.0)
+        spilt += np.where(expanded + filtered > room, 2 * filtered * strips, 0.0)
+        spilt /= machine.l3_bandwidth * machine.hertz
+        units = strips * (panels if self.project is None else 1)
+        balance = np.ceil(units / machine.threads) / (units / machine.threads)
+        seconds = (expand.seconds - machine.fork_join) * again + spilt / machine.threads
+        seconds += sum(other.seconds - machine.fork_join for other in others)
+        terms = {
+            name: expand.terms[name] * again + sum(other.terms[name] for other in others)
+            for name in _TIMES
+        }
+        terms["l2"] = terms["l2"] + spilt
+        terms["overhead"] = machine.fork_join * one
+        terms["tiles"], terms["balance"], terms["waste"] = units, balance, again
+        return Estimate(seconds * balance + machine.fork_join, terms)
+
+    def _problem(self, found: Contraction) -> microkernel.Problem:
+        batch, lanes, rows, columns = (typical(axis.extent) for axis in found.stage.axes)
+        window, stride = found is self.window, _stride(found)
+        taps = tuple(extent_of(found.stage, axis) for axis in ("kh", "kw"))
+        return microkernel.Problem(
+            batch=batch,
+            lanes=lanes,
+            points=(rows, columns),
+            steps=volume(found.stage, found.reduction) // self._sum(found).group,
+            group=self._sum(found).group,
+            taps=(taps[0], taps[1]),
+            strides=(stride, stride),
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            # What the windows read was written a moment ago.
+            point_bytes=0 if window else typical(found.point_load.buffer.nbytes),
+            cold=True,
+            depthwise=window,
+            epilogue=operations(found.epilogue),
+            by_lane=self._sum(found).by_lane,
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the output, and computes before each strip, and in it before each panel, what is
+        read there."""
+        schedule = Schedule(self.function)
+        lanes, expand = self.machine.lanes, Tile.of(decisions["expand"])
+        for found in (self.expand, self.window):
+            self._sum(found).lay_out_weights(schedule, expand.vectors * lanes)
+        first = inline_once(schedule, (*self.expand.epilogue, self.padded))
+        second = inline_once(schedule, self.window.epilogue)
+        image = self.window.output.buffer.name
+        loops = [f"{image}_{axis.name}" for axis in self.window.output.axes]
+        if self.project is None:
+            around = self._split_strips(schedule, loops, decisions)
+            shared = [*around, "panel"]
+        else:
+            shared = around = self._tile_projection(schedule, decisions)
+            schedule.compute_at(image, "strip")
+            around = loops[:1]
+        self._tile_window(schedule, [*around, *loops[1:]], decisions)
+        keep_values(schedule, second, "in_column", innermost_axis(self.window.stage))
+        self._place_sum(schedule, self.window, "column", 1)
+        schedule.compute_at(PADDED, "panel")
+        self._tile_expansion(schedule, decisions, first)
+        if self._has_source:
+            schedule.compute_at(_SOURCE, "panel" if self.project is None else "strip")
+            column = f"{_SOURCE}_{self.program.stage(_SOURCE).axes[-1].name}"
+            schedule.vectorize(schedule.split(column, lanes)[1])
+        if self._filtered[1] > expand.vectors * lanes:
+            schedule.prefetch(self.expand.lane_load.buffer.name, "panel", "point")
+        run_parallel(schedule, shared)
+        for buffer in (PADDED, *([] if self.project is None else [image])):
+            schedule.transform_layout(buffer, Layout.blocked(4, 1, lanes))
+        return schedule
+
+    def _sum(self, found: Contraction) -> TiledSum:
+        rows, columns = found.stage.axes[2:]
+        tiled = (rows.name, columns.name)
+        name = found.stage.buffer.name
+        grouping = self.groupings.get(name)
+        return TiledSum.of(found, self.machine, tiled, f"{name}_", grouping)
+
+    def _place_sum(self, schedule: Schedule, found: Contraction, loop: str, unroll: int) -> None:
+        """Sums a tile of points in registers within each iteration of `loop`."""
+        name = found.stage.buffer.name
+        schedule.compute_at(name, loop)
+        schedule.set_scope(name, Scope.REGISTER)
+        self._sum(found).order(schedule, max(u for u in self._unrolls(found) if u <= unroll))
+
+    def _split_strips(
+        self, schedule: Schedule, loops: list[str], decisions: Decisions
+    ) -> list[str]:
+        """Splits the lines of the output [n, c, y, x] into strips; `loops` goes on within one.
+        Gives the loops around."""
+        lines = decisions["lines"]
+        if self._is_static:
+            schedule.split(loops[2], lines, "strip", "in_strip")
+        else:
+            schedule.split_evenly(loops[2], self._parts, lines, 1, "strip", "in_strip")
+        batch, loops[2] = loops[0], "in_strip"
+        return [batch, "strip"]
+
+    def _tile_projection(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Tiles the output in strips; gives the loops around a strip's panels."""
+        assert self.project is not None
+        tile, lanes = Tile.of(decisions["project"]), self.machine.lanes
+        output = self.project.output
+        kept = inline_once(schedule, self.project.epilogue)
+        self._sum(self.project).lay_out_weights(schedule, tile.vectors * lanes)
+        loops = [f"{output.buffer.name}_{axis.name}" for axis in output.axes]
+        around = self._split_strips(schedule, loops, decisions)
+        _, channels, y, x = loops
+        schedule.split(channels, tile.vectors * lanes, "out_panel", "in_out_panel")
+        schedule.split("in_out_panel", lanes, "out_vector", "out_lane")
+        schedule.split(y, tile.rows, "out_row", "in_out_row")
+        schedule.split(x, tile.columns, "out_column", "in_out_column")
+        inner = ("in_out_row", "in_out_column", "out_vector")
+        schedule.reorder(*around, "out_panel", "out_row", "out_column", *inner, "out_lane")
+        schedule.vectorize("out_lane")
+        for loop in inner:
+            schedule.unroll(loop)
+        keep_values(schedule, kept, "out_vector", innermost_axis(self.project.stage))
+        self._place_sum(schedule, self.project, "out_column", decisions["unroll"])
+        return around
+
+    def _tile_window(self, schedule: Schedule, loops: list[str], decisions: Decisions) -> None:
+        """Tiles the filtered image, whose loops are those around and c, y, x: panels of channels,
+        in them tiles of one vector."""
+        *around, channels, y, x = loops
+        tile, lanes = Tile.of(decisions["window"]), self.machine.lanes
+        panel = Tile.of(decisions["expand"]).vectors * lanes
+        schedule.split(channels, panel, "panel", "in_panel")
+        schedule.split("in_panel", lanes, "vector", "lane")
+        schedule.split(y, tile.rows, "row", "in_row")
+        schedule.split(x, tile.columns, "column", "in_column")
+        tiled = ("vector", "row", "column", "in_row", "in_column")
+        schedule.reorder(*around, "panel", *tiled, "lane")
+        schedule.vectorize("lane")
+        schedule.unroll("in_row")
+        schedule.unroll("in_column")
+
+    def _tile_expansion(self, schedule: Schedule, decisions: Decisions, kept: list[Stage]) -> None:
+        """Computes the lines of the expanded image, tile by tile, between their padding."""
+        tile = Tile.of(decisions["expand"])
+        loops = [f"{PADDED}_{axis.name}" for axis in self.padded.axes]
+        loops = self._between_padding(schedule, loops, 3)
+        if self._is_static and decisions["lines"] == self._filtered[2]:
+            loops = self._between_padding(schedule, loops, 2)
+        batch, channels, y, x = loops
+        schedule.split(channels, self.machine.lanes, "point_vector", "point_lane")
+        schedule.split(y, tile.rows, "line", "in_line")
+        schedule.split(x, tile.columns, "point", "in_point")
+        inner = ("in_line", "in_point", "point_vector")
+        schedule.reorder(batch, "line", "point", *inner, "point_lane")
+        schedule.vectorize("point_lane")
+        for loop in inner:
+            schedule.unroll(loop)
+        keep_values(schedule, kept, "point_vector", innermost_axis(self.expand.stage))
+        self._place_sum(schedule, self.expand, "point", decisions["unroll"])
+
+    def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
+        """Writes the zeros on either side of an axis in nests of their own; gives the loops of the
+        nest between them."""
+        before, after = map(number, _padding(self.padded, self.expand, axis))
+        inside, beyond = _SIDES[axis]
+        sides: list[list[str]] = []
+        if before:
+            sides.append(loops)
+            loops = self._cut(schedule, loops, axis, before, inside)
+        if after:
+            sides.append(self._cut(schedule, loops, axis, -after, beyond))
+        for batch, channels, y, x in sides:
+            block, lane = schedule.split(channels, self.machine.lanes)
+            schedule.reorder(batch, block, y, x, lane)
+            schedule.vectorize(lane)
+        return loops
+
+    def _cut(
+        self, schedule: Schedule, loops: list[str], axis: int, at: int, name: str
+    ) -> list[str]:
+        """Cuts a nest in two along an axis; gives the loops of the second."""
+        others = loops[:axis] + loops[axis + 1 :]
+        schedule.reorder(loops[axis], *others)
+        schedule.cut(loops[axis], at, name)
+        return [name if loop == loops[axis] else f"{name}_{loop}" for loop in loops]
+
+
+def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Extent]:
+    """How many zeros before and after the expanded image the windows read along an axis."""
+    body = padded.body
+    load = body.then if isinstance(body, Select) else body
+    assert isinstance(load, Load)
+    simplifier = Simplifier({a.name: a.extent for a in padded.axes})
+    low, high = simplifier.bounds(load.indices[axis])
+    after = high - expand.stage.axes[axis].extent + 1
+    return maximum(-low, 0), maximum(after, 0)
+
+
+def _stride(found: Contraction) -> int:
+    """Lines of the image that a convolution reads from one line of its result to the next."""
+    simplifier = Simplifier({axis.name: axis.extent for axis in found.stage.axes})
+    row = Var(found.stage.axes[2].name)
+    return number(simplifier.linear(found.point_load.indices[2]).terms.get(row, 1))

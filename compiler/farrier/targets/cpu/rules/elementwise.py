@@ -1,0 +1,232 @@
+"""Programs without a reduction: arithmetic element by element, and elements moved about.
+
+Each output is one nest: vectors along its contiguous axis, the axes outside shared by the threads
+where there is enough to do. Axes that lie together in every buffer are walked as one, so that a
+tensor whose last axis is short still fills its vectors.
+
+    for outer in parallel:
+        for chunk, vector:  y[outer, chunk, vector, lane] = f(x[…])
+
+Where neighbours in an input lie along another axis than the output's, both are walked in squares:
+the input's rows are loaded as vectors and turned in registers.
+
+    for outer in parallel:
+        rows[i] = x[…, i, lanes]
+        for column:  y[outer, column, lanes] = f(rows[lanes][column])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics import vector_axis
+from farrier.ir.dim import typical
+from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
+from farrier.ir.loop import Function, Store
+from farrier.ir.substitute import loads, variables
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Layout
+from farrier.ir.walk import walk
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.contraction import innermost_axis, is_elementwise
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.nests import loop_extents, share
+from farrier.targets.cpu.space.operands import without_halos
+from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
+
+NAME = "elementwise"
+_WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
+
+_EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
+_TURNING = 6.0  # cycles a vector of what is read across
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a program of tensors (no scalars) without Reduce; None for any other."""
+    made = without_halos(program)
+    if any(isinstance(stage.body, Reduce) or not stage.axes for stage in made.stages):
+        return None
+    if len(made.outputs) > 1 and _is_tangled(made):
+        return None
+    kernel = _Kernel(made, Machine.of(target, threads))
+    return Space.of(NAME, kernel)
+
+
+def _is_tangled(program: Program) -> bool:
+    """Whether a stage is read at several places, or an output by a later stage."""
+    outputs = {buffer.name for buffer in program.outputs}
+    counts = {s.buffer.name: reads_of(s.buffer.name, program.stages) for s in program.stages}
+    return any(count > (name not in outputs) for name, count in counts.items())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Across:
+    """Inputs whose neighbours in memory lie along another axis than the output's."""
+
+    axis: str
+    buffers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    program: Program
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def outputs(self) -> list[Stage]:
+        return [self.program.stage(buffer.name) for buffer in self.program.outputs]
+
+    @functools.cached_property
+    def bytes_moved(self) -> int:
+        return sum(typical(b.nbytes) for b in (*self.program.inputs, *self.program.outputs))
+
+    def knobs(self) -> tuple[Knob, ...]:
+        worth = self.bytes_moved >= _WORTH_SHARING and self.machine.threads > 1
+        return (Knob("vectors", (1, 2, 4)), Knob("parallel", (0, 1) if worth else (0,)))
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        return np.ones(len(columns["vectors"]), bool)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """Arithmetic a vector, or the caches' bandwidth, whichever is slower."""
+        machine, vectors = self.machine, columns["vectors"].astype(np.float64)
+        elements = sum(typical(stage.buffer.type.size) for stage in self.outputs)
+        steps = elements / machine.lanes
+        work = operations(self.program.stages) / machine.fma_ports + 2.0 / vectors
+        scattered = not all(self._is_contiguous(stage) for stage in self.outputs)
+        work += _TURNING * scattered
+        traffic = self.bytes_moved / machine.bandwidth(self.bytes_moved)
+        cycles = np.maximum(steps * work, traffic) + _EXPOSED * np.minimum(steps * work, traffic)
+        workers = np.where(columns["parallel"] > 0, machine.threads, 1)
+        seconds = cycles / machine.hertz / workers + machine.fork_join * (workers > 1)
+        memory = np.full(len(vectors), traffic / machine.hertz)
+        return Estimate(seconds, {"memory": memory, "code": vectors * operations(self.outputs)})
+
+    def _is_contiguous(self, stage: Stage) -> bool:
+        """Whether neighbouring lanes read neighbouring elements."""
+        lane = Var(stage.axes[innermost_axis(stage)].name)
+        return all(
+            lane.name not in variables(index)
+            for load in loads(stage.body)
+            for index in load.indices[:-1]
+            if load.buffer.layout is None
+        )
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        schedule = Schedule(self.function)
+        stages = self.program.stages
+        kept: list[Stage] = []
+        if len(self.outputs) == 1:
+            kept = inline_once(schedule, stages)
+        else:
+            outputs = {stage.buffer.name for stage in self.outputs}
+            for stage in stages:
+                if stage.buffer.name not in outputs:
+                    schedule.inline(stage.buffer.name)
+        for stage in self.outputs:
+            self._nest(schedule, stage, decisions, kept)
+        return schedule
+
+    def _nest(
+        self, schedule: Schedule, stage: Stage, decisions: Decisions, kept: list[Stage]
+    ) -> None:
+        """Schedules the nest of one output."""
+        name, lane = stage.buffer.name, innermost_axis(stage)
+        outer = [f"{name}_{axis.name}" for axis in stage.axes]
+        across = None if kept else self._read_across(schedule, stage)
+        if across is not None:
+            buffers = [b for b in self.program.inputs if b.name in across.buffers]
+            lane_axis, width = stage.axes[lane].name, self.machine.lanes
+            around = turn_squares(schedule, stage, across.axis, lane_axis, buffers, width)
+            if decisions["parallel"]:
+                share(schedule, around, self.machine.threads)
+            return
+        inner = outer.pop(lane)
+        for _ in range(0 if kept else self._joined(stage)):
+            before = outer.pop()
+            inner = schedule.fuse(before, inner, f"{before}_{inner.rpartition('_')[2]}")
+        total = loop_extents(schedule.function)[inner]
+        width = min(self.machine.lanes * decisions["vectors"], total)
+        chunk, rest = schedule.split(inner, width, f"{name}_chunk", f"{name}_rest")
+        vector, lanes = schedule.split(rest, self.machine.lanes, f"{name}_vector", f"{name}_lane")
+        if lane < len(stage.axes) - 1:
+            outer.insert(lane, chunk)
+        else:
+            outer.append(chunk)
+        schedule.reorder(*outer, vector, lanes)
+        if all(is_elementwise(s, self.program) for s in self.program.stages):
+            keep_values(schedule, kept, vector, lane)
+        else:  # lanes read elements of other lanes: those have to lie in memory
+            for other in reversed(kept):
+                schedule.compute_at(other.buffer.name, vector)
+        schedule.vectorize(lanes)
+        schedule.unroll(vector)
+        if decisions["parallel"]:
+            share(schedule, outer, self.machine.threads)
+
+    def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
+        """Where vectors of the output are columns of what is read: the inputs that run along one
+        other axis of it. None where there are none, or they run along several."""
+        name, lane = (
+            stage.buffer.name,
+            f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",
+        )
+        stores = [s for s in walk(schedule.function.body) if isinstance(s, Store)]
+        value = next(s.value for s in stores if s.buffer.name == name)
+        read: dict[str, set[tuple[Expr, ...]]] = {}
+        along: dict[str, Expr] = {}
+        for load in loads(value):
+            used = set().union(*map(variables, load.indices), set())
+            if lane in used and load.indices[vector_axis(load.buffer)] != Var(lane):
+                along[load.buffer.name] = load.indices[vector_axis(load.buffer)]
+            read.setdefault(load.buffer.name, set()).add(load.indices)
+        axes = set(along.values())
+        if len(axes) != 1 or any(len(read[buffer]) > 1 for buffer in along):
+            return None
+        axis, extents = axes.pop(), loop_extents(schedule.function)
+        if not isinstance(axis, Var) or min(extents[axis.name], extents[lane]) < SMALLEST:
+            return None
+        return _Across(axis.name.removeprefix(f"{name}_"), tuple(along))
+
+    def _joined(self, stage: Stage) -> int:
+        """How many axes before the last can be walked as one with it: in every buffer either all
+        of them lie together, plain and read in order, or none is used."""
+        if innermost_axis(stage) != len(stage.axes) - 1 or not _is_plain(stage.buffer.layout):
+            return 0
+        for count in range(len(stage.axes) - 1, 0, -1):
+            if all(
+                s.buffer.shape == stage.buffer.shape
+                and all(_walks(load, s.axes[-count - 1 :]) for load in loads(s.body))
+                for s in self.program.stages
+            ):
+                return count
+        return 0
+
+
+def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:
+    """Whether a load runs along the axes of `suffix` together, or along none of them."""
+    names, count = {axis.name for axis in suffix}, len(suffix)
+    if not any(names & variables(index) for index in load.indices):
+        return True
+    if not _is_plain(load.buffer.layout) or len(load.indices) < count:
+        return False
+    if any(names & variables(index) for index in load.indices[:-count]):
+        return False
+    tail = zip(load.indices[-count:], suffix, load.buffer.shape[-count:], strict=True)
+    return all(index == Var(axis.name) and extent == axis.extent for index, axis, extent in tail)
+
+
+def _is_plain(layout: Layout | None) -> bool:
+    return layout is None or layout.is_plain

@@ -1,0 +1,38 @@
+"""Anything at all: the naive loop nests, one element at a time on one thread. Correct and slow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from farrier.ir.dim import product, typical
+from farrier.ir.expr import Reduce
+from farrier.ir.tensor import Program
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space.epilogue import operations
+
+NAME = "fallback"
+
+
+def space(program: Program, target: Target, threads: int) -> Space:
+    """A space of one candidate, for every program."""
+    machine = Machine.of(target, threads)
+    work = 0.0
+    for stage in program.stages:
+        axes = (*stage.axes, *(stage.body.axes if isinstance(stage.body, Reduce) else ()))
+        work += (operations([stage]) + 2) * float(typical(product(axis.extent for axis in axes)))
+
+    def estimate(columns: Columns) -> Estimate:
+        seconds = np.full(len(columns["serial"]), max(work, 1.0) / machine.hertz)
+        return Estimate(seconds, {"overhead": seconds})
+
+    return Space(
+        NAME,
+        (Knob("serial", (1,)),),
+        lambda columns: columns["serial"] == 1,
+        estimate,
+        lambda decisions: Schedule(to_loops(program)),
+    )

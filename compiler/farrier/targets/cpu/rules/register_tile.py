@@ -1,0 +1,397 @@
+"""Contractions: a tile of accumulators in registers, one broadcast and one multiply-add at a time.
+
+Matrix products, convolutions of any window and stride, depthwise and grouped: the lanes run along
+the output's contiguous axis; a tile of `rows` x `columns` points and `vectors` vectors stays in
+registers through the whole reduction, and what follows the contraction is applied to it there.
+
+    for panel, row in parallel:          a panel of `vectors` vectors of the lane axis
+        for column:                      a tile
+            for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
+            epilogue, store
+
+A long reduction may be taken in slices, each for all tiles of a panel (`cpu/space/tiled_sum.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.blocks import coverage
+from farrier.ir.dim import Dim, product, typical
+from farrier.ir.expr import Scope, Var
+from farrier.ir.loop import Function
+from farrier.ir.substitute import variables
+from farrier.ir.tensor import Program
+from farrier.ir.types import Layout
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space import microkernel
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    find_contraction,
+    group_size,
+    innermost_axis,
+    is_constant,
+    is_direct,
+    is_permuted,
+    volume,
+    window_along,
+)
+from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
+from farrier.targets.cpu.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
+from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.nests import loop_extents, run_parallel
+from farrier.targets.cpu.space.operands import (
+    PACKED,
+    PADDED,
+    accumulate,
+    by_first_use,
+    hoist_padding,
+    lay_out_packed,
+    pack,
+    pack_groups,
+    pack_lane_operand,
+    without_halos,
+)
+from farrier.targets.cpu.space.tiled_sum import TiledSum
+
+NAME = "register_tile"
+_VECTORS = (1, 2, 3, 4, 6, 8, 12)
+_COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
+_WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)
+_ROWS = 8  # of a tile that has columns as well
+_LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a contraction with whole vectors of lanes; None for any other program."""
+    machine = Machine.of(target, threads)
+    kernel = _kernel(by_first_use(without_halos(program)), machine, target)
+    return None if kernel is None else Space.of(NAME, kernel)
+
+
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+    """The program made ready for tiling, or None where the rule does not apply."""
+    found = find_contraction(program)
+    if found is None or 2 * _lane_extent(found) < machine.lanes:
+        return None
+    group = 0 if found.depthwise else group_size(found.point_load, found.lane)
+    if group % machine.lanes:
+        return None
+    turns = () if found.depthwise else find_turns(found.stage)
+    if turns:
+        program = accumulate(program)
+        program = take_apart(program, _again(program).stage, turns)
+        found = find_contraction(program)
+        if found is None:  # the lanes themselves took turns: those of a plain image
+            return None
+    grouping = find_grouping(found, target) if is_permuted(found.lane_load) else None
+    # A group of the lane operand lies together where its layout is chosen, or in its copy.
+    packs = not (is_direct(found) if grouping is None else is_constant(found.lane_load))
+    if packs and not is_permuted(found.lane_load):
+        return None
+    program = accumulate(program)
+    hoisted = found.padded and not found.depthwise
+    for wanted, rewrite in ((hoisted, hoist_padding), (packs, pack_lane_operand)):
+        if wanted:
+            program = rewrite(program, _again(program))
+    made = _again(program)
+    return _Kernel(program, made, machine, turns, group, hoisted, packs, grouping)
+
+
+def _again(program: Program) -> Contraction:
+    found = find_contraction(program, leading=(PADDED, PACKED))
+    assert found is not None  # what rewrites a contraction leaves a contraction
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One contraction whose innermost loop has neither test nor stride."""
+
+    program: Program
+    contraction: Contraction
+    machine: Machine
+    turns: tuple[Turns, ...]  # axes of the output whose parts are axes of the contraction
+    group: int  # neighbours on the lane axis that read the same points; 0: all do
+    hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
+    packs: bool  # the lane operand is a stage of its own, computed for each panel
+    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def extents(self) -> dict[str, int]:
+        """What the loops of the contraction cover: whole blocks where the layout has blocks."""
+        stage = self.contraction.stage
+        names = (*(axis.name for axis in stage.axes), *self.contraction.reduction)
+        ranges = loop_extents(self.function)
+        return {name: ranges[f"{stage.buffer.name}_{name}"] for name in names}
+
+    @functools.cached_property
+    def tiled(self) -> tuple[str, str]:
+        """The axes of a tile's rows and columns, "" where there are not as many."""
+        points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
+        return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
+
+    @functools.cached_property
+    def _sum(self) -> TiledSum:
+        return TiledSum.of(self.contraction, self.machine, self.tiled, grouping=self.grouping)
+
+    @property
+    def _outer_points(self) -> tuple[str, ...]:
+        """Axes of points that are not tiled."""
+        return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
+
+    @functools.cached_property
+    def _is_scattered(self) -> bool:
+        """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
+        taps of a window read a block again and again."""
+        return self._problem.scattered and self._problem.taps == (1, 1)
+
+    def extent(self, axis: str) -> int:
+        return self.extents[axis] if axis else 1
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        limit = self.machine.registers
+        rows, columns = (self.extent(axis) for axis in self.tiled)
+        vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
+        orders = [Order.PANELS]
+        if rows > 1 and not self.packs:
+            orders += [Order.ROWS, Order.PARTS] if self.machine.threads > 1 else [Order.ROWS]
+        return (
+            Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
+            Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
+            Knob("columns", tuple(range(1, min(columns, limit) + 1))),
+            Knob("unroll", self._sum.unrolls(self.machine.unroll)),
+            Knob("order", tuple(map(int, orders))),
+            Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
+            Knob("ahead", (0, 1) if self._is_scattered else (0,)),
+            Knob("slices", self._slices),
+        )
+
+    @functools.cached_property
+    def _slices(self) -> tuple[int, ...]:
+        """Into how many slices the reduction may be cut: of a plain sum of tiles that are known."""
+        found = self.contraction
+        is_plain = not (self.turns or self.hoisted or self.packs or found.depthwise)
+        is_long = self._problem.steps >= _LONG_SUM
+        whole = not (is_plain and is_long and not self._open)
+        return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
+        straddle groups."""
+        vectors = columns["vectors"]
+        points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
+        held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
+        fits = self.machine.fits(vectors, points, dtype, held)
+        lanes = vectors * self.machine.lanes
+        if self.group:
+            fits &= self.group % lanes == 0
+        # There is something to fetch ahead where panels follow one another, and time to do so
+        # where one panel serves several tiles.
+        rows = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
+        parts = columns["order"] == Order.PARTS
+        fits &= ~parts | (rows >= self.machine.threads)
+        rows = np.where(parts, rows // self.machine.threads, rows)
+        tiles = rows * np.ceil(self.extent(self.tiled[1]) / columns["columns"])
+        follows = (lanes < self.extents[self.contraction.lane]) & (columns["order"] != Order.ROWS)
+        fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
+        # A slice is read again by every tile of a panel.
+        fits &= (columns["slices"] == 1) | ((columns["order"] != Order.ROWS) & (tiles > 1))
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        found = microkernel.estimate(self._problem, _tiles(columns), self.machine)
+        if not self._open:
+            return found
+        return dataclasses.replace(
+            found, seconds=found.seconds * (1 + _COPY * self._copies(columns))
+        )
+
+    def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:
+        """How many tiles the code has beside the first: tails of the panels, and of axes whose
+        extents are open. These take time to make, and no size says that it is the right one."""
+        panel = columns["vectors"] * self.machine.lanes
+        tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
+        for name in self._open:
+            tiles *= np.where(columns[name] > 1, _WIDTHS, 1.0)
+        return tiles - 1
+
+    @functools.cached_property
+    def _open(self) -> tuple[str, ...]:
+        """The knobs of the tiled axes whose extents are open."""
+        sizes = {axis.name: axis.extent for axis in self.contraction.stage.axes}
+        tiled = zip(self.tiled, ("rows", "columns"), strict=True)
+        return tuple(name for axis, name in tiled if isinstance(sizes.get(axis), Dim))
+
+    @functools.cached_property
+    def _problem(self) -> microkernel.Problem:
+        found, stage = self.contraction, self.contraction.stage
+        rows, columns = (window_along(found, axis) or (1, 1) for axis in self.tiled)
+        return microkernel.Problem(
+            batch=volume(stage, (*found.batch, *self._outer_points)),
+            lanes=self.extents[found.lane],
+            points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
+            steps=volume(stage, found.reduction) // self._sum.group,
+            group=self._sum.group,
+            taps=(rows[0], columns[0]),
+            strides=(rows[1], columns[1]),
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            point_bytes=typical(found.point_load.buffer.nbytes),
+            cold=found.lane_load.buffer.scope is Scope.CONSTANT,
+            depthwise=found.depthwise,
+            packs=self.packs,
+            padded=self._padded_line() if self.hoisted else 0,
+            epilogue=operations(found.epilogue),
+            row_bytes=0 if self.tiled[1] else self._row_bytes(),
+            scattered=bool(self._sum.blocked) and not found.depthwise,
+            by_lane=self._sum.by_lane,
+        )
+
+    def _row_bytes(self) -> int:
+        """From one row's points to the next's, where an index of the points is the row itself."""
+        load = self.contraction.point_load
+        if not self.tiled[0] or Var(self.tiled[0]) not in load.indices:
+            return 0
+        axis, buffer = load.indices.index(Var(self.tiled[0])), load.buffer
+        layout = buffer.layout or Layout.plain(len(buffer.shape))
+        at = next(place for place, dim in enumerate(layout.dims) if dim.axis == axis)
+        return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
+
+    def _padded_line(self) -> int:
+        """Elements of the padded operand that share one index along the tile's rows."""
+        row = self.tiled[0]
+        load = self.contraction.point_load
+        return typical(
+            product(
+                extent
+                for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+                if row not in variables(index) and not variables(index) & set(self._outer_points)
+            )
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the output, moves the sum into the tile's registers, the epilogue into its
+        vectors, and shares panels and rows among the threads."""
+        schedule = Schedule(self.function)
+        if is_constant(self.contraction.lane_load):
+            self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
+        kept = inline_once(schedule, self.contraction.epilogue)
+        outer = self._tile_output(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(self.contraction.stage))
+        sliced = dataclasses.replace(self._sum, slices=decisions["slices"])
+        sizes = decisions["rows"], decisions["columns"]
+        tile = sliced.compute_at(schedule, outer[-1], "panel", sizes)
+        step = sliced.order(schedule, decisions["unroll"])
+        # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
+        last = "row" if "row" in outer else "panel"
+        if self.hoisted:
+            schedule.compute_at(PADDED, last)
+            copy = self.program.stage(PADDED)
+            loop = f"{PADDED}_{copy.axes[-1].name}"
+            schedule.vectorize(schedule.split(loop, self.machine.lanes)[1])
+        if self.packs:
+            last = "panel"
+            schedule.compute_at(PACKED, last)
+            stage = self.program.stage(PACKED)
+            if self.grouping is None:
+                pack(schedule, stage, self.machine.lanes)
+            else:
+                pack_groups(schedule, stage, self.machine.lanes, self.grouping)
+                lay_out_packed(schedule, stage, 0, self.grouping)
+        if sliced.slices > 1:
+            last = "panel"
+        elif not (self.hoisted or self.packs):
+            last = max("panel", last, key=outer.index)
+        if decisions["prefetch"]:
+            ahead = sliced.slice_loop if sliced.slices > 1 else "panel"
+            at = step if step and self._is_paced(decisions) else tile
+            schedule.prefetch(self.contraction.lane_load.buffer.name, ahead, at)
+        if decisions["ahead"]:
+            blocks = self._sum.block_loop
+            schedule.prefetch(self.contraction.point_load.buffer.name, blocks, blocks, level=1)
+        shared = outer[: outer.index(last) + 1]
+        run_parallel(schedule, shared)
+        return schedule
+
+    def _is_paced(self, decisions: Decisions) -> bool:
+        """Whether every step of a sum may fetch one cache line of the next panel."""
+        columns = {name: np.array([value]) for name, value in decisions.items()}
+        tiles, threads = _tiles(columns), self.machine.threads
+        hints = microkernel.hints_a_line(self._problem.points, tiles, threads)
+        return bool(hints[0] <= microkernel.PACED)
+
+    def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
+        found = self.contraction
+        loops = self._output_loops(schedule)
+        rows, columns = self.tiled
+        width = self.machine.lanes
+        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "vector", "lane")
+        outer = [loops[axis] for axis in loops if axis not in (found.lane, rows, columns)]
+        inner = []
+        middle = ["panel"]
+        if rows:
+            middle = self._divide_rows(schedule, loops[rows], decisions)
+            inner.append("in_row")
+        outer += middle
+        if columns:
+            schedule.split(loops[columns], decisions["columns"], "column", "in_column")
+            outer.append("column")
+            inner.append("in_column")
+        schedule.reorder(*outer, *inner, "vector", "lane")
+        schedule.vectorize("lane")
+        for loop in ("vector", *inner):
+            schedule.unroll(loop)
+        return outer
+
+    def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
+        """Splits the loop over rows; gives the loops of panels and rows of tiles in their order."""
+        if decisions["order"] != Order.PARTS:
+            schedule.split(loop, decisions["rows"], "row", "in_row")
+            return ["panel", "row"] if decisions["order"] == Order.PANELS else ["row", "panel"]
+        tiles = -(-self.extent(self.tiled[0]) // decisions["rows"])
+        schedule.split(loop, decisions["rows"], "any_row", "in_row")
+        schedule.split("any_row", -(-tiles // self.machine.threads), "part", "row")
+        return ["part", "panel", "row"]
+
+    def _output_loops(self, schedule: Schedule) -> dict[str, str]:
+        """The loop over the output for each spatial axis of the contraction."""
+        found = self.contraction
+        prefix = found.output.buffer.name
+        whole = self.program.stage(INTERLEAVED) if self.turns else found.stage
+        loops = {
+            inner.name: f"{prefix}_{outer.name}"
+            for inner, outer in zip(whole.axes, found.output.axes, strict=True)
+        }
+        for turn in self.turns:
+            loops[turn.step], loops[turn.tap] = schedule.split(loops[turn.axis], turn.stride)
+        return {axis.name: loops[axis.name] for axis in found.stage.axes}
+
+
+def _lane_extent(found: Contraction) -> int:
+    """The extent of the lane axis, blocks of the layout counted as whole."""
+    axis = innermost_axis(found.stage)
+    return typical(coverage(found.stage.buffer, axis))
+
+
+def _tiles(columns: Columns) -> microkernel.Tiles:
+    names = (field.name for field in dataclasses.fields(microkernel.Tiles))
+    return microkernel.Tiles(*(columns[name].astype(np.float64) for name in names))

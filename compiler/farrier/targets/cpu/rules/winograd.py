@@ -1,0 +1,385 @@
+"""Winograd convolutions: transforms along the lanes, the products as tiles in registers.
+
+Apart, the input is transformed first, for all threads; fused, each thread transforms the tiles that
+it works on, and nothing leaves its caches:
+
+    apart                                          fused
+    for tile in parallel: input transform          for tiles in parallel:
+    for channels, tiles in parallel:                   for tile in tiles: input transform
+        for point: products of the chunk               for channels:
+        for tile: output transform, epilogue               for point: products of the chunk
+                                                           for tile: output transform, epilogue
+
+`channels` is a chunk of output channels and `tiles` a chunk of the image's tiles, whose products at
+all points stay in the second-level cache. Fused suits transformed weights that fit there as well,
+and images that are larger than the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.ir.dim import typical
+from farrier.ir.expr import Scope
+from farrier.ir.loop import Function
+from farrier.ir.tensor import Program, Stage
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space import microkernel
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    innermost_axis,
+    is_elementwise,
+)
+from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
+from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.operands import by_first_use, without_halos
+from farrier.targets.cpu.space.tiled_sum import TiledSum
+
+NAME = "winograd"
+_VECTORS = (1, 2, 3, 4)
+_PANELS = (1, 2, 4, 8, 16)
+_CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
+_MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)  # of large images, of so many tiles at least:
+_CHUNK_TILES = 24
+_SUM = "winograd_sum"
+_TILES = ("t", "")
+_ROOM = 0.9  # of a cache, for one chunk's products and what they are made of
+_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
+_WAYS = 6  # that elements of one tile may take
+_SPREAD = 8  # tiles more to try
+_LATE = (
+    0.3  # of the time that weights take from memory, what shows where they are not fetched ahead
+)
+_TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of a Winograd convolution and what follows it; None for any other program."""
+    machine = Machine.of(target, threads)
+    kernel = _kernel(program, machine, target)
+    return None if kernel is None else Space.of(NAME, kernel)
+
+
+def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+    """The program's stages in their parts, or None where it is something else."""
+    program = by_first_use(without_halos(program))
+    if len(program.stages) < 5 or len(program.outputs) != 1:
+        return None
+    rows, columns, product, half, result, *epilogue = program.stages
+    chain = (rows, columns, product, half, result)
+    if [len(stage.axes) for stage in chain] != [5, 5, 5, 5, 4]:
+        return None
+    if any(not reads_of(a.buffer.name, [b]) for a, b in itertools.pairwise(chain)):
+        return None
+    found = contraction_of(product)
+    if found is None or found.batch != ("i", "j") or found.points != ("n", "t"):
+        return None
+    if not all(is_elementwise(stage, program) for stage in epilogue):
+        return None
+    if found.lane_load.buffer.scope is not Scope.CONSTANT:
+        return None
+    grouping = find_grouping(found, target)
+    return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine, grouping)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One Winograd convolution."""
+
+    program: Program
+    products: Contraction
+    rows: Stage
+    columns: Stage
+    half: Stage
+    outputs: tuple[Stage, ...]  # the outputs' stage and the epilogue
+    machine: Machine
+    grouping: Grouping | None  # how dot products take the sums; None: their products one by one
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def _sum(self) -> TiledSum:
+        """The sum of the products under the name that it has as values."""
+        stage = self.products.stage
+        buffer = dataclasses.replace(stage.buffer, name=_SUM)
+        renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
+        return TiledSum.of(renamed, self.machine, _TILES, grouping=self.grouping)
+
+    @property
+    def tile(self) -> int:
+        """Outputs of a tile along one axis."""
+        return extent_of(self.half, "r")
+
+    @property
+    def points(self) -> int:
+        """Factors of a tile along one axis."""
+        return extent_of(self.half, "j")
+
+    def extent(self, axis: str) -> int:
+        return extent_of(self.products.stage, axis)
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        blocks = -(-self.extent("oc") // self.machine.lanes)
+        tiles = self.extent("t")
+        chunks = _CHUNKS + tuple(c for c in _MANY_CHUNKS if tiles >= c * _CHUNK_TILES)
+        return (
+            Knob("vectors", tuple(v for v in _VECTORS if v <= blocks)),
+            Knob("rows", tuple(range(1, min(tiles, self.machine.registers) + 1))),
+            Knob("unroll", self._sum.unrolls(self.machine.unroll)),
+            Knob("panels", tuple(p for p in _PANELS if p <= blocks)),
+            Knob("chunks", tuple(c for c in chunks if -(-tiles // -(-tiles // c)) == c)),
+            Knob("fused", (0, 1)),
+            Knob("prefetch", (0, 1)),
+            Knob("ahead", (0, 1) if self._sum.blocked else (0,)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Accumulators, one step's vectors and a broadcast fit the registers, a row of them the
+        chunk; chunks of channels are whole."""
+        vectors = columns["vectors"]
+        held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
+        fits = self.machine.fits(vectors, columns["rows"], held=held)
+        fits &= columns["rows"] <= np.ceil(self.extent("t") / columns["chunks"])
+        blocks = -(-self.extent("oc") // self.machine.lanes)
+        fits &= (columns["panels"] == 1) | (blocks % (vectors * columns["panels"]) == 0)
+        return fits
+
+    def estimate(self, columns: Columns) -> Estimate:
+        """The products by the model of register tiles; around them the transforms, and the traffic
+        of what does not fit the second-level cache."""
+        decided = {name: column.astype(np.float64) for name, column in columns.items()}
+        fused, machine = decided["fused"] > 0, self.machine
+        products = microkernel.estimate(self._problem, _tiles(columns), machine)
+        squared, batch = self.points**2, self.extent("n")
+        tiles, ic, oc = self.extent("t"), self.extent("ic"), self.extent("oc")
+        channels = np.minimum(decided["vectors"] * machine.lanes * decided["panels"], oc)
+        chunks, groups = np.ceil(oc / channels), batch * decided["chunks"]
+        chunk = np.ceil(tiles / decided["chunks"])
+        transforms = squared * batch * tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
+        # Of one chunk: the transformed input, the products, the weights.
+        width = self.columns.buffer.dtype.nbytes
+        inputs = 1.0 * width * squared * chunk * ic
+        scratch = 4.0 * squared * chunk * channels
+        weights = 1.0 * width * squared * ic * channels
+        room, last = _ROOM * machine.l2_bytes, _ROOM * machine.l3_bytes
+        spilt = np.where(scratch + np.where(fused, inputs, 0.0) > room, 2 * scratch * groups, 0.0)
+        spilt *= chunks
+        again = chunks * (groups - 1)
+        kept = np.where(fused, inputs + scratch + weights * chunks, scratch + weights) <= room
+        spilt += np.where(kept, 0.0, weights * again)
+        spilt += np.where(fused, 0.0, inputs * groups * (chunks + 1))
+        # Tiles that no cache holds are written to memory, and read again.
+        tiled = np.where(fused, inputs * machine.threads, inputs * groups)
+        far = tiled + scratch * machine.threads > last
+        streamed = np.where(far, (inputs * (chunks + 1) + 2 * scratch * chunks) * groups, 0.0)
+        units = np.where(fused, groups, groups * chunks)
+        # Chunks are of one size but for the last, and a thread has the others' to wait for.
+        even = np.where(fused, batch * tiles / chunk, units)
+        balance = np.ceil(units / machine.threads) * machine.threads / even
+        # A thread reads what the others have transformed, and they take it back to write it again.
+        written = 2 * 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
+        remote = np.where(fused, 0.0, written / machine.remote_bandwidth)
+        # The last panel of a chunk at one point does not fetch the first at the next.
+        late = np.where(decided["panels"] > 1, decided["prefetch"] / decided["panels"], 0.0)
+        extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
+        seconds = (products.seconds + extra / machine.hertz) * balance
+        seconds += remote / machine.hertz + machine.fork_join
+        seconds += streamed / machine.memory_bandwidth
+        seconds += _LATE * late * products.terms["memory"]
+        terms = dict(products.terms)
+        terms["l2"] = terms["l2"] + spilt / machine.l3_bandwidth / machine.hertz
+        terms["overhead"] = terms["overhead"] + transforms / machine.hertz
+        terms["tiles"], terms["balance"] = units, balance
+        return Estimate(seconds, terms)
+
+    @functools.cached_property
+    def _problem(self) -> microkernel.Problem:
+        found = self.products
+        return microkernel.Problem(
+            batch=self.extent("n") * self.points**2,
+            lanes=self.extent("oc"),
+            points=(self.extent("t"), 1),
+            steps=self.extent("ic") // self._sum.group,
+            group=self._sum.group,
+            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            point_bytes=typical(found.point_load.buffer.nbytes),
+            cold=True,
+            epilogue=operations(self.outputs[1:]),
+            scattered=bool(self._sum.blocked),
+        )
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the outputs, and computes what each chunk of them takes where it is taken."""
+        schedule = Schedule(self.function)
+        panel = decisions["vectors"] * self.machine.lanes
+        self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
+        shared = self._tile_outputs(schedule, decisions)
+        step = self._tile_products(schedule, decisions, shared[-1])
+        self._tile_inputs(schedule, "tiles" if decisions["fused"] else "")
+        if decisions["prefetch"]:
+            several = decisions["panels"] > 1
+            ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
+            at = step if step and self._is_paced(decisions) else "row"
+            schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
+        run_parallel(schedule, shared[: shared.index("tiles") + 1])
+        self._lay_out_tiles(schedule, decisions)
+        if decisions["ahead"]:
+            blocks = self._sum.block_loop
+            schedule.prefetch(self.columns.buffer.name, blocks, blocks, level=1)
+        return schedule
+
+    def _is_paced(self, decisions: Decisions) -> bool:
+        """Whether every step of a sum may fetch one cache line of the next panel."""
+        tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
+        points = (self._chunk(decisions), 1)
+        hints = microkernel.hints_a_line(points, tiles, self.machine.threads)
+        return bool(hints[0] <= microkernel.PACED)
+
+    def _chunk(self, decisions: Decisions) -> int:
+        """Tiles of a chunk at most; the last may have fewer. Of an image of unknown size whole
+        register tiles: a tail computes one anyway."""
+        chunk = -(-self.extent("t") // decisions["chunks"])
+        return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
+
+    @functools.cached_property
+    def _is_static(self) -> bool:
+        """Whether the number of an image's tiles is known."""
+        return all(isinstance(axis.extent, int) for axis in self.products.stage.axes)
+
+    def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Chunks of tiles and channels, in them tiles of one vector; gives the loops of the chunks,
+        outermost first."""
+        width, last = self.machine.lanes, self.outputs[-1]
+        kept = inline_once(schedule, self.outputs)
+        batch, channels, y, x = (f"{last.buffer.name}_{axis.name}" for axis in last.axes)
+        chunk = decisions["vectors"] * width * decisions["panels"]
+        schedule.split(channels, chunk, "channels", "in_channels")
+        schedule.split("in_channels", width, "vector", "lane")
+        schedule.split(y, self.tile, "tile_y", "in_y")
+        schedule.split(x, self.tile, "tile_x", "in_x")
+        schedule.reorder(batch, "channels", "tile_y", "tile_x", "vector", "in_y", "in_x", "lane")
+        schedule.fuse("tile_y", "tile_x", "any_tile")
+        if self._is_static:
+            schedule.split("any_tile", self._chunk(decisions), "tiles", "tile")
+        else:
+            most, rows = self._chunk(decisions), decisions["rows"]
+            schedule.split_evenly("any_tile", decisions["chunks"], most, rows, "tiles", "tile")
+        outer = ["tiles", "channels"] if decisions["fused"] else ["channels", "tiles"]
+        schedule.reorder(batch, *outer, "tile")
+        schedule.vectorize("lane")
+        schedule.unroll("in_y")
+        schedule.unroll("in_x")
+        keep_values(schedule, kept, "in_x", innermost_axis(self.products.stage))
+        self._keep_tile(schedule, self.half, "vector", ("j", "r"))
+        return [batch, *outer]
+
+    def _keep_tile(
+        self, schedule: Schedule, stage: Stage, loop: str, order: tuple[str, str]
+    ) -> None:
+        """Computes one tile of a transform's first half as values, one vector of channels."""
+        name = stage.buffer.name
+        schedule.compute_at(name, loop)
+        schedule.set_scope(name, Scope.REGISTER)
+        loops = [f"{name}_{axis}" for axis in order]
+        rest = [f"{name}_{axis.name}" for axis in stage.axes if axis.name not in order]
+        lane = rest.pop(1)
+        schedule.reorder(*rest, *loops, lane)
+        schedule.vectorize(lane)
+        for unrolled in loops:
+            schedule.unroll(unrolled)
+
+    def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> str:
+        """The products of one chunk, point by point, through tiles in registers into scratch. Gives
+        the innermost loop of the sum, "" where all are unrolled."""
+        name, width = self.products.stage.buffer.name, self.machine.lanes
+        schedule.cache_write(name, _SUM)
+        schedule.compute_at(name, chunk)
+        schedule.split(f"{name}_oc", decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split("in_panel", width, "panel_vector", "panel_lane")
+        schedule.split(f"{name}_t", decisions["rows"], "row", "in_row")
+        inner = ("in_row", "panel_vector")
+        around = (f"{name}_{axis}" for axis in ("n", "i", "j"))
+        schedule.reorder(*around, "panel", "row", *inner, "panel_lane")
+        schedule.vectorize("panel_lane")
+        for loop in inner:
+            schedule.unroll(loop)
+        schedule.compute_at(_SUM, "row")
+        schedule.set_scope(_SUM, Scope.REGISTER)
+        return self._sum.order(schedule, decisions["unroll"])
+
+    def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
+        """Lays the transformed inputs and the products [n, c, t, i, j] out point by point."""
+        width, chunk = self.machine.lanes, self._chunk(decisions)
+        channels = decisions["vectors"] * decisions["panels"]
+        batch = 1 if decisions["fused"] else self.extent("n")
+        blocks = batch * -(-self.extent("ic") // width)
+        for buffer, count, is_chunk in (
+            (self.products.stage.buffer, channels, True),
+            (self.columns.buffer, blocks, decisions["fused"] == 1),
+        ):
+            tiles = chunk if is_chunk else self.extent("t")
+            spread = _spread(tiles, buffer.dtype.nbytes * width * count, self.points**2)
+            # A chunk of unknown size has room for the largest, so that strides are numbers.
+            if (spread > tiles) if self._is_static else is_chunk:
+                schedule.pad_axis(buffer.name, 2, spread)
+            order = (PhysicalDim(3), PhysicalDim(4), PhysicalDim(0), PhysicalDim(1, width))
+            rest = (PhysicalDim(2), PhysicalDim(1, 1, width))
+            schedule.transform_layout(buffer.name, Layout((*order, *rest)))
+
+    def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
+        """The input transform, where each iteration of `loop` begins; or, with no loop given,
+        before all else and in parallel."""
+        name, width = self.columns.buffer.name, self.machine.lanes
+        if loop:
+            schedule.compute_at(name, loop)
+        schedule.split(f"{name}_ic", width, "input_vector", "input_lane")
+        around = [f"{name}_n", f"{name}_t", "input_vector"]
+        points = [f"{name}_i", f"{name}_j"]
+        schedule.reorder(*around, *points, "input_lane")
+        schedule.vectorize("input_lane")
+        for unrolled in points:
+            schedule.unroll(unrolled)
+        self._keep_tile(schedule, self.rows, "input_vector", ("c", "i"))
+        if not loop:
+            run_parallel(schedule, around)
+
+
+def _tiles(columns: Columns) -> microkernel.Tiles:
+    """The register tiles of the products: panels around all tiles of a chunk."""
+    given = {name: column.astype(np.float64) for name, column in columns.items()}
+    chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
+    single = np.ones(len(given["vectors"]))
+    order = np.full(len(single), float(Order.PANELS))
+    return microkernel.Tiles(**chosen, columns=single, order=order, slices=single)
+
+
+def _spread(tiles: int, block_bytes: int, points: int) -> int:
+    """How many tiles to lay out for `tiles`, so that one tile's elements at all points, which are
+    tiles times `block_bytes` apart, do not compete for the same lines of a cache."""
+
+    def competing(count: int) -> float:
+        return points / (_CACHE_WAY / math.gcd(count * block_bytes, _CACHE_WAY))
+
+    enough = (count for count in range(tiles, tiles + _SPREAD) if competing(count) <= _WAYS)
+    return next(enough, min(range(tiles, tiles + _SPREAD), key=competing))

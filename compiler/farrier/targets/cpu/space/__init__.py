@@ -1,0 +1,1 @@
+"""What schedule rules for CPUs are made of: contractions, register tiles, the analytic model."""

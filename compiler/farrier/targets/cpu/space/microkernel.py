@@ -1,0 +1,313 @@
+"""How long a contraction takes with a given register tile: the model that picks tiles unmeasured.
+
+One step of the reduction on a tile of v vectors by p points takes v loads of the lane operand, p
+broadcasts of the point operand and v·p multiply-adds. It takes as long as the busiest of: the
+multiply-add ports; the load ports; the latency of one multiply-add, for each accumulator waits for
+its own last; and the caches that the operands come from. Around it: tails, where the tile is
+smaller and the latency shows; the weights that come cold from memory; what another core wrote or
+reads as well; the busiest thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.space.machine import Machine
+from farrier.space.space import Estimate, Floats
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+# Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer
+_EXPOSED_AHEAD = 0.2  # where the next panel is fetched ahead, and has room beside this one
+_EXPOSED_CROWDED = 0.3  # where it has none
+PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
+_HINTS = 0.01  # of the arithmetic: what hints take that are paced so
+_BURST = 0.08  # what they take where they come all at once, before each tile
+_SHARED_AHEAD = 0.25  # of the way of what another core reads as well, where it is fetched ahead
+_LOADS = 0.1  # of the time of loads, what shows where they are not the bottleneck
+_BEYOND = 0.06  # of the traffic beyond the first-level cache, likewise
+_LINE = 64  # bytes of a cache line
+_OF_L1, _OF_L2 = 0.6, 0.7  # of a cache, what is there still when it is used again
+_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
+_WAYS = 11  # rows of a tile in the same lines of the first-level cache, beside a panel's
+_COMPETING = 0.03  # of the time, where there are more
+_JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
+_RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
+_COPY_CYCLES = 1.0  # to copy one element of a panel
+_PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
+_WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
+_SPILL = 0.08  # of the time, for each value more
+
+
+class Order(enum.IntEnum):
+    """How panels of the lane operand and rows of tiles follow one another; threads divide among
+    them what comes first."""
+
+    PANELS = 0  # panels, and all rows in each: a thread takes its own lanes, and reads all points
+    ROWS = 1  # rows, and all panels in each
+    PARTS = 2  # a part of the rows for each thread, in it panels, and the part's rows in each
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Extents and sizes of one contraction, of all calls' work in one kernel."""
+
+    batch: int  # independent products
+    lanes: int  # extent of the lane axis
+    points: tuple[int, int]  # extents of the two tiled point axes, outer first
+    steps: int  # of the whole reduction; a step adds one product, or one group, to each lane
+    taps: tuple[int, int] = (1, 1)  # the window's extents along the points, (1, 1) for a matmul
+    strides: tuple[int, int] = (1, 1)  # of the points in the point operand
+    lane_bytes: int  # of the lane operand, for all products
+    point_bytes: int  # of the point operand, for all products
+    cold: bool  # whether the lane operand comes from memory
+    depthwise: bool = False  # the point operand is loaded as vectors too
+    packs: bool = False  # the lane operand is copied, panel by panel, on the way
+    padded: int = 0  # elements of one line of the point operand, where lines are copied; or 0
+    epilogue: int  # operations on each result
+    group: int = 1  # products that a step adds to each lane: an element of an operand is a group
+    row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well
+    by_lane: bool = False  # the points of several steps are read as vectors, and taken by lane
+    scattered: bool = False  # blocks of the reduced axis lie apart, each a line of every point
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tiles:
+    """Decisions of a population, each [candidates]."""
+
+    vectors: Floats
+    rows: Floats
+    columns: Floats
+    unroll: Floats
+    order: Floats  # an Order
+    prefetch: Floats  # 1: the next panel is fetched while this one is in use
+    ahead: Floats  # 1: the points' next block is fetched while this one is in use
+    slices: Floats  # of the reduction, each for all tiles of a panel before the next
+
+    def at(self, places: npt.NDArray[np.intp]) -> Tiles:
+        """Those of some candidates."""
+        return Tiles(*(getattr(self, name)[places] for name in self.__slots__))
+
+
+def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
+    """Seconds of one call and what they are made of, for a population of tiles."""
+    cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
+    cycles += _copy_cycles(problem, tiles, machine)
+    units, balance = _shares(problem, tiles, machine)
+    busy = cycles / machine.hertz * balance / machine.threads
+    memory = np.full(len(busy), problem.lane_bytes / machine.memory_bandwidth * problem.cold)
+    exposed = _exposed(problem, tiles, machine)
+    seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
+    ahead = tiles.prefetch > 0
+    if not problem.depthwise and problem.batch < machine.threads:
+        lanes, points = problem.lane_bytes, problem.point_bytes
+        seconds += shared(points, lanes, ahead, tiles.order == Order.PANELS, machine)
+    paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
+    hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
+    seconds += machine.fork_join + hints * ahead * busy
+    results = problem.lanes * np.prod(problem.points)
+    registers = tiles.vectors * tiles.rows * tiles.columns + tiles.vectors + 2
+    peak = 2.0 * machine.lanes * machine.fma_ports * machine.hertz
+    terms = {
+        "compute": np.full(len(busy), 2.0 * problem.batch * results * problem.steps / peak),
+        "latency": latency / machine.hertz,
+        "load": load / machine.hertz,
+        "l2": l2 / machine.hertz,
+        "memory": memory,
+        "overhead": np.full(len(busy), machine.fork_join),
+        "tiles": units,
+        "balance": balance,
+        "registers": registers / machine.registers,
+        "waste": _covered(problem, tiles, machine) / results,
+        "code": tiles.unroll * registers,
+    }
+    return Estimate(seconds, terms)
+
+
+def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Cycles to copy panels and padded lines, on one core."""
+    row_tiles = np.ceil(problem.points[0] / tiles.rows)
+    lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
+    copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, _panels(problem, tiles, machine))
+    cycles: Floats = problem.batch * copies * lines * problem.padded * _PAD_CYCLES
+    if problem.packs:
+        elements = problem.batch * problem.lanes * problem.steps * problem.group
+        cycles += elements * _COPY_CYCLES
+    return cycles
+
+
+def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
+    """Pieces of work that threads take, and the work of the busiest over the mean."""
+    threads, row_tiles = machine.threads, np.ceil(problem.points[0] / tiles.rows)
+    panels = problem.batch * _panels(problem, tiles, machine)
+    units = panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
+    longest = np.ceil(row_tiles / threads) * tiles.rows * threads / problem.points[0]
+    parts, pieces = np.maximum(longest, 1.0), np.ceil(units / threads) / (units / threads)
+    return units, np.where(tiles.order == Order.PARTS, parts, pieces)
+
+
+def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Of the shorter of arithmetic and weight traffic, what shows."""
+    panel_bytes = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
+    room = 2 * panel_bytes <= 0.8 * machine.l2_bytes
+    ahead = np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
+    return np.where(tiles.prefetch > 0, ahead, machine.exposed)
+
+
+def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    panels: Floats = np.ceil(problem.lanes / (tiles.vectors * machine.lanes))
+    return panels
+
+
+def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Results of one product that whole tiles compute."""
+    lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
+    rows = np.ceil(problem.points[0] / tiles.rows) * tiles.rows
+    columns = np.ceil(problem.points[1] / tiles.columns) * tiles.columns
+    covered: Floats = lanes * rows * columns
+    return covered
+
+
+def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
+    """How often a panel's cache lines would be fetched, were one fetched at each step."""
+    rows = np.ceil(points[0] / tiles.rows)
+    rows = np.where(tiles.order == Order.PARTS, np.ceil(rows / threads), rows)
+    count: Floats = rows * np.ceil(points[1] / tiles.columns)
+    return count / (tiles.unroll * tiles.vectors)
+
+
+def shared(
+    point_bytes: int, lane_bytes: int, ahead: Bools, panels: Bools, machine: Machine
+) -> Floats:
+    """Seconds that it takes to get what lies in the caches of other cores: where threads divide the
+    lanes (`panels`), the points that those wrote; where they divide the points, the lanes that
+    those read, be they fetched `ahead`."""
+    others = 1 - 1 / machine.threads
+    points = others * point_bytes / machine.remote_bandwidth
+    again = np.where(ahead, _SHARED_AHEAD, 1.0)
+    lanes = again * others * lane_bytes / machine.shared_bandwidth
+    return np.where(panels, points, lanes) / machine.hertz
+
+
+def _tile_cycles(
+    problem: Problem, tiles: Tiles, machine: Machine
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Cycles of all tiles on one core; and those that latency, load ports and the second-level
+    cache alone would take."""
+    lanes = _parts(np.ceil(problem.lanes / machine.lanes), tiles.vectors)
+    rows = _parts(float(problem.points[0]), tiles.rows)
+    columns = _parts(float(problem.points[1]), tiles.columns)
+    found = []
+    for (v, n_v), (r, n_r), (c, n_c) in itertools.product(lanes, rows, columns):
+        count = problem.batch * n_v * n_r * n_c
+        some = np.flatnonzero(count)  # few have tails
+        found.append((some, *(sizes[some] for sizes in (v, r, c, count))))
+    places, *sizes, counts = map(np.concatenate, zip(*found, strict=True))
+    parts = _one_tile(problem, tiles.at(places), machine, *sizes)
+    totals = np.zeros((4, len(tiles.vectors)))
+    for total, part in zip(totals, parts, strict=True):
+        total += np.bincount(places, counts * part, len(total))
+    return totals[0], totals[1], totals[2], totals[3]
+
+
+def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
+    """(size, count) of the whole tiles, and of the tail where there is one."""
+    whole = np.floor(extent / tile)
+    rest = extent - whole * tile
+    return [(np.minimum(tile, extent), whole), (rest, (rest > 0) * 1.0)]
+
+
+def _one_tile(
+    problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
+    cache."""
+    points = r * c
+    steps = problem.steps / tiles.slices
+    multiply = steps * v * points / machine.fma_ports
+    chain = steps * machine.fma_latency
+    field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
+        (c - 1) * problem.strides[1] + problem.taps[1]
+    )
+    if problem.depthwise:
+        # The chains of neighbouring tiles overlap: they are as short as the window.
+        chain = chain / 4
+        loads = v * steps * (points + 1) / machine.load_ports
+        point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
+        live = v * (points + 4 * np.minimum(r, c))
+        multiply = multiply * (1 + _SPILL * np.maximum(live - _WINDOW_REGISTERS, 0))
+        issue = steps * v * (2 * points + 1) / machine.issue
+    else:
+        broadcasts = points
+        if problem.by_lane:
+            lanes = np.minimum(tiles.unroll, machine.lanes)
+            broadcasts = np.where(lanes > 1, points / lanes, points)
+        loads = steps * (v + broadcasts) / machine.load_ports
+        issue = steps * (v + broadcasts + v * points) / machine.issue
+        if machine.by_lane:  # what is broadcast goes the way of arithmetic
+            multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
+        point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
+    panel_bytes = steps * v * machine.lanes * 4
+    beyond, is_far = _traffic(problem, tiles, machine, panel_bytes, point_bytes)
+    # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
+    # them within 2%, with vectors of 8 lanes and of 16.
+    fourth = np.square(np.square(multiply)) + chain**4
+    core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(loads, beyond))
+    core = np.maximum(core, issue)
+    if problem.scattered:
+        # The hardware does not guess where the next block lies; the taps of a window read it again.
+        near = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
+        missed = near * (problem.taps == (1, 1)) + machine.miss * is_far
+        core += point_bytes / _LINE * missed
+    # What is not the bottleneck still takes issue slots and waits at times.
+    core += _LOADS * loads + _BEYOND * beyond
+    if problem.row_bytes:
+        sets = _CACHE_WAY // math.gcd(problem.row_bytes, _CACHE_WAY)
+        core = core * np.where(r > _WAYS * sets, 1 + _COMPETING, 1.0)
+    loop = steps / tiles.unroll * (0.0 if problem.depthwise else 0.5)
+    finish = v * points * (1.5 + 0.5 * problem.epilogue) + 20.0
+    vector = 4.0 * machine.lanes
+    moved = 2 * vector * _per_byte(np.prod(problem.points) * tiles.vectors * vector, machine)
+    join = v * points * (_JOIN_CYCLES + moved) + _RESTART_CYCLES
+    cycles = tiles.slices * (core + loop) + (tiles.slices - 1) * join + finish
+    return cycles, tiles.slices * chain, tiles.slices * loads, tiles.slices * beyond
+
+
+def _traffic(
+    problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
+) -> tuple[Floats, Bools]:
+    """Cycles that the operands of one tile, of one slice of the reduction, take on their way into
+    the first-level cache; and whether the points come from beyond the second."""
+    if problem.depthwise:  # each panel has points of its own
+        is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
+        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == Order.ROWS))
+        rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
+        return streamed / rate, np.full(len(streamed), is_far)
+    readers = np.where(tiles.order == Order.PANELS, 1, machine.threads)
+    if problem.batch >= machine.threads:
+        readers = 1 + 0 * readers
+    share = problem.point_bytes / problem.batch / readers / tiles.slices
+    share += tiles.prefetch * panel_bytes
+    whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
+    rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
+
+    outer = tiles.order == Order.ROWS
+    lane_again = np.where(outer, whole, panel_bytes + point_bytes)
+    point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
+    traffic: Floats = panel_bytes * _per_byte(lane_again, machine)
+    traffic += point_bytes * _per_byte(point_again, machine)
+    return traffic, point_again > _OF_L2 * machine.l2_bytes
+
+
+def _per_byte(footprint: Floats, machine: Machine) -> Floats:
+    """Cycles a byte of data that is used again after `footprint` bytes of other data."""
+    far = footprint > _OF_L2 * machine.l2_bytes
+    beyond = np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
+    return np.where(footprint <= _OF_L1 * machine.l1_bytes, 0.0, beyond)

@@ -1,0 +1,296 @@
+"""One tile of a contraction in registers: how its weights lie and in which order it is summed.
+
+The accumulators are values; each step of the reduction loads the vectors of the lane operand once
+and broadcasts one element of the point operand after the other; with dot products, one group of
+neighbours of each.
+
+A long reduction may be taken in slices, all tiles of a panel for one slice of the weights before
+the next: then a slice is read again and again from the first or second level, where the whole panel
+would come from the third, and the sums of the panel's tiles wait in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.ir.blocks import block_of
+from farrier.ir.expr import Scope, Var
+from farrier.ir.substitute import variables
+from farrier.ir.types import Layout, PhysicalDim
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.targets.cpu.space.contraction import Contraction, extent_of, innermost_axis, volume
+from farrier.targets.cpu.space.dot_products import Grouping, neighbours
+from farrier.targets.cpu.space.partials import reduced_axes
+
+_WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
+_SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
+_UNROLL = (1, 2, 4)  # steps in one iteration
+_SHORT_LOOP = 8  # so many steps may be one iteration, without a loop
+_PART = "part"  # of a sum: what one slice of the reduction adds to it
+_SLICE = "slice"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TiledSum:
+    """The sum of `contraction` over a tile of points of the axes `tiled` ("" for none) and vectors
+    of `width` lanes. The names of the loops that it splits begin with `prefix`."""
+
+    contraction: Contraction
+    width: int
+    tiled: tuple[str, str]
+    blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
+    block: int
+    prefix: str
+    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
+    lanes_are_factors: bool = False  # as `Machine.by_lane`
+    slices: int = 1  # parts of the reduction that are summed one after the other, for all tiles
+
+    @classmethod
+    def of(
+        cls,
+        contraction: Contraction,
+        machine: Machine,
+        tiled: tuple[str, str],
+        prefix: str = "",
+        grouping: Grouping | None = None,
+    ) -> TiledSum:
+        blocked = reduced_block(contraction)
+        return cls(
+            *(contraction, machine.lanes, tiled, *blocked, prefix, grouping),
+            lanes_are_factors=machine.by_lane,
+        )
+
+    @property
+    def _inner(self) -> str:
+        """The reduced axis whose loop is innermost."""
+        axes = self.contraction.reduction
+        long = [axis for axis in axes if extent_of(self.contraction.stage, axis) > 1]
+        return self.blocked or [*axes, *long][-1]
+
+    @property
+    def inner_steps(self) -> int:
+        """The extent of the innermost loop over the reduction."""
+        extent = self.block or extent_of(self.contraction.stage, self._inner)
+        grouped = self.grouping is not None and self.grouping.axis == self._inner
+        return extent // self.group if grouped else extent
+
+    def unrolls(self, limit: int) -> tuple[int, ...]:
+        """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
+        loop; of a row in one piece `limit`, as its own instructions take longer there than more
+        code does. Of windows one: their taps are unrolled by themselves."""
+        if self.contraction.depthwise:
+            return (1,)
+        inner = self.inner_steps
+        choices = _UNROLL if self.blocked else (*_UNROLL, limit)
+        found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
+        return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
+
+    @property
+    def block_loop(self) -> str:
+        """The loop over blocks of the reduced axis that the point operand's layout splits."""
+        return f"{self.prefix}block"
+
+    @property
+    def group(self) -> int:
+        """Products that one step adds to a lane."""
+        return 1 if self.grouping is None else self.grouping.dot.group
+
+    @property
+    def slice_loop(self) -> str:
+        """The loop over the slices of the reduction, where there are several."""
+        return f"{_PART}_{_SLICE}"
+
+    @property
+    def sliced(self) -> str:
+        """The reduced axis that is cut into slices: the one that the weights are read by first."""
+        return self.blocked or self.contraction.reduction[0]
+
+    def slice_choices(self, shortest: int) -> tuple[int, ...]:
+        """Numbers of slices: 1, and powers of two that cut the axis into equal parts of whole
+        blocks and groups, none of fewer than `shortest` steps."""
+        extent = extent_of(self.contraction.stage, self.sliced)
+        whole = self.block or self.group
+        steps = volume(self.contraction.stage, self.contraction.reduction) // self.group
+        powers = (1 << power for power in range(1, (steps // shortest).bit_length()))
+        return (1, *(count for count in powers if extent % (count * whole) == 0))
+
+    def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
+        """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
+        within chunks of `chunk` lanes, whole panels, where that is not 0."""
+        load = self.contraction.lane_load
+        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
+        lane = places[self.contraction.lane]
+        order = [places[axis] for axis in self.contraction.reduction if axis in places]
+        rest = [at for at in range(len(load.indices)) if at not in (lane, *order)]
+        inner: list[PhysicalDim] = []
+        dims = [PhysicalDim(lane, chunk)] if chunk > panel else []
+        dims += [PhysicalDim(at) for at in rest]
+        dims.append(PhysicalDim(lane, panel, chunk // panel if chunk > panel else 0))
+        grouped = -1 if self.grouping is None else places[self.grouping.axis]
+        if self.blocked in places:
+            split = places[self.blocked]
+            order.remove(split)
+            step = self.group if split == grouped else 1
+            dims.append(PhysicalDim(split, self.block))
+            if self.block > step:
+                inner.append(PhysicalDim(split, step, self.block // step))
+        dims += [PhysicalDim(at, self.group if at == grouped else 1) for at in order]
+        inner.append(PhysicalDim(lane, 1, panel))
+        inner += [] if self.grouping is None else [PhysicalDim(grouped, 1, self.group)]
+        layout = Layout((*dims, *inner))
+        schedule.transform_layout(load.buffer.name, layout)
+
+    def compute_at(self, schedule: Schedule, tile: str, panel: str, sizes: tuple[int, int]) -> str:
+        """Moves the sum to where it is taken: each tile, in the loop `tile`, its own, in registers;
+        with slices, those of all tiles of `sizes` rows and columns at the start of `panel`, in
+        memory. Gives the loop around one tile's sum.
+
+        with slices:  for panel:
+                          sum[all tiles] = 0
+                          for slice: for row: for column:
+                              part[tile] = the slice's products
+                              sum[tile] += part[tile]
+                          for row: for column: the epilogue of sum[tile]
+        """
+        found, name = self.contraction, self.contraction.stage.buffer.name
+        if self.slices == 1:
+            schedule.compute_at(name, tile)
+            schedule.set_scope(name, Scope.REGISTER)
+            return tile
+        schedule.compute_at(name, panel)
+        lanes = innermost_axis(found.stage)
+        schedule.transform_layout(name, Layout.blocked(len(found.stage.axes), lanes, self.width))
+        factor = extent_of(found.stage, self.sliced) // self.slices
+        schedule.split(f"{name}_{self.sliced}", factor, _SLICE, f"in_{_SLICE}")
+        schedule.rfactor(_SLICE, _PART)
+        tiles, points = [self.slice_loop], []
+        for axis, size in zip(self.tiled, sizes, strict=True):
+            if axis:
+                loops = schedule.split(f"{_PART}_{name}_{axis}", size)
+                tiles.append(loops[0])
+                points.append(loops[1])
+        vector, lane = schedule.split(f"{_PART}_{name}_{found.lane}", self.width)
+        schedule.reorder(*tiles, *points, vector, lane)
+        schedule.vectorize(lane)
+        for loop in (*points, vector):
+            schedule.unroll(loop)
+        schedule.compute_at(_PART, tiles[-1])
+        schedule.set_scope(_PART, Scope.REGISTER)
+        start = [f"{name}_init_{axis.name}" for axis in found.stage.axes if axis.name != found.lane]
+        vector, lane = schedule.split(f"{name}_init_{found.lane}", self.width)
+        schedule.reorder(*start, vector, lane)
+        schedule.vectorize(lane)
+        return tiles[-1]
+
+    def order(self, schedule: Schedule, unroll: int) -> str:
+        """The order of one tile's sum: the reduction outside, accumulators and lanes inside. Gives
+        the innermost loop that is left, "" where all are unrolled."""
+        found, name = self.contraction, self.contraction.stage.buffer.name
+        points = [axis for axis in self.tiled if axis]
+        single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
+        is_sliced = self.slices > 1
+        starts = f"{_PART}_init_{name}" if is_sliced else f"{name}_init"
+        init = self._split(
+            schedule, f"{starts}_{found.lane}", self.width, "init_vector", "init_lane"
+        )
+        start = [f"{starts}_{axis}" for axis in points]
+        first = [f"{_PART}_init_{_SLICE}"] if is_sliced else [f"{starts}_{a}" for a in single]
+        schedule.reorder(*first, *start, *init)
+        vector, lane = self._split(
+            schedule, f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane"
+        )
+        tile = [f"{name}_{axis}" for axis in points]
+        first = [*(f"{name}_{axis}" for axis in single), *([_SLICE] if is_sliced else [])]
+        loops = {axis: f"{name}_{axis}" for axis in found.reduction}
+        if is_sliced:
+            loops[self.sliced] = f"in_{_SLICE}"
+        steps = list(loops.values())
+        steps.remove(loops[self._inner])
+        if self.blocked:
+            block, loops[self.blocked] = self._split(
+                schedule, loops[self.blocked], self.block, "block", "in_block"
+            )
+            steps.insert(0, block)
+        steps.append(loops[self._inner])
+        products = []
+        if self.grouping is not None:
+            at = steps.index(loops[self.grouping.axis])
+            steps[at], product = self._split(schedule, steps[at], self.group, "groups", "product")
+            products.append(product)
+        unrolled = [*tile, vector]
+        if found.depthwise:
+            unrolled += steps if self._is_window else []
+        elif unroll > 1:
+            step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
+            steps = [*steps[:-1], step, in_step]
+            unrolled.append(in_step)
+        schedule.reorder(*first, *steps, *tile, vector, lane, *products)
+        for product in products:
+            schedule.dot(product)
+        schedule.vectorize(init[1])
+        schedule.vectorize(lane)
+        for loop in (*start, init[0], *unrolled):
+            schedule.unroll(loop)
+        if self.by_lane and unroll > 1:
+            self._read_by_lane(schedule, steps[-2])
+        return next((step for step in reversed(steps) if step not in unrolled), "")
+
+    @property
+    def by_lane(self) -> bool:
+        """Whether steps of the innermost loop read neighbours of the points, so that several steps
+        may read them once, as vectors, of which each multiply-add takes a lane."""
+        found = self.contraction
+        if not self.lanes_are_factors or found.depthwise or self.grouping is not None:
+            return False
+        is_word = found.point_load.buffer.dtype.nbytes == found.stage.buffer.dtype.nbytes == 4
+        return is_word and neighbours(found, found.point_load, 2) == self._inner
+
+    def _read_by_lane(self, schedule: Schedule, step: str) -> None:
+        """Has each iteration of `step` read the points of all its steps before them.
+
+        before:  for step:
+                     for in_step in 4: for row: for vector:
+                         sum[row, vector] += x[row, 4*step + in_step] * w[…]
+        after:   for step:
+                     for row: points[row, 0:4] = x[row, 4*step:4*step + 4]
+                     for in_step in 4: for row: for vector:
+                         sum[row, vector] += points[row, in_step] * w[…]
+        """
+        load = self.contraction.point_load
+        inner = (at for at, index in enumerate(load.indices) if self._inner in variables(index))
+        lane, name = next(inner), f"{self.prefix}points"
+        schedule.cache_read(load.buffer.name, step, name)
+        schedule.set_scope(name, Scope.REGISTER)
+        others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
+        schedule.reorder(*others, f"{name}_{lane}")
+        schedule.vectorize(f"{name}_{lane}")
+        for loop in others:
+            schedule.unroll(loop)
+
+    @property
+    def _is_window(self) -> bool:
+        """Whether the reduction is over few taps, and their number is known."""
+        stage, names = self.contraction.stage, self.contraction.reduction
+        is_known = all(isinstance(a.extent, int) for a in reduced_axes(stage) if a.name in names)
+        return is_known and volume(stage, names) <= _WINDOW
+
+    def _split(
+        self, schedule: Schedule, loop: str, factor: int, outer: str, inner: str
+    ) -> tuple[str, str]:
+        return schedule.split(loop, factor, self.prefix + outer, self.prefix + inner)
+
+
+def reduced_block(found: Contraction) -> tuple[str, int]:
+    """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
+    where there is none, or a group ends within a block."""
+    load = found.point_load
+    for position, index in enumerate(load.indices):
+        block = block_of(load.buffer.layout, position)
+        for axis in variables(index) & set(found.reduction):
+            extent = extent_of(found.stage, axis)
+            block = block if extent % block == 0 else math.gcd(extent, block)
+            if block >= _SMALLEST_BLOCK and extent > block:
+                return axis, block
+    return "", 0

@@ -1,0 +1,46 @@
+"""A model as native code, before it is verified and packaged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
+
+from farrier.artifact.calls import CallRecord
+from farrier.artifact.params import PackedParams
+from farrier.ir.dim import Extent, Symbol
+
+if TYPE_CHECKING:
+    from farrier.passes.plan_memory import MemoryPlan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinkedModel:
+    """One model as native code; `bytes_of` says how many bytes of the parameters are each
+    constant's, by its identity."""
+
+    library: bytes
+    params: PackedParams
+    bytes_of: Mapping[Hashable, int]
+    workspace_bytes: int  # at the typical sizes
+    workspaces: tuple[Extent, ...]  # for all sizes of the dims, and for each of the hot ones
+    dims: tuple[Symbol, ...]  # what the caller says; then capacities, the last of these
+    capacities: tuple[Symbol, ...]
+    counted: tuple[Symbol, ...]
+    checks: tuple[Check, ...]
+    sizes: tuple[int, ...]
+    max_threads: int  # each thread has scratch memory of its own
+    memory: MemoryPlan
+    calls: tuple[CallRecord, ...]  # in the order of execution
+    entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """What the entry holds a size against that it finds out, and which ONNX node asks for it; or,
+    for a `reason`, that a run gets to a branch which cannot be compiled."""
+
+    most: Extent  # over `Plan.dims`
+    is_exact: bool
+    origin: str
+    reason: str = ""

@@ -1,0 +1,56 @@
+"""The machine that code is made for: its instruction set, cores and caches."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """One kind of machine. Sizes are bytes; caches are per core but for the last level."""
+
+    triple: str  # LLVM's target triple
+    cpu: str  # LLVM's CPU name
+    features: tuple[str, ...]  # the kernel's names of the ISA extensions beyond `cpu`'s, sorted
+    vector_bits: int
+    registers: int  # architectural vector registers
+    cores: int  # that a model runs on: of unlike ones the big ones
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    tune: str = ""  # LLVM's name of the microarchitecture, where its costs are known
+
+    @property
+    def lanes(self) -> int:
+        """f32 elements in a vector register."""
+        return self.vector_bits // 32
+
+    @property
+    def arch(self) -> str:
+        """As `uname -m` names it."""
+        return self.triple.partition("-")[0]
+
+    @property
+    def required_features(self) -> frozenset[str]:
+        """The kernel's names of every ISA extension that code may use."""
+        from farrier.targets.backend import backend_of
+
+        return backend_of(self).implied(self.cpu) | set(self.features)
+
+    @property
+    def fingerprint(self) -> str:
+        """What a tuning record's timing depends on: 16 hex digits over ISA, cores and caches."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; `from_dict` reads it back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Target:
+        return cls(**{**raw, "features": tuple(raw["features"])})

@@ -1,0 +1,9 @@
+"""x86-64: from SSE4.2 to AVX-512 and AMX."""
+
+from __future__ import annotations
+
+from farrier.targets.x86.backend import X86Backend
+
+BACKEND = X86Backend()
+
+__all__ = ["BACKEND", "X86Backend"]

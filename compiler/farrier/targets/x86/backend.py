@@ -1,0 +1,149 @@
+"""What x86-64 machines are, as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farrier.errors import UsageError
+from farrier.targets.cpu.backend import CpuBackend
+from farrier.targets.target import Target
+from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, V2, V3, V4
+
+if TYPE_CHECKING:
+    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.ir.types import DType
+    from farrier.llvm import LLVMMachine
+    from farrier.targets.backend import KnownMachine
+    from farrier.targets.cpu.backend import Rule
+    from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier_device.describe import MachineDescription
+
+# The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
+# integer additions more values are kept than there are registers.
+_FLAGS = ("-enable-misched=false", "-x86-machine-combiner=false")
+
+# LLVM's names of the ISA extensions whose names differ from the kernel's.
+_LLVM_NAMES = {
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "avx512_fp16": "avx512fp16",
+    "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile",
+    "amx_bf16": "amx-bf16",
+}
+
+_BF16 = "avx512_bf16"
+_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+_REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32}
+
+
+class X86Backend(CpuBackend):
+    """x86-64 under Linux, at the highest level of the psABI that a machine has."""
+
+    name = "x86"
+    archs = frozenset({"x86_64"})
+
+    @property
+    def machines(self) -> Mapping[str, KnownMachine]:
+        return MACHINES
+
+    def target(self, machine: MachineDescription) -> Target:
+        flags = set(machine.features)
+        if lacks := sorted(V2 - flags):
+            raise UsageError(
+                f"the machine {machine.cpu or machine.arch} lacks {', '.join(lacks)}, which all "
+                "code for x86-64 uses",
+                hint="any processor since 2009 (x86-64-v2) has them",
+            )
+        level = "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "x86-64-v2"
+        return Target(
+            triple="x86_64-unknown-linux-gnu",
+            cpu=level,
+            features=tuple(sorted(flags & EXTENSIONS)),
+            vector_bits=_BITS[level],
+            registers=_REGISTERS[level],
+            cores=machine.cores,
+            l1_bytes=machine.l1_bytes or 32 << 10,
+            l2_bytes=machine.l2_bytes or 512 << 10,
+            l3_bytes=machine.l3_bytes or 8 << 20,
+            tune=_microarchitecture(machine),
+        )
+
+    def implied(self, cpu: str) -> frozenset[str]:
+        return LEVELS.get(cpu, frozenset())
+
+    def figures(self, target: Target) -> Mapping[str, Any]:
+        return {**FIGURES.get(target.tune, {}), "fused": "fma" in target.required_features}
+
+    def llvm(self, target: Target) -> LLVMMachine:
+        from farrier.llvm import LLVMMachine
+
+        features = [f"+{_LLVM_NAMES.get(name, name)}" for name in target.features]
+        if target.vector_bits == 512:
+            features.append("-prefer-256-bit")
+        return LLVMMachine(target.triple, target.cpu, tuple(features), _FLAGS)
+
+    def instructions(self, target: Target) -> Instructions:
+        from farrier.targets.cpu.codegen.builder import Instructions
+        from farrier.targets.x86.intrinsics import scale
+
+        is_wide = target.vector_bits == 512  # narrower vectors of that instruction set are rare
+        return Instructions(
+            scale=scale if is_wide else None,
+            scale_bits=512 if is_wide else 0,
+            rounds_bf16=_BF16 in target.features,
+            converts_f16="f16c" in target.required_features,
+        )
+
+    def support(self, target: Target) -> str:
+        from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
+
+        folder = Path(__file__).parent
+        has_tiles = "amx_tile" in target.features
+        asks = (folder / "support_amx.ll").read_text() if has_tiles else NOTHING_TO_ASK
+        return (folder / "support.ll").read_text() + asks
+
+    def precisions(self, target: Target) -> frozenset[str]:
+        return frozenset({"f32", "bf16"} if _BF16 in target.features else {"f32"})
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.targets.x86.intrinsics import INTRINSICS
+
+        return INTRINSICS
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.x86.intrinsics import DOTS
+
+        return DOTS
+
+    @property
+    def own_rules(self) -> Sequence[Rule]:
+        from farrier.targets.x86 import matrix_tile
+
+        return (matrix_tile.space,)
+
+    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+        from farrier.ir.types import DType
+        from farrier.targets.x86.intrinsics import AMX_FEATURES
+
+        return operands is DType.BF16 and set(target.features) >= AMX_FEATURES
+
+    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+        from farrier.targets.x86.matrix_tile import products_a_cycle
+
+        return products_a_cycle(target, lanes, rows, depth)
+
+
+def _microarchitecture(machine: MachineDescription) -> str:
+    """The nearest of those that have figures, "" for none. A virtual machine may hide the model of
+    its processor; the vendor and the extensions show through."""
+    flags = set(machine.features)
+    if "Intel" in machine.cpu and "avx512f" in flags:
+        return "sapphirerapids"
+    if "AMD" in machine.cpu and flags >= V3 and "avx512f" not in flags:
+        return "znver3"
+    return ""

@@ -1,0 +1,208 @@
+"""Tensor intrinsics of x86-64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
+from farrier.intrinsics.dot import Dot, EmitDot
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
+from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
+from farrier.ir.types import DType, Layout, PhysicalDim
+
+
+def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
+    """c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: one vfmadd231ps."""
+    c, a, b = (
+        Buffer("c", DType.F32, (lanes,)),
+        Buffer("a", DType.F32, ()),
+        Buffer("b", DType.F32, (lanes,)),
+    )
+    lane: tuple[Expr, ...] = (Var("l"),)
+    product = Binary(BinaryOp.MUL, Load(a, ()), Load(b, lane))
+    update = Store(c, lane, Binary(BinaryOp.ADD, Load(c, lane), product))
+    semantics = Function(name, (c, a, b), For("l", lanes, LoopKind.SERIAL, update))
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        total, scalar, vector = operands
+        kind = f"<{lanes} x float>"
+        arguments = ((kind, scalar), (kind, vector), (kind, total))
+        return writer.call(f"llvm.fma.v{lanes}f32", kind, *arguments)
+
+    return TensorIntrinsic(name, semantics, frozenset({feature}), emit)
+
+
+def _accumulating(instruction: str, element: str, group: int, sum_type: str) -> EmitDot:
+    """An instruction that adds to a total the products of `group` neighbours a lane."""
+
+    def emit(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+        sums, groups = f"<{lanes} x {sum_type}>", f"<{group * lanes} x {element}>"
+        left, right = _as_groups(writer, lanes, groups, a, b)
+        name = f"llvm.x86.{instruction}.{32 * lanes}"
+        return writer.call(name, sums, (sums, total), (groups, left), (groups, right))
+
+    return emit
+
+
+def _multiply_add_i16(writer: Writer, lanes: int, total: str, a: str, b: str) -> str:
+    """What vpdpwssd does: one pmaddwd, whose only sum beyond i32 (of four least factors) wraps
+    around as well, and one paddd."""
+    sums, pairs = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
+    left, right = _as_groups(writer, lanes, pairs, a, b)
+    name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
+    products = writer.call(name, sums, (pairs, left), (pairs, right))
+    return writer.pure(f"add {sums} {total}, {products}")
+
+
+def _as_groups(writer: Writer, lanes: int, groups: str, a: str, b: str) -> tuple[str, str]:
+    """Operands of 32 bits a lane as vectors of their neighbours."""
+    left, right = (writer.pure(f"bitcast <{lanes} x i32> {side} to {groups}") for side in (a, b))
+    return left, right
+
+
+_MULTIPLY_ADD_I16 = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+def _i16(*values: int) -> list[tuple[str, str]]:
+    return [("i16", str(value)) for value in values]
+
+
+def _load_rows(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> str:
+    name = "llvm.x86.tileloadd64.internal"
+    return writer.effect(name, "x86_amx", *_i16(rows, row_bytes), ("ptr", pointer), ("i64", pitch))
+
+
+def _store_rows(
+    writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str, value: str
+) -> None:
+    at = ("ptr", pointer), ("i64", pitch), ("x86_amx", value)
+    writer.effect("llvm.x86.tilestored64.internal", "void", *_i16(rows, row_bytes), *at)
+
+
+AMX_TILES = RowRegisters("x86_amx", _load_rows, _store_rows)
+AMX_FEATURES = frozenset({"amx_tile", "amx_bf16"})
+AMX_FEWEST_ROWS = 2  # of a tile that is worth one: one row is a product of a vector
+AMX_ROWS = 16  # of a tile register, at most
+AMX_LANES = 16  # f32 totals of a row
+AMX_DEPTHS = (
+    32,
+    16,
+    8,
+    4,
+)  # products that one instruction adds to each total; it takes as long for all
+_ROW_BYTES = 64
+
+
+def _amx(
+    name: str, rows: int, operands: Sequence[Buffer], value: Expr, emit: Emit, depth: int = 0
+) -> TensorIntrinsic:
+    """operands[0][m, n] = value, for `rows` rows m of 16 lanes n, and `depth` k where not 0."""
+    output, point = operands[0], (Var("m"), Var("n"))
+    body: Stmt = Store(output, point, value)
+    if depth:
+        body = For("k", depth, LoopKind.SERIAL, body)
+    body = For("n", AMX_LANES, LoopKind.SERIAL, body)
+    semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, body))
+    return TensorIntrinsic(name, semantics, AMX_FEATURES, emit, AMX_TILES)
+
+
+def _amx_zero(rows: int) -> TensorIntrinsic:
+    """c[m, n] = 0: one tilezero."""
+    c = Buffer("c", DType.F32, (rows, AMX_LANES))
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        # Each total is a register of its own, so none may be another's value.
+        return writer.effect("llvm.x86.tilezero.internal", "x86_amx", *_i16(rows, _ROW_BYTES))
+
+    return _amx(f"amx_zero_{rows}", rows, (c,), Const(0.0, DType.F32), emit)
+
+
+def _amx_dot_bf16(rows: int, depth: int) -> TensorIntrinsic:
+    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for `depth` k, with pairs of k beside each other in b:
+    one tdpbf16ps, which flushes subnormal numbers to zero."""
+    point, k = (Var("m"), Var("n")), Var("k")
+    pairs = Layout((PhysicalDim(0, 2), PhysicalDim(1), PhysicalDim(0, 1, 2)))
+    c = Buffer("c", DType.F32, (rows, AMX_LANES))
+    a = Buffer("a", DType.BF16, (rows, depth))
+    b = Buffer("b", DType.BF16, (depth, AMX_LANES), pairs)
+    factors = (Cast(DType.F32, Load(a, (Var("m"), k))), Cast(DType.F32, Load(b, (k, Var("n")))))
+    value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        tiles = [("x86_amx", operand) for operand in operands]
+        shape = _i16(rows, _ROW_BYTES, depth * DType.BF16.nbytes)
+        return writer.call("llvm.x86.tdpbf16ps.internal", "x86_amx", *shape, *tiles)
+
+    return _amx(f"amx_dot_bf16_{rows}x{depth}", rows, (c, a, b), value, emit, depth)
+
+
+def _amx_store(rows: int) -> TensorIntrinsic:
+    """memory[m, n] = c[m, n]: a tilestored."""
+    memory, c = (Buffer(name, DType.F32, (rows, AMX_LANES)) for name in ("memory", "c"))
+    value = Load(c, (Var("m"), Var("n")))
+    return _amx(f"amx_store_{rows}", rows, (memory, c), value, lambda _, operands: operands[1])
+
+
+AVX512_DOT_U8_I8 = Dot(
+    name="avx512_dot_u8_i8",
+    group=4,
+    left=DType.U8,
+    right=DType.I8,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="avx512_vnni",
+    emit=_accumulating("avx512.vpdpbusd", "i8", 4, "i32"),  # wraps around
+)
+AVX512_DOT_I16 = Dot(
+    name="avx512_dot_i16",
+    group=2,
+    left=DType.I16,
+    right=DType.I16,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="avx512_vnni",
+    emit=_accumulating("avx512.vpdpwssd", "i16", 2, "i32"),  # wraps around
+)
+SSE2_DOT_I16 = Dot(
+    name="sse2_dot_i16",
+    group=2,
+    left=DType.I16,
+    right=DType.I16,
+    total=DType.I32,
+    lanes=(4, 8, 16),
+    feature="ssse3",
+    emit=_multiply_add_i16,
+)
+AVX512_DOT_BF16 = Dot(
+    name="avx512_dot_bf16",
+    group=2,
+    left=DType.BF16,
+    right=DType.BF16,
+    total=DType.F32,
+    lanes=(4, 8, 16),
+    feature="avx512_bf16",
+    emit=_accumulating("avx512bf16.dpbf16ps", "bfloat", 2, "float"),  # rounds each sum
+)
+AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
+AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
+BROADCASTS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
+AMX = tuple(
+    intrinsic
+    for rows in range(AMX_FEWEST_ROWS, AMX_ROWS + 1)
+    for intrinsic in (
+        _amx_zero(rows),
+        *(_amx_dot_bf16(rows, depth) for depth in AMX_DEPTHS),
+        _amx_store(rows),
+    )
+)
+INTRINSICS = (*BROADCASTS, *AMX)
+DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8, AVX512_DOT_I16, SSE2_DOT_I16)  # the best first
+
+
+def scale(b: Writer, kind: str, x: str, exponent: str, lanes: int, mask: str) -> str:
+    """x * 2 ** exponent of whole numbers, rounded once: one vscalefps. 0 where no bit of `mask` is
+    set, an i16."""
+    typed = [(kind, operand) for operand in (x, exponent, "zeroinitializer")]
+    rounding = 4  # as the control register says
+    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
+    return b.call(name, kind, *typed, ("i16", mask), ("i32", str(rounding)))

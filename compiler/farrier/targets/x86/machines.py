@@ -1,0 +1,68 @@
+"""The machines of x86-64 that have a name, and what is known of its cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farrier.targets.backend import KnownMachine
+from farrier_device.describe import MachineDescription
+
+# The kernel's names of what a level of the psABI promises, as far as code uses it.
+V2 = frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt", "cx16"})
+V3 = V2 | {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}
+V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+LEVELS = {"x86-64-v2": V2, "x86-64-v3": V3, "x86-64-v4": V4}
+
+EXTENSIONS = frozenset(
+    {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile", "amx_bf16"}
+)
+
+
+def _level(name: str, l2_bytes: int, l3_bytes: int, source: str) -> KnownMachine:
+    features = tuple(sorted(LEVELS[name]))
+    sizes = {"l1_bytes": 32 << 10, "l2_bytes": l2_bytes, "l3_bytes": l3_bytes}
+    machine = MachineDescription(
+        arch="x86_64", cpu=name, features=features, cores=4, memory_bytes=8 << 30, **sizes
+    )
+    return KnownMachine(machine, source)
+
+
+MACHINES = {
+    "x86-64-v2": _level("x86-64-v2", 256 << 10, 8 << 20, "psABI level; caches of Intel Nehalem"),
+    "x86-64-v3": _level("x86-64-v3", 512 << 10, 16 << 20, "psABI level; caches of AMD Zen 2"),
+    "x86-64-v4": _level("x86-64-v4", 1 << 20, 32 << 20, "psABI level; caches of AMD Zen 4"),
+}
+
+# Where figures differ from Zen 5's, by LLVM's name of the microarchitecture.
+FIGURES: dict[str, dict[str, Any]] = {
+    # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
+    # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
+    # multiply-adds in registers alone.
+    "sapphirerapids": {
+        "hertz": 2.2e9,
+        "issue": 3.0,
+        "l2_bandwidth": 26.0,
+        "l3_bandwidth": 9.0,
+        "shared_bandwidth": 30.0,
+        "remote_bandwidth": 3.0,
+        "miss": 3.0,
+        "memory_bandwidth": 20e9,
+        "exposed": 0.7,
+        "unroll": 8,
+    },
+    # Of 6 instructions a cycle the other hyperthread, a stranger's, leaves between 3.5 and all, and
+    # of 2 loads of a vector between 1.6 and all.
+    "znver3": {
+        "hertz": 3.2e9,
+        "issue": 4.0,
+        "load_ports": 1.75,
+        "l2_bandwidth": 30.0,
+        "l3_bandwidth": 18.0,
+        "shared_bandwidth": 18.0,
+        "remote_bandwidth": 4.4,
+        "miss": 3.0,
+        "memory_bandwidth": 36e9,
+        "exposed": 0.7,
+        "unroll": 8,
+    },
+}

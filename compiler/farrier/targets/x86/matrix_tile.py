@@ -1,0 +1,370 @@
+"""Products of bf16 in tile registers: a block of tiles, each updated by whole tiles.
+
+    for panel, block in parallel:        `wide` tiles of lanes, `lines` × `high` tiles of rows
+        for 32 of the reduction:         sum[tile] += rows[32 k] x lanes[32 k], for each tile
+        for each tile:                   from its register to memory of the thread's own
+        epilogue, store                  on vectors, from there
+
+The rows are those of a matrix product, or the points along a line of an image, as far apart as a
+convolution's windows; the reduction then also runs over the taps. Of an image in blocks of 16
+channels an instruction takes 16 of them, at half the rate. The weights lie as the tiles want them:
+in panels, pairs of the reduction beside each other. The last block of rows begins early enough to
+be whole. Where lanes do not divide evenly, the register tile of vectors remains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from farrier.intrinsics import has_tiles
+from farrier.ir.dim import typical
+from farrier.ir.expr import Binary, Cast, Reduce, Scope, Var
+from farrier.ir.loop import Function
+from farrier.ir.substitute import variables
+from farrier.ir.tensor import Program
+from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.lower.loops import to_loops
+from farrier.schedule import Schedule
+from farrier.space.machine import Machine
+from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
+from farrier.targets import Target
+from farrier.targets.cpu.space import microkernel
+from farrier.targets.cpu.space.contraction import (
+    Contraction,
+    extent_of,
+    find_contraction,
+    innermost_axis,
+    is_constant,
+    volume,
+    window_along,
+)
+from farrier.targets.cpu.space.dot_products import neighbours
+from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
+from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
+from farrier.targets.x86.intrinsics import (
+    AMX_DEPTHS,
+    AMX_FEWEST_ROWS,
+    AMX_LANES,
+    AMX_ROWS,
+)
+
+NAME = "matrix_tile"
+_REGISTERS = 8
+_SIDES = (1, 2, 3)  # tiles of a block along each side
+# Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
+_ROW_CYCLES = 1.0  # a product takes for a row of its tile, be it 32 or 16 deep,
+_PRODUCT_CYCLES = 9.3  # but no less than that
+_LOAD_CYCLES = 0.52  # a row of a tile, from the first-level cache
+_L2_BYTES = 48.0  # a cycle, of tiles from the second-level cache
+_STORE_CYCLES = 16.0  # a tile, to the first-level cache
+_FINISH_CYCLES = 2.0  # a vector of a tile, from there to its place
+_BLOCK_CYCLES = 60.0  # around a block
+# Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
+_EXPOSED_AHEAD = 0.2
+
+
+def space(program: Program, target: Target, threads: int) -> Space | None:
+    """The space of products of rows, or of an image's windows, with constant lanes, both bf16; None
+    for any other program, and for a target without such tiles."""
+    if not has_tiles(DType.BF16, target) or program.dims:
+        return None
+    program = by_first_use(without_halos(program))
+    found = find_contraction(program)
+    if found is None or not _fits(found):
+        return None
+    program = accumulate(program)
+    sums = (isinstance(stage.body, Reduce) for stage in program.stages)
+    program = accumulate(program, list(sums).index(True))
+    made = find_contraction(program)
+    assert made is not None  # what rewrites a contraction leaves a contraction
+    kernel = _Kernel(program, made, Machine.of(target, threads))
+    return Space.of(NAME, kernel) if kernel.rows else None
+
+
+def products_a_cycle(target: Target, lanes: int, rows: int, depth: int) -> float:
+    """How many products a core adds up in a cycle, of `rows` rows with `lanes` lanes, where `depth`
+    neighbours of a row are reduced; 0 where the target has no tiles for them."""
+    steps = [step for step in AMX_DEPTHS if depth % step == 0]
+    counts = _row_counts(rows)
+    if not has_tiles(DType.BF16, target) or lanes % AMX_LANES or not steps or not counts:
+        return 0.0
+    cycles = min(-(-rows // count) * float(_product_cycles(count)) for count in counts)
+    return steps[0] * AMX_LANES * rows / cycles
+
+
+def _row_counts(rows: int) -> tuple[int, ...]:
+    """The counts of rows that tiles of so many may have."""
+    return tuple(range(AMX_FEWEST_ROWS, min(rows, AMX_ROWS) + 1))
+
+
+def _product_cycles(rows: Floats | int) -> Floats:
+    return np.maximum(rows * _ROW_CYCLES, _PRODUCT_CYCLES)
+
+
+def _fits(found: Contraction) -> bool:
+    """Whether tiles of both operands are rows in memory, or can be made so."""
+    point, lane = found.point_load, found.lane_load
+    body = found.stage.body
+    assert isinstance(body, Reduce)
+    if found.padded or found.depthwise or found.stage.buffer.dtype is not DType.F32:
+        return False
+    if (point.buffer.dtype, lane.buffer.dtype) != (DType.BF16, DType.BF16):
+        return False
+    if not is_constant(lane) or not _tiled(found)[1] or not _depth(found)[1]:
+        return False
+    is_left = isinstance(body.body, Binary) and body.body.left == Cast(DType.F32, point)
+    whole = extent_of(found.stage, found.lane) % AMX_LANES == 0
+    return is_left and whole and not any(found.lane in variables(i) for i in point.indices)
+
+
+def _tiled(found: Contraction) -> tuple[str, str]:
+    """The axes along which blocks have lines of tiles, and tiles their rows; "" where none will
+    do."""
+    points = [axis for axis in found.points if extent_of(found.stage, axis) > 1]
+    *others, row = points or [""]
+    return (others or [""])[-1], row if window_along(found, row) else ""
+
+
+def _depth(found: Contraction) -> tuple[str, int]:
+    """The reduced axis along which products go deep, and how many at once; ("", 0) where its
+    elements do not lie together."""
+    for depth in AMX_DEPTHS:
+        axis = neighbours(found, found.point_load, depth)
+        if axis is not None and extent_of(found.stage, axis) % depth == 0:
+            return axis, depth if Var(axis) in found.lane_load.indices else 0
+    return "", 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """One product: the sum in registers, its copy in memory, what follows."""
+
+    program: Program
+    contraction: Contraction
+    machine: Machine
+
+    @functools.cached_property
+    def function(self) -> Function:
+        return to_loops(self.program)
+
+    @functools.cached_property
+    def tiled(self) -> tuple[str, str]:
+        """The axes of lines ("" for none) and rows."""
+        return _tiled(self.contraction)
+
+    @functools.cached_property
+    def depth(self) -> tuple[str, int]:
+        """The reduced axis that instructions run along, and how far."""
+        return _depth(self.contraction)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The counts of rows that a tile may have."""
+        return _row_counts(self._extent(self.tiled[1]))
+
+    def _extent(self, axis: str) -> int:
+        return extent_of(self.contraction.stage, axis) if axis else 1
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return (
+            Knob("rows", self.rows),
+            Knob("high", _SIDES),
+            Knob("lines", _SIDES if self.tiled[0] else (1,)),
+            Knob("wide", _SIDES),
+            Knob("order", (0, 1)),  # 1: all panels of a block of rows follow one another
+            Knob("prefetch", (0, 1)),
+        )
+
+    def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """The totals and one step's operands are registers; blocks divide the lanes evenly."""
+        high, lines, wide = columns["high"], columns["lines"], columns["wide"]
+        lanes = AMX_LANES * wide
+        fits = high * lines * wide + high * lines + wide <= _REGISTERS
+        fits &= columns["rows"] * high <= self._extent(self.tiled[1])
+        fits &= lines <= self._extent(self.tiled[0])
+        fits &= self._extent(self.contraction.lane) % lanes == 0
+        ahead = (columns["order"] == 0) & (lanes < self._extent(self.contraction.lane))
+        fits &= (columns["prefetch"] == 0) | ahead
+        return np.asarray(fits)
+
+    def estimate(self, columns: Columns) -> Estimate:
+        machine, found = self.machine, self.contraction
+        names = ("high", "lines", "wide", "rows")
+        high, lines, wide, rows = (columns[name].astype(np.float64) for name in names)
+        tiles, lanes = high * lines, self._extent(found.lane)
+        depth, reduced = self.depth[1], volume(found.stage, found.reduction)
+        others = volume(found.stage, tuple(a for a in found.points if a not in self.tiled))
+        blocks = lanes / (AMX_LANES * wide) * others
+        for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
+            blocks = blocks * np.ceil(self._extent(axis) / size)
+        multiply = reduced / depth * tiles * wide * _product_cycles(rows)
+        loads = reduced / depth * (tiles * rows + wide * depth / 2) * _LOAD_CYCLES
+        panel_bytes = reduced * AMX_LANES * wide * 2.0
+        point_bytes = self._point_bytes(lines, rows * high)
+        near = panel_bytes + point_bytes <= 0.6 * machine.l1_bytes
+        again = np.where(columns["order"] == 1, panel_bytes, point_bytes)
+        l2 = np.where(near, again, panel_bytes + point_bytes) / _L2_BYTES
+        vector = _FINISH_CYCLES + 0.5 * operations(found.epilogue)
+        finish = tiles * wide * (_STORE_CYCLES + rows * vector) + _BLOCK_CYCLES
+        cycles = np.maximum(np.maximum(multiply, loads), l2) + 0.1 * (loads + l2) + finish
+        balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
+        busy = blocks * cycles * balance / machine.threads / machine.hertz
+        cold = found.lane_load.buffer.scope is Scope.CONSTANT
+        lane_bytes = lanes * reduced * 2
+        memory = np.full(len(high), lane_bytes / machine.memory_bandwidth * cold)
+        exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
+        seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
+        seconds += microkernel.shared(
+            typical(found.point_load.buffer.nbytes),
+            lane_bytes,
+            columns["prefetch"] > 0,
+            columns["order"] == 0,
+            machine,
+        )
+        terms = {
+            "compute": blocks * multiply / machine.hertz,
+            "load": blocks * loads / machine.hertz,
+            "l2": blocks * l2 / machine.hertz,
+            "memory": memory,
+            "overhead": machine.fork_join + blocks * finish / machine.hertz,
+            "tiles": blocks * tiles * wide,
+            "balance": balance,
+            "registers": (tiles * wide + tiles + wide) / _REGISTERS,
+        }
+        return Estimate(seconds + machine.fork_join, terms)
+
+    def _point_bytes(self, lines: Floats, rows: Floats) -> Floats:
+        """What a block reads of the points, each element once: the windows overlap."""
+        found = self.contraction
+        channels = self._extent(self.depth[0])
+        sides = []
+        for count, axis in zip((lines, rows), self.tiled, strict=True):
+            taps, stride = window_along(found, axis) or (1, 1)
+            sides.append((count - 1) * stride + taps)
+        return 2.0 * channels * sides[0] * sides[1]
+
+    # -- the schedule ---------------------------------------------------------------------------
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Tiles the output; computes a block's sum in registers, copies it, and applies what
+        follows to the copy."""
+        schedule = Schedule(self.function)
+        found = self.contraction
+        total, copy = found.stage.buffer.name, found.epilogue[0].buffer.name
+        rows, depth = decisions["rows"], self.depth[1]
+        self._lay_out_weights(schedule, AMX_LANES * decisions["wide"])
+        kept = inline_once(schedule, found.epilogue[1:])
+        outer = self._tile_output(schedule, decisions)
+        keep_values(schedule, kept, "vector", innermost_axis(found.stage))
+        for name in (copy, total):
+            schedule.compute_whole_at(name, outer[-1])
+            self._lay_out_lanes(schedule, name)
+        schedule.set_scope(total, Scope.REGISTER)
+        steps, product = self._order_reduction(schedule, depth)
+        calls = {
+            f"amx_zero_{rows}": self._tile(schedule, f"{total}_init", "zero", rows),
+            f"amx_dot_bf16_{rows}x{depth}": self._tile(
+                schedule, total, "sum", rows, steps, product
+            ),
+            f"amx_store_{rows}": self._tile(schedule, copy, "copy", rows),
+        }
+        if decisions["prefetch"]:
+            schedule.prefetch(found.lane_load.buffer.name, "panel", steps[-1])
+        for intrinsic, loop in calls.items():
+            schedule.tensorize(loop, intrinsic)
+        run_parallel(schedule, outer)
+        return schedule
+
+    def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
+        """Panels of lanes, in each the order in which the reduction reads them."""
+        load = self.contraction.lane_load
+        places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
+        lane, depth = places[self.contraction.lane], places[self.depth[0]]
+        taps = [places[axis] for axis in self.contraction.reduction if places[axis] != depth]
+        rest = [at for at in range(len(load.indices)) if at not in (lane, depth, *taps)]
+        step = self.depth[1]
+        layout = Layout(
+            (
+                *map(PhysicalDim, rest),
+                PhysicalDim(lane, panel),
+                PhysicalDim(depth, step),
+                *map(PhysicalDim, taps),
+                PhysicalDim(depth, 2, step // 2),
+                PhysicalDim(lane, 1, panel),
+                PhysicalDim(depth, 1, 2),
+            )
+        )
+        schedule.transform_layout(load.buffer.name, layout)
+
+    def _lay_out_lanes(self, schedule: Schedule, buffer: str) -> None:
+        """Lets the vectors of a block's results be rows in memory."""
+        lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
+        if lane != rank - 1:
+            schedule.transform_layout(buffer, Layout.blocked(rank, lane, AMX_LANES))
+
+    def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
+        """Splits the nest that writes the output; gives the loops around a block."""
+        found = self.contraction
+        prefix = found.output.buffer.name
+        loops = {
+            inner.name: f"{prefix}_{outer.name}"
+            for inner, outer in zip(found.stage.axes, found.output.axes, strict=True)
+        }
+        line, row = self.tiled
+        schedule.split(loops[found.lane], AMX_LANES * decisions["wide"], "panel", "in_panel")
+        schedule.split("in_panel", AMX_LANES, "vector", "lane")
+        schedule.split(loops[row], decisions["rows"] * decisions["high"], "block", "in_block")
+        outer = [loops[axis] for axis in loops if axis not in (found.lane, *self.tiled)]
+        blocks, inner = ["block"], ["in_block"]
+        if line:
+            schedule.split(loops[line], decisions["lines"], "lines", "line")
+            blocks.insert(0, "lines")
+            inner.insert(0, "line")
+        outer += [*blocks, "panel"] if decisions["order"] else ["panel", *blocks]
+        schedule.reorder(*outer, *inner, "vector", "lane")
+        schedule.vectorize("lane")
+        schedule.unroll("vector")
+        return outer
+
+    def _order_reduction(self, schedule: Schedule, depth: int) -> tuple[list[str], str]:
+        """Splits the reduction; gives the loops over its steps, outermost first, and that within an
+        instruction."""
+        prefix, axis = self.contraction.stage.buffer.name, self.depth[0]
+        step, product = schedule.split(f"{prefix}_{axis}", depth, "step", "product")
+        taps = [f"{prefix}_{tap}" for tap in self.contraction.reduction if tap != axis]
+        return [step, *taps], product
+
+    def _tile(
+        self,
+        schedule: Schedule,
+        prefix: str,
+        short: str,
+        rows: int,
+        steps: Sequence[str] = (),
+        product: str = "",
+    ) -> str:
+        """Splits one of the block's nests into tiles, with the loops `steps` around them and
+        `product` within; gives the loop that is a whole tile."""
+        found = self.contraction
+        line, row = self.tiled
+        axes = (axis.name for axis in found.stage.axes)
+        others = [f"{prefix}_{axis}" for axis in axes if axis not in (*self.tiled, found.lane)]
+        tiles = [f"{prefix}_{line}"] if line else []
+        split, in_tile = schedule.split(f"{prefix}_{row}", rows, f"{short}_tile", f"{short}_row")
+        vector, lane = schedule.split(
+            f"{prefix}_{found.lane}", AMX_LANES, f"{short}_vector", f"{short}_lane"
+        )
+        tiles += [split, vector]
+        within = [in_tile, lane, product] if product else [in_tile, lane]
+        schedule.reorder(*others, *steps, *tiles, *within)
+        for tile in tiles:
+            schedule.unroll(tile)
+        return in_tile
