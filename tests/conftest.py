@@ -16,10 +16,15 @@ from typing import Any
 import hypothesis
 import pytest
 
+# Classes of tests that several modules subclass: what they compare is shown as in a test module.
+pytest.register_assert_rewrite(
+    "tests.records.record_store_contract", "tests.measure.runner_contract"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write what passes give into tests/golden"
+        "--update-golden", action="store_true", help="write what is made anew into tests/golden"
     )
     parser.addoption(
         "--explore", action="store_true", help="draw new random examples, and ten times as many"
@@ -43,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("farrier")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether a golden's text is to be written anew instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 class Installation:

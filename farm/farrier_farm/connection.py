@@ -143,7 +143,8 @@ def _translated(address: str) -> Iterator[None]:
             hint="start `farrier serve`, or set REDIS_URL to the Redis of the farm",
         ) from error
     except redis.exceptions.ResponseError as error:
-        if any(word in str(error) for word in ("MISCONF", "OOM ", "No space left")):
+        full = isinstance(error, redis.exceptions.OutOfMemoryError)  # "OOM" is not in its text
+        if full or any(word in str(error) for word in ("MISCONF", "OOM ", "No space left")):
             raise StorageError(
                 f"Redis at {address} cannot store: {error}", hint="free disk or memory there"
             ) from error

@@ -58,7 +58,9 @@ class Records:
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """All records of a task on a target, in the order of addition."""
-        return list(_read(self._lines(f"of:{task}:{fingerprint}", 0)))
+        found = _read(self._lines(f"of:{task}:{fingerprint}", 0))
+        # Two pairs of names may join to one key.
+        return [r for r in found if (r.task, r.fingerprint) == (task, fingerprint)]
 
     def __iter__(self) -> Iterator[TuningRecord]:
         return _read(self.export())

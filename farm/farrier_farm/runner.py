@@ -7,8 +7,9 @@ import threading
 import time
 
 from farrier import progress
+from farrier.errors import ConflictError
 from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
-from farrier_device.runners.files import BlobSource
+from farrier_device.runners.files import BlobError, BlobSource
 from farrier_farm.content import ContentStore
 from farrier_farm.devices import Devices
 from farrier_farm.errors import DeviceAwayError
@@ -57,21 +58,25 @@ class FarmRunner:
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
         """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
-        again. A batch that no device can measure comes back with a fault.
+        again. A batch that no device can measure comes back with a fault, and so does one that
+        lacks a blob.
 
         Raises DeviceAwayError where no device of the target's kind has been connected for a while,
         CancelledError where the job has ended, StorageError.
         """
         begin = time.monotonic()
-        for sha256 in request.blobs() - self._stored - {request.library}:
-            self._blobs.put_file(blobs.path(sha256), expected=sha256)
-            self._stored.add(sha256)
-        self._blobs.put_file(blobs.path(request.library), expected=request.library)
+        try:
+            for sha256 in request.blobs() - self._stored - {request.library}:
+                self._bring(sha256, blobs)
+                self._stored.add(sha256)
+            self._bring(request.library, blobs)
+        except BlobError as error:
+            return MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
         transfer_s = time.monotonic() - begin
         batch = self._measurements.submit(request, self._target, self._job)
         try:
             if not self._blobs.has(request.library):  # another batch of it has just ended
-                self._blobs.put_file(blobs.path(request.library), expected=request.library)
+                self._bring(request.library, blobs)
             result = self._wait(batch, cancelled)
         finally:
             self._measurements.cancel(batch)
@@ -82,6 +87,17 @@ class FarmRunner:
 
     def close(self) -> None:
         """Nothing is left to end: each batch is dropped with its `measure`."""
+
+    def _bring(self, sha256: str, blobs: BlobSource) -> None:
+        """Stores a blob for the devices. Raises BlobError where the caller has none of the name."""
+        try:
+            path = blobs.path(sha256)
+        except Exception as error:  # the source is the caller's: how it fails is unknown here
+            raise BlobError(f"blob {sha256} is not here: {error}") from error
+        try:
+            self._blobs.put_file(path, expected=sha256)
+        except ConflictError as error:
+            raise BlobError(f"blob {sha256} is another: {error.message}") from error
 
     def _wait(self, batch: str, cancelled: threading.Event | None) -> MeasureResult:
         begin = device_seen = time.monotonic()

@@ -57,9 +57,10 @@ class BlobStore:
     def put(self, data: bytes | memoryview) -> str:
         """Stores the bytes and returns their sha256 hex digest. Raises NoSpaceError."""
         sha256 = hashlib.sha256(data).hexdigest()
-        if not self.has(sha256):
-            self._part(sha256).unlink(missing_ok=True)
-            self._take(sha256, lambda offset: [data[offset:]], arrives=False)
+        with self._lock:  # the part may be one that another thread is writing
+            if not self.has(sha256):
+                self._part(sha256).unlink(missing_ok=True)
+                self._take(sha256, lambda offset: [data[offset:]], arrives=False)
         return sha256
 
     def receive(self, sha256: str, chunks_from: Callable[[int], Iterable[bytes]]) -> None:

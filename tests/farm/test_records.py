@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from farrier.errors import UsageError
-from farrier.records import MemoryRecords, TuningRecord, best
+from farrier.errors import ServiceError, UsageError
+from farrier.records import TuningRecord
 from farrier_device.measurement import Status
 from farrier_farm import records as records_module
 from farrier_farm.farm import Farm
+from farrier_farm.records import Records
+from tests.records.record_store_contract import LastingRecordStoreContract
 
 
 def _record(number: int, task: str = "t1", fingerprint: str = "f1") -> TuningRecord:
@@ -29,43 +32,60 @@ def _record(number: int, task: str = "t1", fingerprint: str = "f1") -> TuningRec
     )
 
 
-def test_it_answers_like_the_store_in_memory(farm: Farm) -> None:
-    memory = MemoryRecords()
-    for number in range(40):
-        record = _record(number % 31, f"t{number % 3}", f"f{number % 2}")
-        memory.add(record)
-        farm.records.add(record)
-    assert list(farm.records) == list(memory)
-    assert farm.records.count() == len(memory)
-    for task in ("t0", "t1", "t2", "t3"):
-        for fingerprint in ("f0", "f1", "f2"):
-            assert farm.records.find(task, fingerprint) == memory.find(task, fingerprint)
-    assert best(farm.records, "t1", "f1", 2) == best(memory, "t1", "f1", 2)
+class TestRecords(LastingRecordStoreContract):
+    @pytest.fixture
+    def new_store(self, farm: Farm) -> Callable[[], Records]:
+        def make() -> Records:
+            farm.client.command("FLUSHALL")
+            return farm.records
+
+        return make
+
+    @pytest.fixture(autouse=True)
+    def _another_client(self, farm: Farm) -> Iterator[None]:
+        self.farm, self.other = farm, Farm.open(farm.settings)
+        yield
+        self.other.close()
+
+    def reopen(self, store: Records) -> Records:
+        return self.other.records if store is self.farm.records else self.farm.records
+
+    @contextlib.contextmanager
+    def broken(self, store: Records) -> Iterator[None]:
+        self.farm.client.command("CONFIG", "SET", "maxmemory", "1")
+        try:
+            yield
+        finally:
+            self.farm.client.command("CONFIG", "SET", "maxmemory", "0")
+
+    def plant(self, store: Records, line: str) -> None:
+        store._add_line("a1", "host", line)
 
 
-def test_a_record_added_twice_counts_once(farm: Farm) -> None:
-    failed = dataclasses.replace(_record(3), status=Status.TIMEOUT, samples_ns=())
-    for _ in range(3):
-        farm.records.add(_record(3))
-        farm.records.add(failed)
-    assert farm.records.find("t1", "f1") == [_record(3), failed]
+def test_what_survives_a_killed_server(installation) -> None:
+    with contextlib.closing(Farm.open(installation.settings)) as farm:
+        for number in range(5):
+            farm.records.add(_record(number))
+        installation.kill_redis()
+        installation.start_redis()
+        assert list(farm.records) == farm.records.find("t1", "f1") == list(map(_record, range(5)))
 
 
-def test_records_of_other_schedule_languages_are_kept_apart(farm: Farm) -> None:
-    newer = dataclasses.replace(_record(3), version=99)
-    farm.records.add(newer)
-    assert farm.records.find("t1", "f1") == [newer]
-    assert best(farm.records, "t1", "f1", 2) is None
+def test_a_server_that_is_gone_is_a_service_error(installation) -> None:
+    with contextlib.closing(Farm.open(installation.settings)) as farm:
+        installation.stop_redis()
+        with pytest.raises(ServiceError, match="does not answer"):
+            farm.records.add(_record(1))
+        installation.start_redis()
+        farm.records.add(_record(1))
+        assert list(farm.records) == [_record(1)]
 
 
-@pytest.mark.parametrize("change", [{"surprise": 1}, {"status": "dreaming"}])
-def test_records_that_only_a_newer_worker_reads_are_passed_over(farm: Farm, change) -> None:
-    line = json.dumps({**json.loads(_record(2).to_line()), **change})
+def test_lines_that_only_a_newer_worker_reads_are_exported(farm: Farm) -> None:
+    line = json.dumps({**json.loads(_record(2).to_line()), "surprise": 1})
     farm.records._add_line("t1", "f1", line)
     farm.records.add(_record(3))
-    assert farm.records.find("t1", "f1") == [_record(3)]
-    assert list(farm.records) == [_record(3)]
-    assert line in list(farm.records.export())
+    assert list(farm.records.export()) == [line, _record(3).to_line()]
 
 
 def test_export_and_import_carry_everything_over(farm: Farm) -> None:

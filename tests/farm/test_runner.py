@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import threading
@@ -12,13 +13,18 @@ from pathlib import Path
 import pytest
 
 from farrier import progress
-from farrier.errors import CancelledError, ConflictError, NoDeviceError
+from farrier.errors import CancelledError, NoDeviceError
 from farrier.options import CompileOptions
 from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
+from farrier_device.runners.local import ChildRunner
 from farrier_farm.farm import Farm
 from farrier_farm.measurements import Batch
+from farrier_farm.references import REFERENCES
 from farrier_farm.runner import FarmRunner
+from farrier_farm.states import State
+from tests.measure.runner_contract import RunnerContract
+from tests.rpc_device.doubling import linked_kernels
 
 LIBRARY = b"\x7fELF of a batch"
 DIGEST = hashlib.sha256(LIBRARY).hexdigest()
@@ -31,29 +37,71 @@ def blobs(tmp_path: Path) -> BlobStore:
     return store
 
 
-@pytest.fixture
-def device_thread(farm: Farm, connect_device) -> Iterator[Callable[..., None]]:
-    """Starts a device that answers each batch with `answer(batch)`."""
-    stop = threading.Event()
-    threads: list[threading.Thread] = []
+class DeviceThreads:
+    """Devices that answer batches, each in a thread of its own."""
 
-    def start(device_id: str, answer: Callable[[Batch], MeasureResult]) -> None:
-        device = connect_device(device_id)
+    def __init__(self, farm: Farm, connect_device: Callable[..., tuple[str, str]]) -> None:
+        self._farm = farm
+        self._connect = connect_device
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __call__(self, device_id: str, answer: Callable[[Batch], MeasureResult]) -> None:
+        """Starts a device that answers each batch with `answer(batch)`."""
+        device = self._connect(device_id)
+        measurements = self._farm.measurements
 
         def work() -> None:
-            while not stop.is_set():
-                batch = farm.measurements.lease(*device, 0.1)
+            while not self._stop.is_set():
+                batch = measurements.lease(*device, 0.1)
                 if batch is not None:
                     result = answer(batch)
-                    farm.measurements.report(*device, batch.lease.item, batch.lease.fence, result)
+                    measurements.report(*device, batch.lease.item, batch.lease.fence, result)
 
-        threads.append(threading.Thread(target=work))
-        threads[-1].start()
+        self._threads.append(threading.Thread(target=work))
+        self._threads[-1].start()
 
-    yield start
-    stop.set()
-    for thread in threads:
-        thread.join()
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def device_thread(farm: Farm, connect_device) -> Iterator[DeviceThreads]:
+    devices = DeviceThreads(farm, connect_device)
+    yield devices
+    devices.stop()
+
+
+class TestContract(RunnerContract):
+    """The runner in front of real servers, and behind them a device that runs native code."""
+
+    @pytest.fixture
+    def farm(self, farm: Farm) -> Iterator[Farm]:
+        """One in which the first fault of a batch is its answer."""
+        settings = dataclasses.replace(farm.settings, batch_attempts=1, batch_timeout_s=60.0)
+        with contextlib.closing(Farm.open(settings)) as own:
+            yield own
+
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> BlobStore:
+        return BlobStore(tmp_path / "compiler", 1 << 24)
+
+    @pytest.fixture
+    def runner(self, farm: Farm, device_thread) -> Iterator[FarmRunner]:
+        self.farm = farm
+        with ChildRunner(device="d", pin=False) as child:
+            device_thread("d", lambda batch: child.measure(batch.request, farm.blobs))
+            yield farm.runner("host")
+            device_thread.stop()
+
+    def left_behind(self) -> list[str]:
+        leases = self.farm.measurements.leases
+        batches = [i for s in State if not s.final for i in leases.members(state=s, limit=10)]
+        libraries = [hashlib.sha256(linked_kernels()).hexdigest()]
+        references = self.farm.client.command("KEYS", f"{REFERENCES}*")
+        return [*batches, *references, *filter(self.farm.blobs.has, libraries)]
 
 
 def _timed(batch: Batch) -> MeasureResult:
@@ -185,9 +233,3 @@ def test_the_end_of_the_job_ends_the_wait(
     with pytest.raises(CancelledError):
         farm.runner("host", lease).measure(request_of(DIGEST), blobs)
     timer.join()
-
-
-def test_blobs_must_be_what_they_are_called(farm: Farm, blobs: BlobStore, request_of) -> None:
-    blobs.path(DIGEST).write_bytes(b"something else")
-    with pytest.raises(ConflictError):
-        farm.runner("host").measure(request_of(DIGEST), blobs)

@@ -1,10 +1,12 @@
-"""Tuning records: their JSON lines, the contract of a store, damage on the disk, what is usable."""
+"""Tuning records: their JSON lines, the stores of one process, damage on disk, what is usable."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import resource
 import subprocess
 import sys
 
@@ -23,43 +25,15 @@ from farrier.records import (
     usable,
 )
 from farrier_device.measurement import Status
-
-
-def a_record(**changes) -> TuningRecord:
-    fields = {
-        "task": "a1",
-        "fingerprint": "host",
-        "threads": 2,
-        "rule": "register_tile",
-        "decisions": (("nb", 2), ("tx", 14)),
-        "trace": "split(conv_oc, 32)\nvectorize(conv_oc_i)",
-        "status": Status.OK,
-        "samples_ns": (1500, 1000, 1100),
-        "seed": 3,
-        "created": 1.5,
-    }
-    return TuningRecord(**{**fields, **changes})
-
-
-names = st.text(max_size=20)
-records = st.builds(
-    TuningRecord,
-    task=names,
-    fingerprint=names,
-    threads=st.integers(1, 64),
-    rule=names,
-    decisions=st.dictionaries(names, st.integers()).map(lambda d: tuple(sorted(d.items()))),
-    trace=names,
-    status=st.sampled_from(Status),
-    samples_ns=st.lists(st.integers(0, 2**60)).map(tuple),
-    seed=st.integers(0, 2**31),
-    created=st.floats(0, 1e10),
-    context=st.sampled_from(Context),
-    version=st.integers(0, 9),
+from tests.records.record_store_contract import (
+    LastingRecordStoreContract,
+    RecordStoreContract,
+    a_record,
+    records,
 )
 
 
-@given(records)
+@given(records(st.text(max_size=20)))
 def test_a_line_reads_back_and_is_one_line(record):
     line = record.to_line()
     assert "\n" not in line
@@ -107,62 +81,40 @@ def test_seconds_are_of_the_fastest_quarter_and_infinite_for_a_failure():
     assert a_record(status=Status.CRASHED, samples_ns=()).seconds == float("inf")
 
 
-class RecordStoreContract:
-    """What every RecordStore promises; a subclass gives `make` and, if it lasts, `reopen`."""
-
-    def make(self, tmp_path):
-        raise NotImplementedError
-
-    def reopen(self, store):
-        return store
-
-    def test_what_was_added_is_found_in_order(self, tmp_path):
-        store = self.make(tmp_path)
-        first, second = a_record(), a_record(status=Status.WRONG, samples_ns=())
-        other_task, other_target = a_record(task="b2"), a_record(fingerprint="board")
-        for record in (first, other_task, second, other_target):
-            store.add(record)
-        store = self.reopen(store)
-        assert store.find("a1", "host") == [first, second]
-        assert store.find("b2", "host") == [other_task]
-        assert store.find("b2", "board") == []
-        assert list(store) == [first, other_task, second, other_target]
-
-    def test_adding_twice_stores_once(self, tmp_path):
-        store = self.make(tmp_path)
-        store.add(a_record())
-        store = self.reopen(store)
-        store.add(a_record())
-        store.add(a_record(seed=4))
-        assert list(self.reopen(store)) == [a_record(), a_record(seed=4)]
-
-    def test_find_hands_out_a_copy(self, tmp_path):
-        store = self.make(tmp_path)
-        store.add(a_record())
-        store.find("a1", "host").clear()
-        assert store.find("a1", "host") == [a_record()]
-
-    def test_strange_text_is_kept(self, tmp_path):
-        store = self.make(tmp_path)
-        record = a_record(task='q"\\\n\u2028é', trace="a\nb\r\n\x00")
-        store.add(record)
-        assert self.reopen(store).find(record.task, "host") == [record]
-
-
 class TestMemoryRecords(RecordStoreContract):
-    def make(self, tmp_path):
-        return MemoryRecords()
+    @pytest.fixture
+    def new_store(self):
+        return MemoryRecords
 
 
-class TestFileRecords(RecordStoreContract):
-    def make(self, tmp_path):
-        return FileRecords(tmp_path / "records.jsonl")
+class TestFileRecords(LastingRecordStoreContract):
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        def make():
+            path = tmp_path / "records.jsonl"
+            path.unlink(missing_ok=True)
+            return FileRecords(path)
+
+        return make
 
     def reopen(self, store):
         return FileRecords(store.path)
 
-    def test_every_truncation_keeps_the_whole_lines(self, tmp_path):
-        store = self.make(tmp_path)
+    @contextlib.contextmanager
+    def broken(self, store):
+        """The next record is cut short: no file of this process may grow by more than 20 bytes."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (store.path.stat().st_size + 20, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    def plant(self, store, line):
+        with store.path.open("a") as file:
+            file.write(f"{line}\n")
+
+    def test_every_truncation_keeps_the_whole_lines(self, store):
         store.add(a_record())
         store.add(a_record(seed=9))
         data = store.path.read_bytes()
@@ -173,8 +125,7 @@ class TestFileRecords(RecordStoreContract):
             assert list(torn) == [a_record()]
             assert [d.line for d in torn.damaged] == [2]
 
-    def test_a_torn_line_does_not_swallow_the_next_record(self, tmp_path):
-        store = self.make(tmp_path)
+    def test_a_torn_line_does_not_swallow_the_next_record(self, store):
         store.add(a_record())
         store.path.write_bytes(store.path.read_bytes() + b'{"task": "a')
         self.reopen(store).add(a_record(seed=5))
@@ -182,8 +133,7 @@ class TestFileRecords(RecordStoreContract):
         assert list(again) == [a_record(), a_record(seed=5)]
         assert len(again.damaged) == 1
 
-    def test_garbage_in_the_middle_is_reported_with_its_line(self, tmp_path):
-        store = self.make(tmp_path)
+    def test_garbage_in_the_middle_is_reported_with_its_line(self, store):
         line = a_record().to_line().encode()
         other = a_record(seed=6).to_line().encode()
         store.path.write_bytes(line + b"\n\xff\xfe\n\n" + other + b"\n")
@@ -225,7 +175,7 @@ class TestFileRecords(RecordStoreContract):
     def test_an_unreadable_file_is_a_storage_error(self, tmp_path):
         (tmp_path / "records.jsonl").mkdir()
         with pytest.raises(StorageError):
-            self.make(tmp_path)
+            FileRecords(tmp_path / "records.jsonl")
 
     def test_a_full_disk_is_a_storage_error_and_the_record_is_not_there(self, tmp_path):
         if not os.path.exists("/dev/full"):

@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import threading
 
 import pytest
 
@@ -35,6 +36,25 @@ def test_put_then_path(store, count):
     assert store.has(sha256)
     assert store.path(sha256).read_bytes() == data
     assert store.put(data) == sha256
+
+
+def test_threads_that_put_the_same_bytes_at_once(store):
+    """However they meet, none takes away what another writes."""
+    for number in range(20):
+        data = some_bytes(4093, seed=number)
+        ready = threading.Barrier(4)
+        found: list[str] = []
+
+        def put(data=data, ready=ready, found=found):
+            ready.wait()
+            found.append(store.put(data))
+
+        threads = [threading.Thread(target=put) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [hashlib.sha256(data).hexdigest()] * 4
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 64])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -24,6 +25,8 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.runners.local import ChildRunner
+from tests.measure.runner_contract import ChildRunnerContract
+from tests.rpc_device.children import children_of
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 
@@ -32,18 +35,15 @@ def request_of(folder, library, *candidates, policy=QUICK, reference=None):
     return MeasureRequest(folder.add(library), candidates, policy, reference)
 
 
-def children_of(pid: int) -> list[int]:
-    """The processes whose parent is `pid` and that run the measurement child."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            command = (stat.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == pid and b"farrier_device.child" in command:
-            found.append(int(stat.parent.name))
-    return found
+class TestContract(ChildRunnerContract):
+    @pytest.fixture
+    def runner(self):
+        with ChildRunner() as own:
+            yield own
+
+    @pytest.fixture
+    def blobs(self, tmp_path):
+        return BlobStore(tmp_path / "blobs", 1 << 24)
 
 
 class TestVerdicts:

@@ -28,15 +28,26 @@ class Blobs(Protocol):
 
 
 class Runner(Protocol):
-    """Runs batches, one after another or as the device allows.
+    """Runs batches, one after another or as the device allows. Several threads may ask at once."""
 
-    `measure` returns one result a candidate in the request's order, or a fault of the device; it
-    never raises for what a candidate does. `close` ends whatever the runner started.
-    """
+    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+        """One result a candidate in the request's order, or a fault of the device without results.
 
-    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult: ...
+        It never raises for what a candidate does, nor does that touch the other candidates: one
+        that fails has a message and no samples, one that is OK has samples. A library that cannot
+        be loaded rejects all of them. A blob that `blobs` lacks, and a library with other bytes
+        than its name says, is the fault BROKEN, whose message names it; nothing is run. `run_s` and
+        `transfer_s` are no more than what the call takes.
 
-    def close(self) -> None: ...
+        Raises FarrierError where there is nothing to measure on, or no wish to: NoDeviceError,
+        StorageError, ServiceError, CancelledError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends whatever the runner started; a second call does nothing. No batch may be measured
+        meanwhile or later."""
+        ...
 
 
 def measure_by(

@@ -11,21 +11,28 @@ from farrier.records.record import SCHEDULE_VERSION, Context, TuningRecord
 class RecordStore(Protocol):
     """An append-only set of records.
 
-    Adding is idempotent: a record that is there already, field for field, is not stored twice, so a
-    report that is delivered twice counts once. What `add` returned from is found by `find` and by
-    iteration, in the order of addition, and survives whatever the store promises to survive.
+    Adding is idempotent: a record that is there already, field for field, is not stored twice and
+    keeps its place, so a report that is delivered twice counts once. What `add` returned from is
+    found by `find` and by iteration, in the order of addition, and survives whatever the store
+    promises to survive. Names may be any text. One thread uses a store at a time.
+
+    A store that outlives its object gives another object the same records in the same order. It
+    passes over lines that it cannot read: another version wrote them, or a crash cut them short.
     """
 
     def add(self, record: TuningRecord) -> None:
-        """Raises StorageError where the record cannot be kept."""
+        """Raises StorageError where there is no room for the record, ServiceError where the store
+        is out of reach. To add it again is right then, whether or not it was kept."""
         ...
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """All records of a task on a target: every status, every version, any thread count."""
+        """All records of a task on a target: every status, every version, any thread count. The
+        list is the caller's."""
         ...
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        """Every record."""
+        """Every record that was there when the iteration began; those that are added meanwhile may
+        follow."""
         ...
 
 

@@ -19,8 +19,22 @@ from farrier.schedule.nest import Nest, Path, loops
 def set_scope(function: Function, buffer: str, scope: Scope) -> Function:
     """Says in which memory an allocated buffer lives.
 
-    before:  with alloc(f32[2, 16] in local) as t: …
-    after:   with alloc(f32[2, 16] in register) as t: …
+    before:
+        @function
+        def add_one(a: f32[2], b: f32[2]):
+            with alloc(f32[2] in local) as t:
+                for i in serial(2):
+                    t[i] = a[i] + 1.0
+                for j in serial(2):
+                    b[j] = t[j] * 2.0
+    after set_scope("t", "register"):
+        @function
+        def add_one(a: f32[2], b: f32[2]):
+            with alloc(f32[2] in register) as t:
+                for i in serial(2):
+                    t[i] = a[i] + 1.0
+                for j in serial(2):
+                    b[j] = t[j] * 2.0
     """
     nest = Nest(function, "set_scope")
     path = _check_scope(nest, buffer, scope)
@@ -47,8 +61,18 @@ def _check_scope(nest: Nest, name: str, scope: Scope) -> Path:
 def transform_layout(function: Function, buffer: str, layout: Layout) -> Function:
     """Lays an allocated buffer, or an argument whose content is constant, out in another way.
 
-    before:  w: f32[64, 32, 3, 3] in constant
-    after:   w: f32[64, 32, 3, 3] @ (0/32, 1, 2, 3, 0%32) in constant
+    before:
+        @function
+        def add(w: f32[64, 9] in constant, y: f32[64]):
+            for o in serial(64):
+                for k in serial(9):
+                    y[o] = y[o] + w[o, k]
+    after transform_layout("w", Layout(((0, 32, 0), (1, 1, 0), (0, 1, 32)))):
+        @function
+        def add(w: f32[64, 9] @ layout(0 / 32, 1, 0 % 32) in constant, y: f32[64]):
+            for o in serial(64):
+                for k in serial(9):
+                    y[o] = y[o] + w[o, k]
 
     Indices are logical and do not change; constants are packed when the model is compiled.
     """
@@ -97,8 +121,22 @@ def _check_memory(nest: Nest, old: Buffer, new: Buffer) -> None:
 def merge_axes(function: Function, buffer: str, axis: int) -> Function:
     """Joins two neighbouring axes of an allocated buffer into one.
 
-    before:  with alloc(f32[7, 7]) as t: … t[f // 7, f % 7] …
-    after:   with alloc(f32[49]) as t: … t[f] …
+    before:
+        @function
+        def add_one(a: f32[49], b: f32[49]):
+            with alloc(f32[7, 7] in workspace) as t:
+                for f in serial(49):
+                    t[f // 7, f % 7] = a[f] + 1.0
+                for g in serial(49):
+                    b[g] = t[g // 7, g % 7]
+    after merge_axes("t", 0):
+        @function
+        def add_one(a: f32[49], b: f32[49]):
+            with alloc(f32[49] in workspace) as t:
+                for f in serial(49):
+                    t[f] = a[f] + 1.0
+                for g in serial(49):
+                    b[g] = t[g]
     """
     nest = Nest(function, "merge_axes")
     path = nest.path_to_alloc(buffer)
@@ -126,8 +164,26 @@ def merge_axes(function: Function, buffer: str, axis: int) -> Function:
 def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Function:
     """Gives an allocated buffer room along an axis that nothing uses.
 
-    before:  with alloc(f32[36, 64, 16]) as t: …
-    after:   with alloc(f32[36, 65, 16]) as t: …
+    before:
+        @function
+        def turn(a: f32[36, 64], b: f32[64, 36]):
+            with alloc(f32[36, 64] in workspace) as t:
+                for i in serial(36):
+                    for j in serial(64):
+                        t[i, j] = a[i, j] + 1.0
+                for k in serial(64):
+                    for l in serial(36):
+                        b[k, l] = t[l, k]
+    after pad_axis("t", 1, 65):
+        @function
+        def turn(a: f32[36, 64], b: f32[64, 36]):
+            with alloc(f32[36, 65] in workspace) as t:
+                for i in serial(36):
+                    for j in serial(64):
+                        t[i, j] = a[i, j] + 1.0
+                for k in serial(64):
+                    for l in serial(36):
+                        b[k, l] = t[l, k]
 
     Elements that are a multiple of a large power of two apart compete for a few lines of a cache; a
     little room between them spreads them over all.

@@ -25,12 +25,24 @@ from farrier.schedule.region import Interval, region
 def cache_read(function: Function, buffer: str, loop: str, name: str) -> Function:
     """Copies, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
 
-    before:  for i in 8:
-                 for k in 3: for j in 4: b[i, j] = b[i, j] + a[i + k, 2*j]
-    after:   for i in 8:
-                 with alloc(f32[3, 7] in local) as c:
-                     for c_0 in 3: for c_1 in 7: c[c_0, c_1] = a[i + c_0, c_1]
-                     for k in 3: for j in 4: b[i, j] = b[i, j] + c[k, 2*j]
+    before:
+        @function
+        def slide(a: f32[10, 7], b: f32[8, 4]):
+            for i in serial(8):
+                for k in serial(3):
+                    for j in serial(4):
+                        b[i, j] = b[i, j] + a[i + k, 2 * j]
+    after cache_read("a", "i", "c"):
+        @function
+        def slide(a: f32[10, 7], b: f32[8, 4]):
+            for i in serial(8):
+                with alloc(f32[3, 7] in local) as c:
+                    for c_0 in serial(3):
+                        for c_1 in serial(7):
+                            c[c_0, c_1] = a[i + c_0, c_1]
+                    for k in serial(3):
+                        for j in serial(4):
+                            b[i, j] = b[i, j] + c[k, j * 2]
 
     The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where the
     box may reach out of memory, because reads are under a condition, the copy gets a guard.

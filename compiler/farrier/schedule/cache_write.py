@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from farrier.ir.expr import Buffer, Load, Scope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.schedule.accesses import writes
+from farrier.schedule.accesses import accesses, reads_of, touches, writes
 from farrier.schedule.nest import (
     Nest,
     Path,
@@ -23,12 +24,25 @@ from farrier.schedule.nest import (
 def cache_write(function: Function, buffer: str, name: str) -> Function:
     """Computes a buffer in another one first, and copies.
 
-    before:  for y_init_i in 8: y[y_init_i] = 0.0
-             for y_i in 8: for y_k in 5: y[y_i] = y[y_i] + a[y_i, y_k]
-    after:   with alloc(f32[8] in workspace) as acc:
-                 for acc_init_i in 8: acc[acc_init_i] = 0.0
-                 for acc_i in 8: for acc_k in 5: acc[acc_i] = acc[acc_i] + a[acc_i, acc_k]
-                 for y_i in 8: y[y_i] = acc[y_i]
+    before:
+        @function
+        def total(a: f32[8, 5], y: f32[8]):
+            for y_init_i in serial(8):
+                y[y_init_i] = 0.0
+            for y_i in serial(8):
+                for y_k in serial(5):
+                    y[y_i] = y[y_i] + a[y_i, y_k]
+    after cache_write("y", "acc"):
+        @function
+        def total(a: f32[8, 5], y: f32[8]):
+            with alloc(f32[8] in workspace) as acc:
+                for acc_init_i in serial(8):
+                    acc[acc_init_i] = 0.0
+                for acc_i in serial(8):
+                    for acc_k in serial(5):
+                        acc[acc_i] = acc[acc_i] + a[acc_i, acc_k]
+                for y_i in serial(8):
+                    y[y_i] = acc[y_i]
 
     The nests that compute take the new name, the copy keeps the old one: so a reduction gets an
     epilogue, and its sums can live in registers. Apply it before any other primitive.
@@ -60,11 +74,28 @@ def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
         if len(set(points)) != len(store.indices) or not set(points) <= extents.keys():
             nest.fail(f"{name} is not written at its own loops: cache_write before you schedule")
         shapes.add(tuple(extents[var] for var in points))
+    _check_values(nest, statements, nests, name)
     conditional = any(isinstance(s, If) for stmt in nests for s in walk_stmts(stmt))
     if conditional or len(shapes) > 1:
         nest.fail(f"the nests of {name} do not cover it alike")
     nest.require_new(*(_renamed(loop.var, name, new) for s in nests for loop in loops(s)))
     return path or (body,), nests, stores(nests[-1], name)[0].buffer
+
+
+def _check_values(nest: Nest, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
+    """The nests begin anew, and are as well run where the last of them stands."""
+    if reads_of(nests[0], name):
+        nest.fail(f"{name} is computed from what it held before")
+    first, last = (next(i for i, s in enumerate(statements) if s is nests[n]) for n in (0, -1))
+    between = [s for s in statements[first:last] if not any(s is own for own in nests)]
+    for stmt in between:
+        if touches(stmt, name) and not _is_halo(stmt, name):
+            nest.fail(f"{name} is used between the nests that write it")
+    changed = {written for stmt in between for written in writes(stmt)}
+    needed = {a.buffer.name for stmt in nests for a in accesses(stmt) if not a.writes} - {name}
+    if needed & changed:
+        overwritten = ", ".join(sorted(needed & changed))
+        nest.fail(f"{name} is computed from {overwritten}, which change in between")
 
 
 def _computes(stmt: Stmt, name: str) -> bool:

@@ -33,14 +33,24 @@ from farrier.schedule.region import Interval, everything, region
 def compute_at(function: Function, buffer: str, loop: str) -> Function:
     """Computes, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
 
-    before:  with alloc(f32[8] in workspace) as t:
-                 for i in 8: t[i] = a[i] + 1.0
-                 for o in 2:
-                     for j in 4: b[4*o + j] = t[4*o + j]
-    after:   for o in 2:
-                 with alloc(f32[4] in local) as t:
-                     for i in 4: t[i] = a[4*o + i] + 1.0
-                     for j in 4: b[4*o + j] = t[j]
+    before:
+        @function
+        def add_one(a: f32[8], b: f32[8]):
+            with alloc(f32[8] in workspace) as t:
+                for i in serial(8):
+                    t[i] = a[i] + 1.0
+                for o in serial(2):
+                    for j in serial(4):
+                        b[4 * o + j] = t[4 * o + j]
+    after compute_at("t", "o"):
+        @function
+        def add_one(a: f32[8], b: f32[8]):
+            for o in serial(2):
+                with alloc(f32[4] in local) as t:
+                    for i in serial(4):
+                        t[i] = a[o * 4 + i] + 1.0
+                    for j in serial(4):
+                        b[4 * o + j] = t[j]
 
     The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
     nests that write it keep their loops, shortened; where the box may reach past the end, or past
@@ -54,16 +64,26 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
 def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
     """As `compute_at`, but where the box would reach past the end it begins earlier instead.
 
-    before:  with alloc(f32[10] in workspace) as t:
-                 for i in 10: t[i] = a[i] + 1.0
-                 for o in 3:
-                     for j in 4:
-                         if 4*o + j < 10: b[4*o + j] = t[4*o + j]
-    after:   for o in 3:
-                 with alloc(f32[4] in local) as t:
-                     for i in 4: t[i] = a[min(4*o, 6) + i] + 1.0
-                     for j in 4:
-                         if 4*o + j < 10: b[4*o + j] = t[4*o + j - min(4*o, 6)]
+    before:
+        @function
+        def add_one(a: f32[10], b: f32[10]):
+            with alloc(f32[10] in workspace) as t:
+                for i in serial(10):
+                    t[i] = a[i] + 1.0
+                for o in serial(3):
+                    for j in serial(4):
+                        if 4 * o + j < 10:
+                            b[4 * o + j] = t[4 * o + j]
+    after compute_whole_at("t", "o"):
+        @function
+        def add_one(a: f32[10], b: f32[10]):
+            for o in serial(3):
+                with alloc(f32[4] in local) as t:
+                    for i in serial(4):
+                        t[i] = a[min(o * 4, 6) + i] + 1.0
+                    for j in serial(4):
+                        if 4 * o + j < 10:
+                            b[4 * o + j] = t[o * 4 + j - min(o * 4, 6)]
 
     So every box is computed whole and without a guard, as tensor intrinsics want it: the last one
     computes elements again that the one before it did.

@@ -16,12 +16,21 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
     """Runs a loop's first `at` iterations in one loop and the others in a loop `rest` after it; a
     negative `at` counts from the end.
 
-    before:  for i in 10: b[i] = a[i - 1] if 0 <= i - 1 else 0.0
-    after:   for i in 1: b[i] = 0.0
-             for i_rest in 9: b[i_rest + 1] = a[i_rest]
+    before:
+        @function
+        def shift(a: f32[9], b: f32[10]):
+            for i in serial(10):
+                b[i] = a[i - 1] if 0 < i else 0.0
+    after cut("i", 1, "i_rest"):
+        @function
+        def shift(a: f32[9], b: f32[10]):
+            for i in serial(1):
+                b[0] = 0.0
+            for i_rest in serial(9):
+                b[i_rest + 1] = a[i_rest]
 
-    What is known of a condition in either part is left out there. The loops below are named anew
-    in the second part: `<rest>_<loop>`.
+    What is known of a choice in either part is left out there; guards are left to `finalize`. The
+    loops below are named anew in the second part: `<rest>_<loop>`.
     """
     nest = Nest(function, "cut")
     path, place = _check(nest, loop, at, rest)

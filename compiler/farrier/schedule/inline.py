@@ -13,10 +13,19 @@ from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, wi
 def inline(function: Function, buffer: str) -> Function:
     """Computes a buffer's elements where they are read, and drops the buffer.
 
-    before:  with alloc(f32[8] in workspace) as t:
-                 for i in 8: t[i] = a[i] + 1.0
-                 for j in 4: b[j] = t[2*j] * 2.0
-    after:   for j in 4: b[j] = (a[2*j] + 1.0) * 2.0
+    before:
+        @function
+        def double(a: f32[8], b: f32[4]):
+            with alloc(f32[8] in workspace) as t:
+                for i in serial(8):
+                    t[i] = a[i] + 1.0
+                for j in serial(4):
+                    b[j] = t[2 * j] * 2.0
+    after inline("t"):
+        @function
+        def double(a: f32[8], b: f32[4]):
+            for j in serial(4):
+                b[j] = (a[2 * j] + 1.0) * 2.0
 
     The buffer must be written by one store, each element from the point of the same index.
     """

@@ -15,8 +15,16 @@ from farrier.schedule.nest import Nest, Path, allocated, loops
 def parallel(function: Function, loop: str) -> Function:
     """Lets the iterations of a loop run in any order on any thread.
 
-    before:  for i in 8: b[i] = a[i]
-    after:   for i in parallel(8): b[i] = a[i]
+    before:
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in serial(8):
+                b[i] = a[i]
+    after parallel("i"):
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in parallel(8):
+                b[i] = a[i]
 
     Refused where iterations conflict, and for reductions, whose result would depend on luck.
     """
@@ -30,7 +38,7 @@ def _check_parallel(nest: Nest, name: str) -> Path:
     _require_serial(nest, loop)
     for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
         if other.kind is LoopKind.PARALLEL:
-            nest.fail(f"{other.var} is parallel, and parallel loops do not nest")
+            nest.fail(f"{name} within or around {other.var}: parallel loops do not nest")
     for buffer in allocated(loop.body):
         if buffer.scope is Scope.WORKSPACE:
             nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")
@@ -47,8 +55,16 @@ def _check_parallel(nest: Nest, name: str) -> Path:
 def serialize(function: Function, loop: str) -> Function:
     """Runs the iterations of a parallel loop in order on one thread.
 
-    before:  for i in parallel(8): b[i] = a[i]
-    after:   for i in 8: b[i] = a[i]
+    before:
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in parallel(8):
+                b[i] = a[i]
+    after serialize("i"):
+        @function
+        def copy(a: f32[8], b: f32[8]):
+            for i in serial(8):
+                b[i] = a[i]
     """
     nest = Nest(function, "serialize")
     path = nest.path_to_loop(loop)
@@ -60,8 +76,16 @@ def serialize(function: Function, loop: str) -> Function:
 def vectorize(function: Function, loop: str) -> Function:
     """Lets the iterations of an innermost loop run in lockstep, one a lane.
 
-    before:  for i in 16: b[i] = a[i]
-    after:   for i in vectorized(16): b[i] = a[i]
+    before:
+        @function
+        def copy(a: f32[16], b: f32[16]):
+            for i in serial(16):
+                b[i] = a[i]
+    after vectorize("i"):
+        @function
+        def copy(a: f32[16], b: f32[16]):
+            for i in vectorized(16):
+                b[i] = a[i]
 
     Refused where iterations conflict, unless all of them add to (multiply, minimise, maximise) one
     element: that is a horizontal reduction.
@@ -91,8 +115,16 @@ def _is_horizontal(left: Access, right: Access, loop: str) -> bool:
 def unroll(function: Function, loop: str) -> Function:
     """Asks for a copy of the body for each iteration of a loop.
 
-    before:  for i in 2: b[i] = a[i]
-    after:   for i in unrolled(2): b[i] = a[i]
+    before:
+        @function
+        def copy(a: f32[2], b: f32[2]):
+            for i in serial(2):
+                b[i] = a[i]
+    after unroll("i"):
+        @function
+        def copy(a: f32[2], b: f32[2]):
+            for i in unrolled(2):
+                b[i] = a[i]
     """
     nest = Nest(function, "unroll")
     path = nest.path_to_loop(loop)
@@ -103,8 +135,18 @@ def unroll(function: Function, loop: str) -> Function:
 def dot(function: Function, loop: str) -> Function:
     """Lets the target add up the products of an innermost loop at once, in any order.
 
-    before:  for k in 2: t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
-    after:   for k in dot(2): t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
+    before:
+        @function
+        def multiply(a: bf16[2], b: bf16[16, 2], t: f32[16]):
+            for i in vectorized(16):
+                for k in serial(2):
+                    t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
+    after dot("k"):
+        @function
+        def multiply(a: bf16[2], b: bf16[16, 2], t: f32[16]):
+            for i in vectorized(16):
+                for k in dot(2):
+                    t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
 
     A condition around the sum that does not depend on the loop is put around the loop.
     """
@@ -120,8 +162,18 @@ def dot(function: Function, loop: str) -> Function:
 def group(function: Function, loop: str) -> Function:
     """Lets an innermost loop store its elements at once, where they are neighbours in memory.
 
-    before:  for k in 2: pairs[n, k] = v[k, n]
-    after:   for k in group(2): pairs[n, k] = v[k, n]
+    before:
+        @function
+        def pair(v: bf16[2, 16], pairs: bf16[16, 2]):
+            for n in vectorized(16):
+                for k in serial(2):
+                    pairs[n, k] = v[k, n]
+    after group("k"):
+        @function
+        def pair(v: bf16[2, 16], pairs: bf16[16, 2]):
+            for n in vectorized(16):
+                for k in group(2):
+                    pairs[n, k] = v[k, n]
 
     A condition around the store that does not depend on the loop is put around the loop.
     """

@@ -18,10 +18,18 @@ from farrier.schedule.nest import Nest, Path, guarded
 def split(function: Function, loop: str, factor: int, outer: str, inner: str) -> Function:
     """Splits a loop in two; the inner one runs over `factor` iterations, or all if there are fewer.
 
-    before:  for i in 10: b[i] = a[i]
-    after:   for i_o in 3:
-                 for i_i in 4:
-                     if i_o*4 + i_i < 10: b[i_o*4 + i_i] = a[i_o*4 + i_i]
+    before:
+        @function
+        def copy(a: f32[10], b: f32[10]):
+            for i in serial(10):
+                b[i] = a[i]
+    after split("i", 4, "i_o", "i_i"):
+        @function
+        def copy(a: f32[10], b: f32[10]):
+            for i_o in serial(3):
+                for i_i in serial(4):
+                    if i_o * 4 + i_i < 10:
+                        b[i_o * 4 + i_i] = a[i_o * 4 + i_i]
 
     The guard is left out where the factor divides the extent; `finalize` takes it out of the hot
     loop. The inner loop of a vectorized one is vectorized.
@@ -46,12 +54,18 @@ def split_evenly(
     """Splits a loop into chunks of one size, the last aside: as many as `parts`, or a multiple of
     that where a chunk would have more than `most` iterations. A chunk has a multiple of `step`.
 
-    before:  for i in n: b[i] = a[i]
-    after (2, 64, 4), with i_o_steps = min(ceildiv(n, 4*2*ceildiv(n, 2*64)), 16):
-             for i_o in ceildiv(n, 4*i_o_steps):
-                 for i_i in 4*i_o_steps:
-                     if 4*i_o_steps*i_o + i_i < n:
-                         b[4*i_o_steps*i_o + i_i] = a[4*i_o_steps*i_o + i_i]
+    before:
+        @function(n=dim(1, 1000, 500))
+        def copy(a: f32[n], b: f32[n]):
+            for i in serial(n):
+                b[i] = a[i]
+    after split_evenly("i", 2, 64, 4, "i_o", "i_i"):
+        @function(n=dim(1, 1000, 500), i_o_steps=min(16, ((n - 1) // (8*((n + 127) // 128))) + 1))
+        def copy(a: f32[n], b: f32[n]):
+            for i_o in serial(-((-n) // (4*i_o_steps))):
+                for i_i in serial(4*i_o_steps):
+                    if i_o * (4*i_o_steps) + i_i < n:
+                        b[i_o * (4*i_o_steps) + i_i] = a[i_o * (4*i_o_steps) + i_i]
 
     So a loop whose extent is a symbol keeps all threads busy, on chunks that fit a cache, whatever
     that is; a number is as well split by a factor.
@@ -97,8 +111,17 @@ def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
     """Joins two loops, one directly within the other, into one.
 
-    before:  for i in 3: for j in 4: b[i, j] = a[i, j]
-    after:   for f in 12: b[f // 4, f % 4] = a[f // 4, f % 4]
+    before:
+        @function
+        def copy(a: f32[3, 4], b: f32[3, 4]):
+            for i in serial(3):
+                for j in serial(4):
+                    b[i, j] = a[i, j]
+    after fuse("i", "j", "f"):
+        @function
+        def copy(a: f32[3, 4], b: f32[3, 4]):
+            for f in serial(12):
+                b[f // 4, f % 4] = a[f // 4, f % 4]
     """
     path, one, other = _check_fuse(Nest(function, "fuse"), outer, inner, name)
     return Nest(function, "fuse").replace(path, _fuse(one, other, name))
@@ -129,9 +152,20 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
 def reorder(function: Function, order: Sequence[str]) -> Function:
     """Puts loops of one perfect nest into the given order; loops not named keep their places.
 
-    before:  for i in 3: for j in 4: for k in 5: c[i, j] = c[i, j] + a[i, k] * b[k, j]
-    after (k, i):
-             for k in 5: for j in 4: for i in 3: c[i, j] = c[i, j] + a[i, k] * b[k, j]
+    before:
+        @function
+        def multiply(a: f32[3, 5], b: f32[5, 4], c: f32[3, 4]):
+            for i in serial(3):
+                for j in serial(4):
+                    for k in serial(5):
+                        c[i, j] = c[i, j] + a[i, k] * b[k, j]
+    after reorder(("k", "i")):
+        @function
+        def multiply(a: f32[3, 5], b: f32[5, 4], c: f32[3, 4]):
+            for k in serial(5):
+                for j in serial(4):
+                    for i in serial(3):
+                        c[i, j] = c[i, j] + a[i, k] * b[k, j]
 
     The terms of a sum, product, minimum or maximum may so be combined in another order.
     """

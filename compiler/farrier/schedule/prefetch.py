@@ -22,13 +22,22 @@ _FEW = 32  # lines that are worth code of their own
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
     """Fetches what the next iteration of `panel` reads of a buffer, a share at each step of `at`.
 
-    before:  for o in 8:
-                 for t in 4: … w[k, 16*o + l] for k in 32, l in 16 …
-    after:   for o in 8:
-                 for t in 4:
-                     for w_ahead in unrolled(8):
-                         prefetch(w[t*8 + w_ahead, 16*(o + 1)], level)
-                     …
+    before:
+        @function
+        def multiply(x: f32[4, 512], w: f32[8, 512] in constant, y: f32[4, 8]):
+            for o in serial(8):
+                for t in serial(4):
+                    for k in serial(512):
+                        y[t, o] = y[t, o] + x[t, k] * w[o, k]
+    after prefetch("w", "o", "t", 2):
+        @function
+        def multiply(x: f32[4, 512], w: f32[8, 512] in constant, y: f32[4, 8]):
+            for o in serial(8):
+                for t in serial(4):
+                    for w_ahead in unrolled(8):
+                        prefetch(w[o + 1, (t * 8 + w_ahead) * 16], level=2)
+                    for k in serial(512):
+                        y[t, o] = y[t, o] + x[t, k] * w[o, k]
 
     A panel of weights is read once for each tile of points; fetched one panel ahead, into the
     second level, its way from memory is hidden behind the tiles of this one. The share is rounded
@@ -55,7 +64,7 @@ def _check(nest: Nest, name: str, panel_name: str, at_name: str, level: int) -> 
     if at_name != panel_name and find(panel.body, lambda s: s is path[-1]) is None:
         nest.fail(f"{at_name} does not stand within {panel_name}")
     if level not in (1, 2, 3):
-        nest.fail(f"there is no cache level {level}")
+        nest.fail(f"there is no cache level {level} for {name}")
     reads = reads_of(panel.body, name)
     if not reads:
         nest.fail(f"nothing within {panel_name} reads {name}")

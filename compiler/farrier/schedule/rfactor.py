@@ -16,11 +16,27 @@ _OPS = {op.binary: op for op in ReduceOp}
 def rfactor(function: Function, loop: str, name: str) -> Function:
     """Keeps one partial result for each iteration of a reduction's loop, and joins them at the end.
 
-    before:  for i in 8: for k_o in 4: for k_i in 16: s[i] = s[i] + a[i, 16*k_o + k_i]
-    after:   with alloc(f32[8, 16] in workspace) as p:
-                 for p_init_i in 8: for p_init_k_i in 16: p[p_init_i, p_init_k_i] = 0.0
-                 for i in 8: for k_o in 4: for k_i in 16: p[i, k_i] = p[i, k_i] + a[i, 16*k_o + k_i]
-                 for p_i in 8: for p_k_i in 16: s[p_i] = s[p_i] + p[p_i, p_k_i]
+    before:
+        @function
+        def total(a: f32[8, 64], s: f32[8]):
+            for i in serial(8):
+                for k_o in serial(4):
+                    for k_i in serial(16):
+                        s[i] = s[i] + a[i, 16 * k_o + k_i]
+    after rfactor("k_i", "p"):
+        @function
+        def total(a: f32[8, 64], s: f32[8]):
+            with alloc(f32[8, 16] in workspace) as p:
+                for p_init_i in serial(8):
+                    for p_init_k_i in serial(16):
+                        p[p_init_i, p_init_k_i] = 0.0
+                for i in serial(8):
+                    for k_o in serial(4):
+                        for k_i in serial(16):
+                            p[i, k_i] = p[i, k_i] + a[i, 16 * k_o + k_i]
+                for p_i in serial(8):
+                    for p_k_i in serial(16):
+                        s[p_i] = s[p_i] + p[p_i, p_k_i]
 
     The loop's iterations no longer depend on each other, so it may become the lanes of a vector.
     """

@@ -14,8 +14,17 @@ from farrier.schedule.nest import Nest, Path
 def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
     """Replaces a nest by a call of the tensor intrinsic that does the same.
 
-    before:  for l in 16: t[16*v + l] = t[16*v + l] + x[k] * w[k, 16*v + l]
-    after:   avx512_broadcast_fma(t[16*v], x[k], w[k, 16*v])
+    before:
+        @function
+        def multiply(x: f32[3], w: f32[3, 16], t: f32[16]):
+            for k in serial(3):
+                for l in serial(16):
+                    t[l] = t[l] + x[k] * w[k, l]
+    after tensorize("l", "avx512_broadcast_fma"):
+        @function
+        def multiply(x: f32[3], w: f32[3, 16], t: f32[16]):
+            for k in serial(3):
+                intrinsic('avx512_broadcast_fma', tile(t[0], 0), x[k], tile(w[k, 0], 1))
 
     The nest must be the intrinsic's declared one, its tiles being scalars, runs of elements that
     lie next to each other in their buffers, or rows of such runs.

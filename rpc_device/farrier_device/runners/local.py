@@ -66,11 +66,11 @@ class ChildRunner(Closing):
 
         A batch whose `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
-        begin = time.monotonic()
         level = ""
         with self._lock:
             if self._closed:
                 raise ValueError("the runner is closed")
+            begin = time.monotonic()  # the batches before it are not its own time
             try:
                 level = self._supervisor.child().level
                 with BatchFiles(request, blobs) as files:
@@ -84,9 +84,8 @@ class ChildRunner(Closing):
                 result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
             except OSError as error:  # of this machine: no descriptors, no memory, no processes
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=f"the runner: {error}")
-        return dataclasses.replace(
-            result, device=self._device, sandbox=level, run_s=time.monotonic() - begin
-        )
+            run_s = time.monotonic() - begin
+        return dataclasses.replace(result, device=self._device, sandbox=level, run_s=run_s)
 
     def close(self) -> None:
         """Ends the child; a second call does nothing."""

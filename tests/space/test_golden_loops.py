@@ -1,0 +1,47 @@
+"""`tests/golden/loops/<rule>.txt`: what each space rule makes of a small kernel.
+
+`pytest --update-golden` writes schedule and loops anew. The loops are also run, and compute what
+the region's operators do.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+
+import numpy as np
+import pytest
+
+from farrier.ir.printer import print_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ops.verify import verify, verify_function
+from farrier.targets.cpu import rules
+from tests.intrinsics.written_out import written_out
+from tests.space.golden_kernels import PATHS, GoldenKernel
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_golden(path, update_golden):
+    kernel = GoldenKernel.of(path)
+    verify(kernel.graph)
+    assert kernel.space.rule_name == kernel.name
+    verify_function(kernel.function)
+    _assert_right(kernel)
+    schedule, loops = kernel.space.trace(kernel.decisions), print_ir(kernel.function)
+    if update_golden:
+        path.write_text(f"{kernel.given}# schedule\n{schedule}# loops\n{loops}")
+    else:
+        assert (schedule, loops) == (kernel.schedule, kernel.loops)
+
+
+def _assert_right(kernel: GoldenKernel) -> None:
+    inputs = kernel.inputs()
+    shapes = {param.name: param.type.static_shape for param in kernel.function.params}
+    given = {name: array.reshape(shapes[name]) for name, array in inputs.items()}
+    made = run_loops(written_out(kernel.function), given).values()
+    for got, wanted in zip(made, kernel.reference(inputs), strict=True):
+        np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_every_rule_has_a_golden_kernel():
+    of_every_cpu = {module.name for module in pkgutil.iter_modules(rules.__path__)}
+    assert {path.stem for path in PATHS} == {*of_every_cpu, "matrix_tile"}
