@@ -29,6 +29,10 @@ from typing import Any, TypeAlias, cast
 from farrier.ir.interned import Interned
 
 
+# Results that each function keeps: a kernel's few extents meet again and again.
+_REMEMBERED = 1 << 14
+
+
 class Relation(enum.StrEnum):
     POSITIVE = "positive"
     ZERO = "zero"
@@ -222,6 +226,7 @@ def number(extent: Extent) -> int:
     return extent
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def typical(extent: Extent) -> int:
     """The extent where every symbol has its typical value."""
     return _evaluate(extent, lambda symbol: symbol.typical)
@@ -323,9 +328,6 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 # Canonical forms ---------------------------------------------------------------------------------
-
-# Results that each function keeps: a kernel's few extents meet again and again.
-_REMEMBERED = 1 << 14
 
 
 def _terms(extent: Extent) -> _Terms:
