@@ -28,7 +28,6 @@ from typing import Any, TypeAlias, cast
 
 from farrier.ir.interned import Interned
 
-
 # Results that each function keeps: a kernel's few extents meet again and again.
 _REMEMBERED = 1 << 14
 

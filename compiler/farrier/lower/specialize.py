@@ -238,7 +238,8 @@ class _Specializer:
                 continue
             cold = context.knowing(guard.outer, low, border - 1)
             is_all = is_symbolic and is_idle(body, cold)
-            if is_edge and is_symbolic and not is_all and not any(self._tiles.narrower(body, guard)):
+            is_last = is_edge and is_symbolic and not is_all
+            if is_last and not any(self._tiles.narrower(body, guard)):
                 continue
             if not self._may_copy(guard, body):
                 continue
@@ -276,7 +277,9 @@ class _Specializer:
     ) -> Stmt | None:
         """A tail as narrower tiles for the sizes at which those do; None where it has none."""
         test = Linear(guard.outer, guard.high)
-        widths = list(self._tiles.narrower(body, guard)) if self._symbolic and test not in tested else []
+        if not self._symbolic or test in tested:
+            return None
+        widths = list(self._tiles.narrower(body, guard))
         if not widths:
             return None
         tested = (*tested, test)
