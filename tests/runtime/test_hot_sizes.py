@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from farrier import pipeline
 from farrier.errors import UsageError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.records.store import MemoryRecords
+from farrier.tuning.hot import with_shared_kernels
 
 RNG = np.random.default_rng(5)
 
@@ -73,16 +77,59 @@ def test_a_session_changes_between_sizes(model, artifact):
     session.close()
 
 
-def test_hot_kernels_are_those_of_a_static_compile(model, artifact):
+def test_hot_kernels_are_those_of_a_static_compile_where_the_time_goes(model, artifact):
     static = compile_model(model, CompileOptions(shapes={"x": (1, 3, 32, 32)}, threads=2))
     made = {kernel.name: kernel.task for kernel in artifact.manifest.kernels}
     fixed = {kernel.name: kernel.task for kernel in static.manifest.kernels}
-    alone = "matmul_10_k24"  # of a batch alone: a batch of one needs no kernel of its own
-    assert fixed.keys() - made.keys() == {alone}
-    assert all(made[name] == task for name, task in fixed.items() if name != alone)
+    shared = {"globalaveragepool_24x1x1": 1, "matmul_10_k24": 2}  # a batch of one; of 1% of it
+    assert fixed.keys() - made.keys() == shared.keys()
+    assert all(made[name] == task for name, task in fixed.items() if name not in shared)
     names = [call.function for call in artifact.calls]
-    assert names[:-1] == [call.function for call in static.calls][:-1]
-    assert names[-1].startswith("matmul_d0x10_k24")
+    assert names[0] == static.calls[0].function
+    assert [name.partition("_")[0] for name in names] == ["conv3x3", "globalaveragepool", "matmul"]
+    assert names[1].startswith("globalaveragepool_d0x24x1x1")
+    assert names[2].startswith("matmul_d0x10_k24")
+
+
+@pytest.fixture
+def variants(model, monkeypatch):
+    """What `with_shared_kernels` is called with for the first hot size."""
+    seen = []
+
+    def watched(*given):
+        seen.append(given)
+        return with_shared_kernels(*given)
+
+    monkeypatch.setattr(pipeline, "with_shared_kernels", watched)
+    compile_model(model, CompileOptions(shapes=SHAPES, hot=HOT[:1], threads=2, verify=False))
+    (given,) = seen
+    return given
+
+
+def _lent(own, mixed):
+    """The keys of the tasks that general kernels stand for."""
+    pairs = zip(own.calls, mixed.calls, strict=True)
+    return {before.task for before, after in pairs if before.task != after.task}
+
+
+def test_general_kernels_take_a_small_share_of_a_hot_size(variants):
+    own, general, sizes = variants
+    time = {key: one.calls * one.space.seconds(one.decisions) for key, one in own.choices.items()}
+    mixed = with_shared_kernels(own, general, sizes)
+    lent = _lent(own, mixed)
+    assert len(lent) == 2
+    assert sum(time[key] for key in lent) < 0.15 * sum(time.values())
+    assert max(time, key=lambda key: time[key]) not in lent
+    assert all(isinstance(one, int) for call in mixed.calls for one in call.dims)
+    assert mixed.choices.keys() == {call.task for call in mixed.calls}
+
+
+def test_tuned_kernels_stay(variants):
+    own, general, sizes = variants
+    tuned = {key: dataclasses.replace(one, source="tuned") for key, one in own.choices.items()}
+    own = dataclasses.replace(own, choices=tuned)
+    (lent,) = _lent(own, with_shared_kernels(own, general, sizes))
+    assert own.choices[lent].program.name.startswith("matmul")  # equal for a batch of one
 
 
 def test_a_batch_of_one_shares_the_kernels_of_all_batches(model):

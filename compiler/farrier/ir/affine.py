@@ -147,6 +147,10 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         if isinstance(expr, Const):
             return Linear({}, int(expr.value))
+        if isinstance(expr, Size):
+            return Linear({}, expr.extent)
+        if isinstance(expr, Var) and not self.facts and not self.sums:
+            return Linear({}, 0) if self.ranges.get(expr.name) == 1 else Linear({expr: 1}, 0)
         known = self._forms.get(id(expr))
         if known is None:
             form = None if self._parent is None else self._inherited(expr)
@@ -209,7 +213,11 @@ class Simplifier:
             else:
                 low += factor * most
                 high += factor * least
-        return max(low, -UNBOUNDED), min(high, UNBOUNDED)
+        if extent_bounds(low)[0] < -UNBOUNDED:
+            low = max(low, -UNBOUNDED)
+        if extent_bounds(high)[1] > UNBOUNDED:
+            high = min(high, UNBOUNDED)
+        return low, high
 
     def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
         """For a branch in which the sum of `terms` lies in [low, high]."""
@@ -347,8 +355,6 @@ class Simplifier:
         return expr
 
     def _form(self, expr: Expr) -> Linear:
-        if isinstance(expr, Size):
-            return Linear({}, expr.extent)
         if isinstance(expr, Var):
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else self._atom(expr)
         if isinstance(expr, Binary) and expr.op in _ARITHMETIC:

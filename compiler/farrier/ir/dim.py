@@ -26,6 +26,11 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
+from farrier.ir.interned import Interned
+
+# Results that each function keeps: a kernel's few extents meet again and again.
+_REMEMBERED = 1 << 14
+
 
 class Relation(enum.StrEnum):
     POSITIVE = "positive"
@@ -62,8 +67,8 @@ class DimOp(enum.StrEnum):
     MAX = "max"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Symbol:
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Symbol(metaclass=Interned):
     """A size between `low` and `high`, both included; tuned for where it is `typical`.
 
     `high` is a dim where the data decides (how many elements are not zero), within a bound.
@@ -74,25 +79,15 @@ class Symbol:
     high: Extent
     typical: int
 
-    def __hash__(self) -> int:
-        return hash(self.name)  # known to the string, and hardly two symbols have one name
-
     def __str__(self) -> str:
         return self.name
 
 
-@dataclasses.dataclass(frozen=True)
-class Combined:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Combined(metaclass=Interned):
     op: DimOp
     left: Extent
     right: Extent
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash((self.op, self.left, self.right))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return self._text
@@ -111,8 +106,8 @@ _Terms: TypeAlias = dict[Monomial, int]
 _Rank: TypeAlias = tuple[Any, ...]  # compares with that of any other atom, product or extent
 
 
-@dataclasses.dataclass(frozen=True)
-class Dim:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dim(metaclass=Interned):
     """`sum(coefficient * product(monomial))`: at least one monomial is not (), none is twice, no
     coefficient is zero; sorted. Made by arithmetic on `dim(…)`, not by hand."""
 
@@ -188,24 +183,14 @@ class Dim:
         """Least and greatest value, both included; each may lie beyond what is reached."""
         low = high = 0
         for monomial, factor in self.terms:
-            least = most = factor
-            for atom in monomial:
-                ends = _atom_bounds(atom)
-                corners = [a * b for a in (least, most) for b in ends]
-                least, most = min(corners), max(corners)
-            low, high = low + least, high + most
+            least, most = _product_bounds(monomial)
+            low += factor * (least if factor > 0 else most)
+            high += factor * (most if factor > 0 else least)
         if len(self.terms) > 1 and 1 < max(len(m) for m, _ in self.terms) <= _MOST_FACTORS:
             for end in (0, 1):
                 least, most = _bounds_from(self.terms, end)
                 low, high = max(low, least), min(high, most)
         return low, high
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.terms)
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 Extent: TypeAlias = int | Dim
@@ -240,6 +225,7 @@ def number(extent: Extent) -> int:
     return extent
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def typical(extent: Extent) -> int:
     """The extent where every symbol has its typical value."""
     return _evaluate(extent, lambda symbol: symbol.typical)
@@ -305,7 +291,7 @@ def is_less(left: Extent, right: Extent) -> bool:
     """Whether `left < right` whatever the symbols are."""
     if isinstance(left, int) and isinstance(right, int):
         return left < right
-    return _exceeds(right, left) is True
+    return _compared(right, left) is True
 
 
 def ceildiv(left: Extent, right: Extent) -> Extent:
@@ -342,9 +328,6 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 # Canonical forms ---------------------------------------------------------------------------------
 
-# Results that each function keeps: a kernel's few extents meet again and again.
-_REMEMBERED = 1 << 14
-
 
 def _terms(extent: Extent) -> _Terms:
     if isinstance(extent, Dim):
@@ -355,7 +338,7 @@ def _terms(extent: Extent) -> _Terms:
 
 def _make(terms: _Terms) -> Extent:
     """The extent of a sum, its remainders and quotients joined; consumes `terms`."""
-    for monomial in list(terms):
+    for monomial in [each for each in terms if _has_remainder(each)]:
         for place, atom in enumerate(monomial):
             match atom:
                 case Combined(DimOp.MOD, left, right) if monomial in terms:
@@ -366,9 +349,16 @@ def _make(terms: _Terms) -> Extent:
                         for m in (monomial, *whole):
                             del terms[m]
                         return _sum(_make(terms), _product(left, others), 1)
-    if all(monomial == () for monomial in terms):
+    if not terms or (len(terms) == 1 and () in terms):
         return terms.get((), 0)
-    return Dim(tuple(sorted(terms.items(), key=lambda term: _order(term[0]), reverse=True)))
+    if len(terms) == 1:
+        return Dim(tuple(terms.items()))
+    return Dim(tuple([(m, terms[m]) for m in sorted(terms, key=_order, reverse=True)]))
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _has_remainder(monomial: Monomial) -> bool:
+    return any(isinstance(atom, Combined) and atom.op is DimOp.MOD for atom in monomial)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -545,24 +535,48 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
     distance from there: what products have in common cancels out, as in (x - 2)*(y - 2)."""
     sums: _Terms = {}  # of products of distances
     for monomial, factor in terms:
-        products: _Terms = {(): factor}
-        for atom in monomial:
-            start = _atom_bounds(atom)[end]
-            expanded = {others: k * start for others, k in products.items()}
-            for others, k in products.items():
-                wider = tuple(sorted((*others, atom), key=_rank))
-                expanded[wider] = expanded.get(wider, 0) + k
-            products = expanded
-        for distances, k in products.items():
-            sums[distances] = sums.get(distances, 0) + k
+        for distances, k in _multiplied_out(monomial, end):
+            sums[distances] = sums.get(distances, 0) + factor * k
     low = high = 0
     for distances, k in sums.items():
-        least = most = k
-        for atom in distances:
-            ends = _atom_bounds(atom)
-            span = (ends[1] - ends[0]) * (-1 if end else 1)
-            least, most = min(0, least * span, most * span), max(0, least * span, most * span)
-        low, high = low + least, high + most
+        reach = k * _span(distances, end)
+        if reach < 0 or not distances:
+            low += reach
+        if reach > 0 or not distances:
+            high += reach
+    return low, high
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int], ...]:
+    """A product of atoms as a sum of products of their distances from their bounds."""
+    products: _Terms = {(): 1}
+    for atom in monomial:
+        start = _atom_bounds(atom)[end]
+        expanded = {others: k * start for others, k in products.items()}
+        for others, k in products.items():
+            wider = tuple(sorted((*others, atom), key=_rank))
+            expanded[wider] = expanded.get(wider, 0) + k
+        products = expanded
+    return tuple(products.items())
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _span(distances: Monomial, end: int) -> int:
+    """What is furthest from 0 of a product of distances from bounds; 1 of none."""
+    span = 1
+    for atom in distances:
+        least, most = _atom_bounds(atom)
+        span *= least - most if end else most - least
+    return span
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _product_bounds(monomial: Monomial) -> tuple[int, int]:
+    low = high = 1
+    for atom in monomial:
+        corners = [one * end for one in (low, high) for end in _atom_bounds(atom)]
+        low, high = min(corners), max(corners)
     return low, high
 
 
@@ -585,17 +599,40 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 def _is_positive(left: Extent, right: Extent) -> bool:
     """Whether `left > right`; raises Undecided."""
-    known = _exceeds(left, right)
+    known = _compared(left, right)
     if known is None:
         difference = as_dim(_sum(left, right, -1))
         raise Undecided(Question(difference, Relation.POSITIVE, f"{left} > {right}"))
     return known
 
 
+def _compared(left: Extent, right: Extent) -> bool | None:
+    """Whether `left > right`; None where that depends on the symbols. Most often what is compared
+    with a number lies to one side of it."""
+    if isinstance(right, int):
+        low, high = bounds(left)
+        if low > right:
+            return True
+        if high <= right:
+            return False
+    elif isinstance(left, int):
+        low, high = right.bounds
+        if left > high:
+            return True
+        if left <= low:
+            return False
+    return _exceeds(left, right)
+
+
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _exceeds(left: Extent, right: Extent) -> bool | None:
     """Whether `left > right`; None where that depends on the symbols."""
     difference = _sum(left, right, -1)
+    low, high = bounds(difference)
+    if low > 0:
+        return True
+    if high <= 0:
+        return False
     if _least(difference) > 0:
         return True
     return False if _least(-difference) >= 0 else None
@@ -624,27 +661,41 @@ def _linearized(extent: Dim) -> tuple[int, Extent]:
     """(s, e) with `s * extent >= e` and one atom less that depends on others, or a quotient in the
     place of a remainder; s is 0 where there is none. Atoms made of others go first: what they are
     made of may cancel out."""
-    for monomial, factor in sorted(extent.terms, key=lambda term: -_depth(term[0])):
-        match monomial:
-            case (Combined(DimOp.FLOORDIV, left, int(step)),):
+    alone = [term for term in extent.terms if len(term[0]) == 1]
+    for monomial, factor in sorted(alone, key=_depth_of, reverse=True):
+        match monomial[0]:
+            case Combined(DimOp.FLOORDIV, left, int(step)):
                 # x // d is at most x / d, and at least (x - d + 1) / d.
                 end = left if factor < 0 else left - (step - 1)
-                return step, _sum((extent - factor * _atom(monomial[0])) * step, end, factor)
-            case (Combined(DimOp.MOD) as atom,) if factor < 0:
-                return 1, _sum(extent - factor * _atom(atom), _by_quotient(atom), factor)
-            case (Symbol(high=Dim() as high),) if factor < 0:
-                return 1, _sum(extent - factor * _atom(monomial[0]), high, factor)
-            case (Combined(DimOp.MIN, left, right),) if factor < 0:
-                rest = extent - factor * _atom(monomial[0])
-                ends = (_sum(rest, left, factor), _sum(rest, right, factor))
-                return 1, max(ends, key=lambda end: bounds(end)[0])
-            case (Combined(DimOp.MAX, left, right),) if factor > 0:
-                rest = extent - factor * _atom(monomial[0])
-                ends = (_sum(rest, left, factor), _sum(rest, right, factor))
+                return step, _exchanged(extent, monomial, end, step)
+            case Combined(DimOp.MOD) as atom if factor < 0:
+                return 1, _exchanged(extent, monomial, _by_quotient(atom))
+            case Symbol(high=Dim() as high) if factor < 0:
+                return 1, _exchanged(extent, monomial, high)
+            case Combined(DimOp.MIN | DimOp.MAX as op, left, right) if (
+                factor < 0 if op is DimOp.MIN else factor > 0
+            ):
+                ends = [_exchanged(extent, monomial, end) for end in (left, right)]
                 return 1, max(ends, key=lambda end: bounds(end)[0])
     return 0, extent
 
 
+def _exchanged(extent: Dim, monomial: Monomial, instead: Extent, scale: int = 1) -> Extent:
+    """`scale * extent` with `instead` in the place of `scale` times a product that it has."""
+    terms = {m: scale * k for m, k in extent.terms}
+    factor = terms.pop(monomial) // scale
+    for m, k in _terms(instead).items():
+        total = terms.pop(m, 0) + factor * k
+        if total:
+            terms[m] = total
+    return _make(terms)
+
+
+def _depth_of(term: tuple[Monomial, int]) -> int:
+    return _depth(term[0])
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
 def _depth(atoms: Monomial) -> int:
     """How many atoms stand within one another at most."""
     return max((_atom_depth(atom) for atom in atoms), default=0)
@@ -695,10 +746,24 @@ def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> E
 
 
 def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
-    def of(atom: Atom) -> int | None:
-        return value(atom) if isinstance(atom, Symbol) else None
+    known: dict[Atom, int] = {}
 
-    return cast(int, _replaced(extent, of))
+    def total(extent: Extent) -> int:
+        if isinstance(extent, int):
+            return extent
+        return sum(factor * math.prod(map(of, monomial)) for monomial, factor in extent.terms)
+
+    def of(atom: Atom) -> int:
+        found = known.get(atom)
+        if found is None:
+            if isinstance(atom, Symbol):
+                found = value(atom)
+            else:
+                found = cast(int, _apply(atom.op, total(atom.left), total(atom.right)))
+            known[atom] = found
+        return found
+
+    return total(extent)
 
 
 def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from farrier.ir.dim import Dim, Extent
+from farrier.ir.interned import Interned
 from farrier.ir.types import DType, Layout, Shape, TensorType
 
 
@@ -85,8 +86,8 @@ class Const:
         return hash(self.value) if self.value == self.value else 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Var:
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Var(metaclass=Interned):
     """A loop variable: an i64."""
 
     name: str

@@ -15,12 +15,12 @@ decided further in, where the tile is made.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, is_less, number, product
 from farrier.ir.expr import Scope, Var
-from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store
+from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import loads, variables
 from farrier.lower.code_size import unrolled_size
@@ -30,59 +30,93 @@ _IN_FLIGHT = 8  # sums at once, fewer of which take as long
 _BESIDE = 8  # stores, unrolled, that are not to be copied with each width of a tile
 
 
-def narrower(body: Stmt, guard: Guard) -> Iterator[int]:
-    """How many of the values of a guard's inner terms, fewest first, are worth a tile of their own:
-    where one unrolled loop over a register tile, with a sum in it, runs over them."""
-    tile = _tile_of(body, guard)
-    if tile is None:
-        return
-    extent, step = tile.extent, tile.step
-    width = max(1, min(_IN_FLIGHT * extent // _registers(tile.alloc), extent // 2))
-    while 2 * width <= extent:
-        yield width * step
-        width *= 2
-
-
-def is_beside_work(body: Stmt, guard: Guard) -> bool:
-    """Whether other work stands beside the loop in which a guard's tile is made: decided here, the
-    guard would copy that with each width of the tile."""
-    tile = _tile_of(body, guard)
-    if tile is None or tile.around is None:
-        return False
-    return unrolled_size(body) - unrolled_size(tile.around.body) >= _BESIDE
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Tile:
-    """A register tile that is added up in, by a guard's inner term: the loop of `extent` over it,
-    by how much an iteration counts, and the innermost loop around the tile."""
+    """An unrolled loop of `extent` over a register tile, and the innermost loop around the tile;
+    None where that stands further out."""
 
-    alloc: Alloc
     extent: int
-    step: int
+    alloc: Alloc | None
     around: For | None
 
 
-def _tile_of(body: Stmt, guard: Guard) -> _Tile | None:
-    """The tile of which a guard says how much is used; None where it says something else."""
-    if guard.soft or len(guard.inner) != 1:  # seen from further out, whole nests would be copied
-        return None
-    ((atom, factor),) = guard.inner.items()
-    if not isinstance(atom, Var) or not isinstance(factor, int) or factor >= 0:
-        return None
-    stack: list[tuple[Stmt, For | None, Alloc | None]] = [(body, None, None)]
-    while stack:
-        stmt, around, tile = stack.pop()
-        if isinstance(stmt, For):
-            is_over = stmt.kind is LoopKind.UNROLLED and stmt.var == atom.name
-            if is_over and tile is not None and isinstance(stmt.extent, int) and _sums(tile):
-                return _Tile(tile, stmt.extent, -factor, around)
-            if stmt.kind is LoopKind.SERIAL and stmt.extent != 1 and tile is None:
-                around = stmt
-        elif isinstance(stmt, Alloc) and stmt.buffer.scope is Scope.REGISTER:
-            tile = stmt
-        stack += [(inner, around, tile) for inner in below(stmt)]
-    return None
+class Tiles:
+    """Finds the tile of which a guard says how much is used; what tiles stand in a statement is
+    remembered, as a nest is asked for those from each of its loops."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Stmt, Mapping[str, _Tile]]] = {}
+        self._adding: dict[int, tuple[Alloc, bool]] = {}
+
+    def narrower(self, body: Stmt, guard: Guard) -> Iterator[int]:
+        """How many of the values of a guard's inner terms, fewest first, are worth a tile of their
+        own: where one unrolled loop over a register tile, with a sum in it, runs over them."""
+        found = self._tile_of(body, guard)
+        if found is None:
+            return
+        extent, alloc, step = found[0].extent, found[1], found[2]
+        width = max(1, min(_IN_FLIGHT * extent // _registers(alloc), extent // 2))
+        while 2 * width <= extent:
+            yield width * step
+            width *= 2
+
+    def is_beside_work(self, body: Stmt, guard: Guard) -> bool:
+        """Whether other work stands beside the loop in which a guard's tile is made: decided here,
+        the guard would copy that with each width of the tile."""
+        found = self._tile_of(body, guard)
+        if found is None or found[0].around is None:
+            return False
+        return unrolled_size(body) - unrolled_size(found[0].around.body) >= _BESIDE
+
+    def _tile_of(self, body: Stmt, guard: Guard) -> tuple[_Tile, Alloc, int] | None:
+        """The tile that is added up in, by a guard's inner term, and by how much an iteration of
+        the loop over it counts; None where the guard says something else."""
+        if guard.soft or len(guard.inner) != 1:  # further out, whole nests would be copied
+            return None
+        ((atom, factor),) = guard.inner.items()
+        if not isinstance(atom, Var) or not isinstance(factor, int) or factor >= 0:
+            return None
+        tile = self._within(body).get(atom.name)
+        if tile is None or tile.alloc is None or not self._adds(tile.alloc):
+            return None
+        return tile, tile.alloc, -factor
+
+    def _within(self, stmt: Stmt) -> Mapping[str, _Tile]:
+        """The unrolled loops in a statement, by variable."""
+        known = self._known.get(id(stmt))
+        if known is None:
+            known = self._known[id(stmt)] = (stmt, self._found(stmt))
+        return known[1]
+
+    def _found(self, stmt: Stmt) -> Mapping[str, _Tile]:
+        if isinstance(stmt, Block | If):
+            return {var: one for part in below(stmt) for var, one in self._within(part).items()}
+        if isinstance(stmt, Alloc) and stmt.buffer.scope is Scope.REGISTER:
+            return {
+                var: one if one.alloc is not None else dataclasses.replace(one, alloc=stmt)
+                for var, one in self._within(stmt.body).items()
+            }
+        if isinstance(stmt, Alloc | While):
+            return self._within(stmt.body)
+        if not isinstance(stmt, For):
+            return {}
+        found = self._within(stmt.body)
+        if stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
+            return {**found, stmt.var: _Tile(stmt.extent, None, None)}
+        if stmt.kind is LoopKind.SERIAL and stmt.extent != 1:
+            return {
+                var: one
+                if one.alloc is None or one.around is not None
+                else dataclasses.replace(one, around=stmt)
+                for var, one in found.items()
+            }
+        return found
+
+    def _adds(self, tile: Alloc) -> bool:
+        known = self._adding.get(id(tile))
+        if known is None:
+            known = self._adding[id(tile)] = (tile, _sums(tile))
+        return known[1]
 
 
 def _registers(tile: Alloc) -> int:

@@ -49,7 +49,7 @@ from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution, loads, variables
 from farrier.lower.code_size import WORK, unrolled_size
 from farrier.lower.guards import Guard, Guards
-from farrier.lower.narrow_tiles import is_beside_work, is_idle, narrow, narrower, rolled
+from farrier.lower.narrow_tiles import Tiles, is_idle, narrow, rolled
 from farrier.lower.whole_tiles import whole_tile
 
 _EMPTY = Block(())
@@ -70,6 +70,7 @@ class _Specializer:
         self._symbolic = symbolic
         self._taken = {s.var for s in walk_stmts(body) if isinstance(s, For)}
         self._guards = Guards()
+        self._tiles = Tiles()
         self._copies: dict[str, int] = {}  # of each loop, so far
         self._spent = 0  # stores copied for the sake of Selects
         self._tails = 0  # stores in tails of narrower tiles
@@ -154,7 +155,7 @@ class _Specializer:
             if outer != var:
                 for guard in self._guards.of(body, outer, context):
                     is_settled = any(guard.outer == test.terms for test in self._settled)
-                    if not is_settled and any(narrower(body, guard)):
+                    if not is_settled and any(self._tiles.narrower(body, guard)):
                         found.append(guard)
         return found
 
@@ -217,7 +218,7 @@ class _Specializer:
             if is_less(high, low):
                 return _EMPTY  # no size brings anyone here
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
-            if is_symbolic and is_beside_work(body, guard):
+            if is_symbolic and self._tiles.is_beside_work(body, guard):
                 sunk = True
                 continue
             if is_less(high, -guard.low):
@@ -237,7 +238,8 @@ class _Specializer:
                 continue
             cold = context.knowing(guard.outer, low, border - 1)
             is_all = is_symbolic and is_idle(body, cold)
-            if is_edge and is_symbolic and not is_all and not any(narrower(body, guard)):
+            is_last = is_edge and is_symbolic and not is_all
+            if is_last and not any(self._tiles.narrower(body, guard)):
                 continue
             if not self._may_copy(guard, body):
                 continue
@@ -275,7 +277,9 @@ class _Specializer:
     ) -> Stmt | None:
         """A tail as narrower tiles for the sizes at which those do; None where it has none."""
         test = Linear(guard.outer, guard.high)
-        widths = list(narrower(body, guard)) if self._symbolic and test not in tested else []
+        if not self._symbolic or test in tested:
+            return None
+        widths = list(self._tiles.narrower(body, guard))
         if not widths:
             return None
         tested = (*tested, test)

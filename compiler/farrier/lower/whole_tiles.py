@@ -34,13 +34,11 @@ def whole_tile(
     fill registers, or a condition says more than which elements are used. `around` gives the loops
     around the Alloc of each register buffer, `lanes` the variable of a vectorized loop around.
     Conditions on lanes stay: they are masks."""
-    if not any(isinstance(stmt, If) for stmt in walk_stmts(body)):
+    if not _fills_registers(body) or not any(isinstance(stmt, If) for stmt in walk_stmts(body)):
         return None
     lanes |= {loop.var for loop in walk_stmts(body) if _is_vectorized(loop)}
     drops_any = False
     for store, conditions, ranges in _stores(body, (), {}):
-        if store is None or store.buffer.scope is not Scope.REGISTER:
-            return None
         here = context.over(ranges)
         for condition in conditions:
             names = variables(condition)
@@ -55,10 +53,23 @@ def whole_tile(
     return _unguarded(body, context, {}, lanes) if drops_any else None
 
 
+def _fills_registers(stmt: Stmt) -> bool:
+    """Whether a statement does nothing but store to registers, where conditions let it."""
+    match stmt:
+        case Store(buffer, _, _):
+            return buffer.scope is Scope.REGISTER
+        case For(_, _, _, body) | If(_, body, None):
+            return _fills_registers(body)
+        case Block(statements):
+            return all(map(_fills_registers, statements))
+        case _:
+            return False
+
+
 def _stores(
     stmt: Stmt, conditions: tuple[Expr, ...], ranges: Mapping[str, Extent]
-) -> Iterator[tuple[Store | None, tuple[Expr, ...], Mapping[str, Extent]]]:
-    """Each store with the conditions and loops around it; None for any other statement."""
+) -> Iterator[tuple[Store, tuple[Expr, ...], Mapping[str, Extent]]]:
+    """Each store of what fills registers, with the conditions and loops around it."""
     match stmt:
         case For(var, extent, _, body):
             yield from _stores(body, conditions, {**ranges, var: extent})
@@ -69,8 +80,6 @@ def _stores(
             yield from _stores(then, (*conditions, condition), ranges)
         case Store():
             yield stmt, conditions, ranges
-        case _:
-            yield None, conditions, ranges
 
 
 def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:

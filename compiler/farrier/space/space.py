@@ -189,21 +189,26 @@ class Space:
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
         """The candidate that is ranked first, and its predicted seconds."""
-        rows = self.candidates()
-        costs = self.cost(rows)
+        rows, costs = self._ranked
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
+
+    @functools.cached_property
+    def _ranked(self) -> tuple[Population, Floats]:
+        """The candidates, and the predicted seconds of each."""
+        rows = self.candidates()
+        return rows, self.cost(rows)
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
         """The candidate that is ranked first of those with this value of a knob, and its predicted
         seconds; None where no candidate has it."""
         if knob not in (one.name for one in self.knobs):
             return None
-        rows = self.candidates()
-        rows = rows[self.columns(rows)[knob] == value]
-        if not len(rows):
+        rows, costs = self._ranked
+        listed = self.columns(rows)[knob] == value
+        if not listed.any():
             return None
-        costs = self.cost(rows)
+        rows, costs = rows[listed], costs[listed]
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
@@ -9,14 +10,17 @@ from farrier.errors import UsageError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
 from farrier.ir.sizes import with_extents
+from farrier.ir.tensor import Program
 from farrier.ir.text.extents import parse_extent
 from farrier.kernels.choose import Choice
 from farrier.options.shapes import Hot, NamedDim
-from farrier.partition import Call, task_key
+from farrier.partition import Call, Task, task_key
 from farrier.space import PANEL
 from farrier.tuning.variant import Variant
 
 _PANEL_COST = 1.04  # of a hot kernel's predicted time, at most, for weights that are packed once
+_OPEN_COST = 1.15  # time of a general kernel over that of a hot one with the same decisions
+_SHARED_COST = 0.015  # of a hot model's predicted time, at most, lost to general kernels in it
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:
@@ -94,38 +98,80 @@ def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
-    """The variant for a hot size, with kernels of the general one where these do the same.
+    """The variant for a hot size, with kernels of the general one where these do as well.
 
     A kernel whose open dims are all 1 at that size, a batch of one above all, runs through as many
-    tiles in the same order as one made for it, if their decisions are equal: a second would be
-    made, and its weights packed, for nothing.
+    tiles in the same order as one made for it, if their decisions are equal. Of others those are
+    taken that the model spends little time in: a second kernel would be made, and its weights
+    packed, for next to nothing.
     """
-    known = {key: call for call in general.calls if (key := _key_at(general, call, sizes))}
+    known = _known_at(general, sizes)
+    runs = collections.Counter[str]()
+    for call in hot.calls:
+        runs[call.task] += call.runs
+    spent = {key: runs[key] * _seconds(one) for key, one in hot.choices.items()}
+    left = _SHARED_COST * sum(spent.values())
+    losses: dict[str, float] = {}
+    for key, own in hot.choices.items():
+        same = known.get(own.task.key)
+        if same is not None:
+            ratio = _ratio(own, general.choices[same.task], same.dims)
+            if ratio is not None:
+                losses[key] = spent[key] * max(0.0, ratio - 1)
+    shared: dict[str, Call] = {}
+    for key in sorted(losses, key=lambda key: losses[key] / _stages(hot.choices[key])):
+        if losses[key] <= left:
+            left -= losses[key]
+            shared[key] = known[hot.choices[key].task.key]
     calls, choices = [], dict[str, Choice]()
     for call in hot.calls:
-        own, same = hot.choices[call.task], known.get(hot.choices[call.task].task.key)
-        shared = None if same is None else general.choices[same.task]
-        if same is not None and shared is not None and _is_alike(own, shared):
-            call = dataclasses.replace(call, task=same.task, dims=(1,) * len(same.dims))
-            own = dataclasses.replace(shared, calls=shared.calls)
+        own, same = hot.choices[call.task], shared.get(call.task)
+        if same is not None:
+            call = dataclasses.replace(call, task=same.task, dims=same.dims)
+            own = dataclasses.replace(general.choices[same.task], calls=own.calls)
         calls.append(call)
         choices[call.task] = own
     return dataclasses.replace(hot, program=hot.program.with_calls(calls), choices=choices)
 
 
-def _is_alike(one: Choice, other: Choice) -> bool:
-    return one.space.rule_name == other.space.rule_name and one.decisions == other.decisions
+def _stages(choice: Choice) -> int:
+    """How many nests a kernel begins as: what its code takes to make goes by that."""
+    return len(choice.program.stages) if isinstance(choice.program, Program) else 1
 
 
-def _key_at(variant: Variant, call: Call, sizes: Mapping[str, int]) -> str:
-    """The key of the task that a call is where its dims are all 1 at these sizes, else ""."""
-    is_known = all(symbol.name in sizes for symbol in symbols(call.dims))
-    if not call.dims or not is_known or any(evaluate(d, sizes) != 1 for d in call.dims):
-        return ""
-    task = variant.choices[call.task].task
-    ones: dict[Atom, Extent] = dict.fromkeys(task.region.dims, 1)
+def _seconds(choice: Choice) -> float:
+    """Predicted seconds of a call."""
+    return choice.space.seconds(choice.decisions)
+
+
+def _ratio(own: Choice, shared: Choice, dims: Sequence[Extent]) -> float | None:
+    """The predicted seconds of a general kernel, called with these dims, over those of one made for
+    them; None where that cannot be told, or the latter was tuned."""
+    if own.space.rule_name != shared.space.rule_name:
+        return None
+    if own.decisions == shared.decisions and all(one == 1 for one in dims):
+        return 1.0
+    if own.source != "default" or not own.space.contains(shared.decisions):
+        return None
+    return _OPEN_COST * own.space.seconds(shared.decisions) / _seconds(own)
+
+
+def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
+    """Calls of the variant, their dims as these sizes make them, by the key of the task that they
+    are then."""
+    found: dict[tuple[str, tuple[Extent, ...]], Call] = {}
+    for call in variant.calls:
+        if call.dims and all(symbol.name in sizes for symbol in symbols(call.dims)):
+            dims = tuple(evaluate(one, sizes) for one in call.dims)
+            found.setdefault((call.task, dims), dataclasses.replace(call, dims=dims))
+    return {_key_at(variant.choices[call.task].task, call.dims): call for call in found.values()}
+
+
+def _key_at(task: Task, dims: Sequence[Extent]) -> str:
+    """The key of the task that one is where its dims have these values."""
+    values: dict[Atom, Extent] = dict(zip(task.region.dims, dims, strict=True))
 
     def change(extent: Extent) -> Extent:
-        return substitute(extent, ones)
+        return substitute(extent, values)
 
     return task_key(with_extents(task.region, change), task.constant_inputs)
