@@ -44,6 +44,7 @@ class Machine:
     exposed: float = 0.35  # of the time of memory traffic, what arithmetic does not hide
     fork_join: float = 0.5e-6  # seconds that a parallel loop costs
     fused: bool = True  # whether one instruction multiplies floats and adds
+    folds_loads: bool = True  # whether a multiply-add may take a factor from memory
     by_lane: bool = False  # whether it takes as factor one lane of a vector, for all lanes
 
     @classmethod

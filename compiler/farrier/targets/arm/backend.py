@@ -63,7 +63,7 @@ class ArmBackend(CpuBackend):
 
     def figures(self, target: Target) -> Mapping[str, Any]:
         core = CORES.get(target.tune)
-        return {"by_lane": True, **({} if core is None else core.figures)}
+        return {"by_lane": True, "folds_loads": False, **({} if core is None else core.figures)}
 
     def llvm(self, target: Target) -> LLVMMachine:
         from farrier.llvm import LLVMMachine
@@ -80,7 +80,7 @@ class ArmBackend(CpuBackend):
     def instructions(self, target: Target) -> Instructions:
         from farrier.targets.cpu.codegen.builder import Instructions
 
-        return Instructions(converts_f16=True)
+        return Instructions(converts_f16=True, keeps_nan=True)
 
     def support(self, target: Target) -> str:
         from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK

@@ -339,8 +339,11 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
 
 
 def _float_extreme(b: Builder, op: BinaryOp, left: Value, right: Value) -> str:
-    """min or max that propagates NaN. The machine's own returns its second operand where either is
-    NaN; so an operand that cannot be NaN goes first, and otherwise one more select is needed."""
+    """min or max that propagates NaN. Where the machine's own returns its second operand if either
+    is NaN, an operand that cannot be NaN goes first, and otherwise one more select is needed."""
+    if b.instructions.keeps_nan:
+        name = "maximum" if op is BinaryOp.MAX else "minimum"
+        return b.overloaded(name, left.type, left.text, right.text)
     if right.const is not None and right.const == right.const:
         left, right = right, left
     compare = "ogt" if op is BinaryOp.MAX else "olt"

@@ -50,13 +50,15 @@ class Instructions:
     `scale(b, type, x, exponent, lanes, mask)` multiplies f32 vectors of `scale_bits` bits by powers
     of two with one instruction, 0 where no bit of `mask`, an integer, is set. `rounds_bf16` says
     whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
-    between f32 and f16.
+    between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
+    operand is.
     """
 
     scale: Scale | None = None
     scale_bits: int = 0
     rounds_bf16: bool = False
     converts_f16: bool = False
+    keeps_nan: bool = False
 
 
 class Builder:

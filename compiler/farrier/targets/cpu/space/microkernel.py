@@ -43,6 +43,8 @@ _RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
 _COPY_CYCLES = 1.0  # to copy one element of a panel
 _PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
 _WINDOW_REGISTERS = 18  # live values of a window's unrolled taps before they spill
+_PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
+_LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
 _SPILL = 0.08  # of the time, for each value more
 
 
@@ -241,16 +243,26 @@ def _one_tile(
         chain = chain / 4
         loads = v * steps * (points + 1) / machine.load_ports
         point_bytes = v * points * np.prod(problem.strides) * machine.lanes * 4.0
-        live = v * (points + 4 * np.minimum(r, c))
-        multiply = multiply * (1 + _SPILL * np.maximum(live - _WINDOW_REGISTERS, 0))
-        issue = steps * v * (2 * points + 1) / machine.issue
+        live, most = v * (points + 4 * np.minimum(r, c)), _WINDOW_REGISTERS
+        operations = steps * v * (2 * points + 1)
+        if not machine.folds_loads:  # a line is read once for all taps of a row
+            line = (c - 1) * problem.strides[1] + problem.taps[1]
+            reads = v * (problem.taps[0] * r * line + steps)
+            loads = reads / machine.load_ports
+            live, most = v * points + line + 1, machine.registers - 1
+            operations = steps * v * points + reads
+        multiply = multiply * (1 + _SPILL * np.maximum(live - most, 0))
+        issue = operations / machine.issue
     else:
         broadcasts = points
         if problem.by_lane:
             lanes = np.minimum(tiles.unroll, machine.lanes)
             broadcasts = np.where(lanes > 1, points / lanes, points)
         loads = steps * (v + broadcasts) / machine.load_ports
-        issue = steps * (v + broadcasts + v * points) / machine.issue
+        operations = steps * (v + broadcasts + v * points)
+        if not machine.folds_loads:
+            operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
+        issue = operations / machine.issue
         if machine.by_lane:  # what is broadcast goes the way of arithmetic
             multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
@@ -259,6 +271,8 @@ def _one_tile(
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
     fourth = np.square(np.square(multiply)) + chain**4
+    if not machine.folds_loads and not problem.depthwise:  # loads take turns with arithmetic
+        fourth += np.square(np.square(issue))
     core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(loads, beyond))
     core = np.maximum(core, issue)
     if problem.scattered:

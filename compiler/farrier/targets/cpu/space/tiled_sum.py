@@ -45,6 +45,7 @@ class TiledSum:
     prefix: str
     grouping: Grouping | None  # how dot products take the sum; None: its products one by one
     lanes_are_factors: bool = False  # as `Machine.by_lane`
+    folds_loads: bool = True  # as `Machine.folds_loads`
     slices: int = 1  # parts of the reduction that are summed one after the other, for all tiles
 
     @classmethod
@@ -60,6 +61,7 @@ class TiledSum:
         return cls(
             *(contraction, machine.lanes, tiled, *blocked, prefix, grouping),
             lanes_are_factors=machine.by_lane,
+            folds_loads=machine.folds_loads,
         )
 
     @property
@@ -226,13 +228,20 @@ class TiledSum:
             step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
             steps = [*steps[:-1], step, in_step]
             unrolled.append(in_step)
-        schedule.reorder(*first, *steps, *tile, vector, lane, *products)
+        by_row = found.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
+        if by_row:  # of a line of the image what one row of the tile reads is read once
+            line, tap = steps
+            schedule.reorder(*first, line, *tile[:-1], vector, tap, *tile[-1:], lane)
+        else:
+            schedule.reorder(*first, *steps, *tile, vector, lane, *products)
         for product in products:
             schedule.dot(product)
         schedule.vectorize(init[1])
         schedule.vectorize(lane)
         for loop in (*start, init[0], *unrolled):
             schedule.unroll(loop)
+        if by_row:
+            self._read_line(schedule, vector)
         if self.by_lane and unroll > 1:
             self._read_by_lane(schedule, steps[-2])
         return next((step for step in reversed(steps) if step not in unrolled), "")
@@ -268,6 +277,27 @@ class TiledSum:
         schedule.vectorize(f"{name}_{lane}")
         for loop in others:
             schedule.unroll(loop)
+
+    def _read_line(self, schedule: Schedule, loop: str) -> None:
+        """Has each iteration of `loop` read the points of all its taps and columns before them.
+
+        before:  for row: for vector:
+                     for tap in 3: for column in 7: s[row, column] += x[row, column + tap] * w[tap]
+        after:   for row: for vector:
+                     line[0:9] = x[row, 0:9]
+                     for tap in 3: for column in 7: s[row, column] += line[column + tap] * w[tap]
+        """
+        load, name = self.contraction.point_load, f"{self.prefix}line"
+        lane = next(
+            at for at, index in enumerate(load.indices) if self.contraction.lane in variables(index)
+        )
+        schedule.cache_read(load.buffer.name, loop, name)
+        schedule.set_scope(name, Scope.REGISTER)
+        others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
+        schedule.reorder(*others, f"{name}_{lane}")
+        schedule.vectorize(f"{name}_{lane}")
+        for other in others:
+            schedule.unroll(other)
 
     @property
     def _is_window(self) -> bool:
