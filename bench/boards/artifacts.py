@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from bench.boards import board
-from bench.boards.guest import Arrays, Guest, GuestError
+from bench.boards.guest import Arrays, Guest, GuestError, exchange
 from bench.boards.root import Root
 from bench.workloads import workload
 from farrier.options import CompileOptions
@@ -36,7 +36,7 @@ class Checked:
 
 def check(names: Sequence[str], root: Root, say: Callable[[str], None]) -> Iterator[Checked]:
     """Runs the models of these names (`bench.workloads`), one after the other."""
-    with Guest(root) as guest:
+    with exchange() as folder, Guest(root, folder) as guest:
         for name in names:
             one = workload(name)
             data = one.build()

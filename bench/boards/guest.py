@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import pickle
 import select
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,19 +24,27 @@ class GuestError(Exception):
     """An artifact could not be run in the root: an error there, a crash, or no answer in time."""
 
 
+@contextlib.contextmanager
+def exchange() -> Iterator[Path]:
+    """A folder that this machine and the root see, for the time of the context."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="exchange-", dir=HOME) as name:
+        yield Path(name)
+
+
 class Guest(Closing):
     """A Python in the root, started when it is first needed, and anew after one that died."""
 
-    def __init__(self, root: Root, timeout_s: float = 600.0) -> None:
+    def __init__(self, root: Root, folder: Path, timeout_s: float = 600.0) -> None:
+        """`folder` is where artifacts are left for it: one that `exchange` made, of this guest."""
         self._root = root
+        self._folder = folder
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        HOME.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.TemporaryDirectory(prefix="exchange-", dir=HOME)
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
         """The outputs by name. Raises GuestError."""
-        file = artifact.save(Path(self._folder.name) / "model.farrier")
+        file = artifact.save(self._folder / "model.farrier")
         inside = f"{INSIDE}/{file.relative_to(REPOSITORY)}"
         process = self._running()
         assert process.stdin is not None
@@ -71,10 +80,3 @@ class Guest(Closing):
     def close(self) -> None:
         """Ends the process; a second call does nothing."""
         self._end()
-        self._folder.cleanup()
-
-
-def in_this_process(guests: dict[int, Guest], root: Root) -> Guest:
-    """The guest of this process among those of processes that were forked, by number: two that
-    shared one would take each other's answers."""
-    return guests.setdefault(os.getpid(), Guest(root))

@@ -61,7 +61,8 @@ class Root:
         """The root's Python with these words, on an emulated `cpu`; `options` are Popen's."""
         paths = [f"{INSIDE}/{source}".rstrip("/") for source in _SOURCES]
         environment = _environment([*paths, f"/{WHEELS}"], "/var/cache/python")
-        command = ["chroot", str(self.folder), "/usr/bin/python3", *words]
+        inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
+        command = ["chroot", str(self.folder), *inside]
         return self._start(command, environment | {"QEMU_CPU": cpu}, options)
 
     def start_counted(
