@@ -9,7 +9,7 @@ READY := $(VENV)/.farrier-ready
 EXPORTER := build/exports
 EXPORTER_READY := $(EXPORTER)/.ready
 
-.PHONY: demo test check bench exports public wheel conformance chaos explore format clean
+.PHONY: demo test check bench boards exports public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,6 +34,9 @@ check: $(READY)  ## Style, types, layering.
 
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute.
 	$(BIN)/python -m bench $(ARGS)
+
+boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root.
+	$(BIN)/python -m bench.boards $(ARGS)
 
 exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by torch; compiled, read back, compared.
 	$(EXPORTER)/bin/python -m bench.exports tiny build/models

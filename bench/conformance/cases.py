@@ -13,15 +13,19 @@ import onnx
 from onnx.backend.test import BackendTest
 from onnx.backend.test.loader import load_model_tests
 
-from farrier.onnx_backend import FarrierBackend, PreparedModel
+from farrier.onnx_backend import FarrierBackend, Prepared, Run
+from farrier.runtime.artifact import Artifact
 
 
-class _Backend(FarrierBackend):  # type: ignore[misc]
+def _backend(target: str, run: Run) -> type[FarrierBackend]:
     """One thread a test: tests run beside each other."""
 
-    @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        return super().prepare(model, device, threads=1)
+    class Backend(FarrierBackend):  # type: ignore[misc]
+        @classmethod
+        def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
+            return super().prepare(model, device, threads=1, target=target, run=run)
+
+    return Backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,11 +48,12 @@ _SUITES = {
 }
 
 
-def load() -> list[Case]:
-    """Every test on the CPU, in the order of the suites and their names."""
+def load(target: str = "host", run: Run = Artifact.run) -> list[Case]:
+    """Every test on the CPU, in the order of the suites and their names. `run` runs the artifacts
+    for `target` where that is another machine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, while the expected outputs are computed
-        classes = BackendTest(_Backend, __name__).test_cases
+        classes = BackendTest(_backend(target, run), __name__).test_cases
         operators = _operators()
     found = []
     for title, suite in _SUITES.items():

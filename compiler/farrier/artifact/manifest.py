@@ -94,6 +94,7 @@ class KernelReport:
     predicted_us: float
     measured_us: float | None = None
     operations: int = 0  # arithmetic of one call; a multiply-add counts two
+    multiply_adds: int = 0  # of those, products that sums add up
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

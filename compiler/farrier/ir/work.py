@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.dim import Extent, ceildiv, product, typical
-from farrier.ir.expr import Binary, Cast, Expr, Reduce, Select, Unary, dtype_of
+from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Reduce, ReduceOp, Select, Unary, dtype_of
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
@@ -24,6 +24,12 @@ def arithmetic(kernel: Program | Function) -> int:
     if isinstance(kernel, Function):
         return _of_stmt(kernel.body)
     return sum(typical(_of_stage(stage)) for stage in kernel.stages)
+
+
+def multiply_adds(program: Program) -> int:
+    """Products that sums of products add up, where dims have their typical values: what a machine
+    that does one at once cannot do in fewer steps. Padding is counted as if it were data."""
+    return sum(typical(_products(stage)) for stage in program.stages)
 
 
 def statements_run(stmt: Stmt, lanes: int) -> float:
@@ -71,6 +77,18 @@ def _of_stage(stage: Stage) -> Extent:
         points *= product(axis.extent for axis in body.axes)
         body, each = body.body, 1
     return points * (each + _of_value(body, set()))
+
+
+def _products(stage: Stage) -> Extent:
+    body = stage.body
+    if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
+        return 0
+    summand = body.body
+    while isinstance(summand, Select | Cast):  # of what padding leaves, and of narrow operands
+        summand = summand.then if isinstance(summand, Select) else summand.operand
+    if not isinstance(summand, Binary) or summand.op is not BinaryOp.MUL:
+        return 0
+    return product(axis.extent for axis in (*stage.axes, *body.axes))
 
 
 def _of_value(expr: Expr, seen: set[int]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Program
-from farrier.ir.work import arithmetic
+from farrier.ir.work import arithmetic, multiply_adds
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
@@ -51,6 +51,7 @@ class Choice:
             task=self.task.key,
             calls=self.calls,
             operations=self.operations,
+            multiply_adds=multiply_adds(self.program) if isinstance(self.program, Program) else 0,
             rule=self.space.rule_name,
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,

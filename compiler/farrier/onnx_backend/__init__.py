@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from farrier.onnx_backend.backend import (
     FarrierBackend,
+    Prepared,
     PreparedModel,
+    Run,
     is_compatible,
     prepare,
     run_model,
@@ -14,7 +16,9 @@ from farrier.onnx_backend.backend import (
 
 __all__ = [
     "FarrierBackend",
+    "Prepared",
     "PreparedModel",
+    "Run",
     "is_compatible",
     "prepare",
     "run_model",

@@ -9,7 +9,7 @@ importer it is the one place that imports onnx.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 
 Array: TypeAlias = npt.NDArray[Any]
+Run: TypeAlias = Callable[[Artifact, dict[str, Array]], dict[str, Array]]
 Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 
 
@@ -37,12 +38,19 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     is kept for the shapes of the others and the values of these.
     """
 
-    def __init__(self, model: onnx.ModelProto, threads: int = 0) -> None:
-        """Compiles at once where the model leaves no shape open. `threads` 0: one a core.
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        threads: int = 0,
+        target: str = "host",
+        run: Run = Artifact.run,
+    ) -> None:
+        """Compiles at once where the model leaves no shape open. `threads` 0: one a core. `run`
+        runs artifacts where this machine is not the target.
 
         Raises FarrierError for what cannot be compiled.
         """
-        self._model, self._threads = model, threads
+        self._model, self._threads, self._target, self._run = model, threads, target, run
         summary = inspect(model.SerializeToString())
         self._inputs = summary.inputs
         self._outputs = summary.outputs
@@ -95,7 +103,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
                 if not set(error.deciding) - self._deciding:
                     raise
                 self._deciding.update(error.deciding)
-        return artifact.run({n: a for n, a in arrays.items() if n not in self._deciding})
+        return self._run(artifact, {n: a for n, a in arrays.items() if n not in self._deciding})
 
     def _artifact(self, arrays: Mapping[str, Array]) -> Artifact:
         key = tuple(
@@ -124,7 +132,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             for name in sorted(self._deciding):
                 value = arrays[name].astype(object) if name in self._strings else arrays[name]
                 model.graph.initializer.append(numpy_helper.from_array(value, name))
-        options = CompileOptions(shapes=shapes, threads=self._threads, verify=False)
+        options = CompileOptions(self._target, shapes, threads=self._threads, verify=False)
         return compile_model(model.SerializeToString(), options, name=model.graph.name or "model")
 
 
@@ -132,8 +140,14 @@ class PreparedSequences(BackendRep):  # type: ignore[misc]
     """A model with sequences or optionals among its inputs or outputs: compiled as one of tensors,
     anew for every number of tensors that it is run with."""
 
-    def __init__(self, model: onnx.ModelProto, threads: int = 0) -> None:
-        self._model, self._threads = model, threads
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        threads: int = 0,
+        target: str = "host",
+        run: Run = Artifact.run,
+    ) -> None:
+        self._model, self._how = model, (threads, target, run)
         self._prepared: dict[tuple[str, ...], PreparedModel] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -147,7 +161,7 @@ class PreparedSequences(BackendRep):  # type: ignore[misc]
         }
         key = tuple(arrays)
         if key not in self._prepared:
-            self._prepared[key] = PreparedModel(_of_tensors(self._model, given), self._threads)
+            self._prepared[key] = PreparedModel(_of_tensors(self._model, given), *self._how)
         found = dict(self._prepared[key].named(arrays))
         return tuple(_gathered(info, found) for info in self._model.graph.output)
 
@@ -155,13 +169,15 @@ class PreparedSequences(BackendRep):  # type: ignore[misc]
 Prepared: TypeAlias = PreparedModel | PreparedSequences
 
 
-def prepared(model: onnx.ModelProto, threads: int) -> Prepared:
+def prepared(
+    model: onnx.ModelProto, threads: int, target: str = "host", run: Run = Artifact.run
+) -> Prepared:
     """The model, ready to run, as what its inputs and outputs are."""
     infos = (*model.graph.input, *model.graph.output)
     kinds = {info.type.WhichOneof("value") for info in infos}
     if kinds <= {"tensor_type", None}:
-        return PreparedModel(model, threads)
-    return PreparedSequences(model, threads)
+        return PreparedModel(model, threads, target, run)
+    return PreparedSequences(model, threads, target, run)
 
 
 def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
@@ -210,14 +226,16 @@ class FarrierBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """The model, ready to run; `threads` is the number it may use, 0 one a core.
+        """The model, ready to run; `threads` is the number it may use, 0 one a core. It is compiled
+        for `target`, by default this machine; `run` runs artifacts where that is another.
 
         Raises UsageError for another device than the CPU, FarrierError for what Farrier does not
         compile.
         """
         if not cls.supports_device(device):
             raise UsageError(f"device {device!r} is not supported", hint='device="CPU"')
-        return prepared(model, int(kwargs.get("threads", 0)))
+        target, run = str(kwargs.get("target", "host")), kwargs.get("run", Artifact.run)
+        return prepared(model, int(kwargs.get("threads", 0)), target, run)
 
     @classmethod
     def run_node(

@@ -1,0 +1,1 @@
+"""Farrier on arm64 without a board: `make boards`."""

@@ -1,0 +1,75 @@
+"""ONNX's backend suite on arm64: each test compiled here, run in the root, judged here.
+
+A worker has a Python in the root, which runs what the worker's tests compile; expectations and
+tolerances are the suite's, as on this machine. docs/conformance.md says what passes there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.boards import board
+from bench.boards.guest import Arrays, Guest, exchange
+from bench.boards.root import Root
+from bench.conformance import cases, page, workers
+from bench.conformance.workers import Outcome, Verdict
+from farrier.runtime.artifact import Artifact
+
+_TIMEOUT_S = 300.0  # of a test; the first of a worker starts a Python
+_PROGRESS = 100  # tests
+
+
+def check(
+    root: Root, pattern: str, every: int, count: int, say: Callable[[str], None]
+) -> dict[str, Outcome]:
+    """Runs every `every`-th of the tests that `pattern` finds, in `count` workers; says what does
+    not pass here though it passes on x86-64, and gives those outcomes by name."""
+    with exchange() as folder:
+        return _check(_Guests(root, folder), pattern, every, count, say)
+
+
+def _check(
+    guests: _Guests, pattern: str, every: int, count: int, say: Callable[[str], None]
+) -> dict[str, Outcome]:
+    chosen = [
+        case for case in cases.load(board.TARGET, guests.run) if re.search(pattern, case.name)
+    ][::every]
+    known = page.not_passed(page.PAGE.read_text())
+    worse: dict[str, Outcome] = {}
+    done = 0
+
+    def progress(case: cases.Case, outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        if outcome.verdict is not Verdict.PASSED and case.name not in known:
+            worse[case.name] = outcome
+            say(f"{case.name}: {outcome.verdict}: {outcome.reason}")
+        if done % _PROGRESS == 0:
+            say(f"{done} of {len(chosen)}")
+
+    outcomes = workers.run(chosen, count, _TIMEOUT_S, progress)
+    about = [case.suite for case in chosen]
+    verdicts = [outcomes[case.name].verdict for case in chosen]
+    say("\n".join(page.table(about, verdicts, "suite")))
+    return worse
+
+
+class _Guests:
+    """A guest a process: two that shared one would take each other's answers. It ends with the
+    process, when its stdin does."""
+
+    def __init__(self, root: Root, folder: Path) -> None:
+        self._root, self._folder = root, folder
+        self._of: dict[int, Guest] = {}
+
+    def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
+        """The outputs, of the guest of this process."""
+        own = self._of.get(os.getpid())
+        if own is None:
+            folder = self._folder / str(os.getpid())
+            folder.mkdir()
+            own = self._of[os.getpid()] = Guest(self._root, folder)
+        return own.run(artifact, inputs)

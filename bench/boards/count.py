@@ -1,0 +1,144 @@
+"""Instructions of an inference, counted by a plugin of qemu-user: Farrier's and ONNX Runtime's.
+
+Instructions are not time: no cache is modelled, and an out-of-order core hides what is not on the
+way to a result. What both engines execute beyond the multiply-adds is what the figures show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from bench.boards import board
+from bench.boards.root import HOME, NoRootError, Root
+from bench.workloads import workload
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact
+
+_SOURCE = Path(__file__).with_name("count.c")
+_LANES = 4  # of a vector of singles
+_MILLION = 1e6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Count:
+    """What one inference executes: all instructions, and those of them that are multiply-adds of
+    four singles."""
+
+    instructions: int
+    multiply_adds: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """One model's inference. `least` is what the algorithms that Farrier chose need: their
+    multiply-adds over the lanes of a vector."""
+
+    model: str
+    farrier: Count
+    onnxruntime: Count
+    least: int
+
+    @property
+    def ratio(self) -> float:
+        """Farrier's instructions over ONNX Runtime's."""
+        return self.farrier.instructions / self.onnxruntime.instructions
+
+
+def count(
+    names: Sequence[str], root: Root, target: str, cpu: str, say: Callable[[str], None]
+) -> Iterator[Counts]:
+    """Counts the models of these names, compiled for `target`, as qemu's `cpu` executes them with
+    one thread. Raises NoRootError."""
+    plugin = _plugin()
+    for name in names:
+        one = workload(name)
+        data = one.build()
+        options = CompileOptions(target, one.shapes, threads=1, verify=False)
+        artifact = compile_model(data, options, name=name)
+        with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
+            inputs = Path(folder) / "inputs"
+            inputs.write_bytes(pickle.dumps(random_inputs(artifact.manifest.inputs)))
+            onnx = Path(folder) / "model.onnx"
+            onnx.write_bytes(data)
+            files = {
+                "farrier": artifact.save(Path(folder) / "model.farrier"),
+                "onnxruntime": onnx,
+            }
+            found = {}
+            for engine, file in files.items():
+                say(f"{name}: {engine}")
+                found[engine] = _counted(root, plugin, cpu, engine, file, inputs)
+        yield Counts(name, found["farrier"], found["onnxruntime"], _least(artifact))
+
+
+def table(rows: Sequence[Counts]) -> Table:
+    """Millions of instructions, one row a model."""
+    made = Table(box=None)
+    made.add_column("million instructions", no_wrap=True)
+    for name in ("ONNX Runtime", "Farrier", "ratio", "MACs / 4", "fmla of ORT", "of Farrier"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        ours, theirs = row.farrier, row.onnxruntime
+        figures = (row.least, theirs.multiply_adds, ours.multiply_adds)
+        made.add_row(
+            row.model,
+            _millions(theirs.instructions),
+            _millions(ours.instructions),
+            f"{row.ratio:.3f}",
+            *map(_millions, figures),
+        )
+    if len(rows) > 1:
+        mean = math.exp(sum(math.log(row.ratio) for row in rows) / len(rows))
+        made.add_row("geometric mean", "", "", f"{mean:.3f}")
+    return made
+
+
+def _millions(figure: int) -> str:
+    return f"{figure / _MILLION:,.1f}"
+
+
+def _least(artifact: Artifact) -> int:
+    kernels = artifact.manifest.kernels
+    return sum(kernel.multiply_adds * kernel.calls for kernel in kernels) // _LANES
+
+
+def _plugin() -> Path:
+    """The plugin, compiled where it is older than its source."""
+    packages = {"cc": "gcc libc6-dev", "qemu-aarch64": "qemu-user"}
+    missing = [package for tool, package in packages.items() if shutil.which(tool) is None]
+    if missing:
+        raise NoRootError(
+            f"counting needs {', '.join(missing)}",
+            hint=f"apt-get install --no-install-recommends {' '.join(missing)}",
+        )
+    made = HOME / "count.so"
+    if not made.exists() or made.stat().st_mtime < _SOURCE.stat().st_mtime:
+        command = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-o", str(made), str(_SOURCE)]
+        subprocess.run(command, check=True)
+    return made
+
+
+def _counted(root: Root, plugin: Path, cpu: str, engine: str, model: Path, inputs: Path) -> Count:
+    words = ["-m", "bench.boards.counted", engine, str(model), str(inputs)]
+    pipe = subprocess.PIPE
+    process = root.start_counted(words, plugin, cpu, stdout=pipe, stderr=pipe, text=True)
+    _, said = process.communicate()
+    marks = [line.split()[1:] for line in said.splitlines() if line.startswith("counted ")]
+    if process.returncode or len(marks) != 3:
+        raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
+    (first, second), (last, last_second) = (map(int, mark) for mark in marks[1:])
+    return Count(last - first, last_second - second)
+
+
+TARGET, CPU = board.TARGET, board.QEMU_CPU

@@ -1,0 +1,44 @@
+"""The half of `bench.boards.count` that runs under the plugin: two inferences, three marks.
+
+    python -m bench.boards.counted farrier|onnxruntime MODEL INPUTS
+
+The plugin says its counts at every getppid; the inference between the last two marks is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    engine, model, inputs = sys.argv[1:]
+    run = {"farrier": _farrier, "onnxruntime": _onnxruntime}[engine](model)
+    given = pickle.loads(Path(inputs).read_bytes())
+    for _ in range(2):
+        os.getppid()
+        run(given)
+    os.getppid()
+
+
+def _farrier(model: str) -> Callable[[dict[str, Any]], Any]:
+    import farrier
+
+    return farrier.load(model).session().run
+
+
+def _onnxruntime(model: str) -> Callable[[dict[str, Any]], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda given: session.run(None, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Runs artifacts in the root: one Python there, which loads one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import select
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+
+from bench.boards.root import HOME, INSIDE, REPOSITORY, Root
+from farrier.runtime.artifact import Artifact
+from farrier_device.closing import Closing
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+
+class GuestError(Exception):
+    """An artifact could not be run in the root: an error there, a crash, or no answer in time."""
+
+
+@contextlib.contextmanager
+def exchange() -> Iterator[Path]:
+    """A folder that this machine and the root see, for the time of the context."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="exchange-", dir=HOME) as name:
+        yield Path(name)
+
+
+class Guest(Closing):
+    """A Python in the root, started when it is first needed, and anew after one that died."""
+
+    def __init__(self, root: Root, folder: Path, timeout_s: float = 600.0) -> None:
+        """`folder` is where artifacts are left for it: one that `exchange` made, of this guest."""
+        self._root = root
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
+        """The outputs by name. Raises GuestError."""
+        file = artifact.save(self._folder / "model.farrier")
+        inside = f"{INSIDE}/{file.relative_to(REPOSITORY)}"
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((inside, inputs), process.stdin, protocol=5)
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], self._timeout_s)[0]:
+                self._end()
+                raise GuestError(f"no answer after {self._timeout_s:g} s")
+            answer: Arrays | str = pickle.load(process.stdout)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError):
+            code = process.wait()
+            self._end()
+            raise GuestError(f"the Python in the root ended with {code}") from None
+        if isinstance(answer, str):
+            raise GuestError(answer)
+        return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            pipe = subprocess.PIPE
+            words = ["-m", "bench.boards.inside"]
+            self._process = self._root.start(words, stdin=pipe, stdout=pipe)
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def close(self) -> None:
+        """Ends the process; a second call does nothing."""
+        self._end()

@@ -1,0 +1,222 @@
+"""An arm64 Debian in a folder, whose Python runs here under qemu-user.
+
+The packages are unpacked and not configured: Python needs no more, and configuring takes minutes
+of emulation. Wheels are pip's for that Python, of the versions that this environment has.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.boards import board
+from farrier.errors import FarrierError
+
+REPOSITORY = Path(__file__).parents[2]
+HOME = REPOSITORY / "build/boards"
+INSIDE = "/farrier"  # where the repository lies in the root
+WHEELS = "opt/wheels"
+# What tests, conformance and counting import there; their own dependencies come with them.
+PACKAGES = (
+    *("grpcio", "hypothesis", "llvmlite", "ml_dtypes", "numpy", "onnx", "onnxruntime", "protobuf"),
+    *("pytest", "pytest-timeout", "pytest-xdist", "ziglang"),
+)
+_SOURCES = ("compiler", "rpc_device", "farm", "server", "worker", "")
+_BINFMT = Path("/proc/sys/fs/binfmt_misc")
+_TOOLS = {
+    "debootstrap": "debootstrap",
+    "dpkg-deb": "dpkg",
+    "qemu-aarch64-static": "qemu-user-static",
+    "unshare": "util-linux",
+}
+_GLIBC = range(17, 37)  # of wheels that Debian 12's runs
+
+
+class NoRootError(FarrierError):
+    """There can be no arm64 root here; the message says what is missing, the hint how to get it."""
+
+    code = "no-root"
+
+
+class Root:
+    """The root, and how to run something in it. Each command has mounts of its own, which go with
+    it; the repository lies at INSIDE."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._cpuinfo = folder.with_name("cpuinfo")
+        self._last = len(os.sched_getaffinity(0)) - 1
+        self._cpuinfo.write_text(board.cpuinfo(self._last + 1))
+
+    def start(
+        self, words: Sequence[str], cpu: str = board.QEMU_CPU, **options: Any
+    ) -> subprocess.Popen[Any]:
+        """The root's Python with these words, on an emulated `cpu`; `options` are Popen's."""
+        paths = [f"{INSIDE}/{source}".rstrip("/") for source in _SOURCES]
+        environment = _environment([*paths, f"/{WHEELS}"], "/var/cache/python")
+        inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
+        command = ["chroot", str(self.folder), *inside]
+        return self._start(command, environment | {"QEMU_CPU": cpu}, options)
+
+    def start_counted(
+        self, words: Sequence[str], plugin: Path, cpu: str = board.QEMU_CPU, **options: Any
+    ) -> subprocess.Popen[Any]:
+        """The root's Python in a qemu that takes plugins, which stays outside of the root: paths
+        are this machine's."""
+        paths = [str(REPOSITORY / source) for source in _SOURCES]
+        cache = self.folder / "var/cache/python-outside"
+        environment = _environment([*paths, str(self.folder / WHEELS)], str(cache))
+        qemu = ["qemu-aarch64", "-L", str(self.folder), "-cpu", cpu, "-plugin", str(plugin)]
+        command = [*qemu, str(self.folder / "usr/bin/python3"), *words]
+        return self._start(command, environment, options)
+
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
+    ) -> subprocess.Popen[Any]:
+        places = [self.folder, REPOSITORY, INSIDE, self._cpuinfo, self._last]
+        words = ["unshare", "-m", "sh", "-ec", _ENTER, "sh", *map(str, places), *command]
+        return subprocess.Popen(words, env=dict(environment), cwd=REPOSITORY, **options)
+
+
+# What a board's kernel shows: the host's /sys tells of another processor.
+_ENTER = """
+root=$1 repository=$2 inside=$3 cpuinfo=$4 last=$5; shift 5
+mkdir -p $root$inside
+mount --bind $repository $root$inside
+mount --rbind /proc $root/proc
+mount --bind $cpuinfo $root/proc/cpuinfo
+mount --rbind /dev $root/dev
+mount -t tmpfs tmpfs $root/tmp
+mount -t tmpfs tmpfs $root/sys
+mkdir -p $root/sys/devices/system/cpu
+for name in possible present online; do echo 0-$last > $root/sys/devices/system/cpu/$name; done
+exec "$@"
+"""
+
+
+def _environment(paths: Sequence[str], cache: str) -> dict[str, str]:
+    return {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPYCACHEPREFIX": cache,
+        "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis",
+    }
+
+
+def root(say: Callable[[str], None], home: Path = HOME) -> Root:
+    """The root below `home`, made where it is not there. Raises NoRootError."""
+    _check_tools()
+    _register()
+    folder = home / "root"
+    if not (folder / "usr/bin/python3").exists():
+        say("unpacking an arm64 Debian")
+        _unpack(folder)
+    _install(folder, say)
+    return Root(folder)
+
+
+def _check_tools() -> None:
+    if os.geteuid() != 0:
+        raise NoRootError("an arm64 root needs mounts and chroot: run it as root")
+    missing = sorted(package for tool, package in _TOOLS.items() if shutil.which(tool) is None)
+    if missing:
+        raise NoRootError(
+            f"an arm64 root needs {', '.join(missing)}",
+            hint=f"apt-get install --no-install-recommends {' '.join(missing)}",
+        )
+
+
+def _register() -> None:
+    """Has the kernel run arm64 programs through qemu, also those that programs there start."""
+    if platform.machine() == "aarch64" or (_BINFMT / "qemu-aarch64").exists():
+        return
+    format_ = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
+    try:
+        if not (_BINFMT / "register").exists():
+            command = ["mount", "-t", "binfmt_misc", "binfmt_misc", str(_BINFMT)]
+            subprocess.run(command, capture_output=True, check=True)
+        (_BINFMT / "register").write_text(format_.read_text())
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NoRootError(
+            f"the kernel cannot be told to run arm64 programs: {error}",
+            hint="it needs binfmt_misc, and the right to mount it",
+        ) from None
+
+
+def _unpack(folder: Path) -> None:
+    """Debian's packages, unpacked; whole or not at all."""
+    mirror, release = _mirror()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    making = folder.with_name("root.making")
+    shutil.rmtree(making, ignore_errors=True)
+    options = ["--variant=minbase", "--arch=arm64", "--foreign", "--include=python3"]
+    done = _said(["debootstrap", *options, release, str(making), mirror])
+    if done.returncode:
+        raise NoRootError(f"debootstrap failed: {_end(done.stdout)}")
+    archives = making / "var/cache/apt/archives"
+    for package in sorted(archives.glob("*.deb")):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(making)], check=True)
+        package.unlink()
+    (making / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (making / "etc/group").write_text("root:x:0:\n")
+    making.rename(folder)
+
+
+def _mirror() -> tuple[str, str]:
+    """Where this machine's own packages come from, and the name of its release."""
+    fields = "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)|$(CODENAME)"
+    release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    if shutil.which("apt-get") is not None:
+        done = _said(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"])
+        for line in done.stdout.splitlines():
+            origin, *found = line.split("|")
+            if origin == "Debian" and found[1:] == ["main", release]:
+                return found[0], release
+    raise NoRootError(
+        "apt names no Debian mirror of this machine's release",
+        hint="run it on Debian, after apt-get update",
+    )
+
+
+def _install(folder: Path, say: Callable[[str], None]) -> None:
+    """The wheels; anew where other versions are wanted than those that are there."""
+    version = (folder / "usr/bin/python3").resolve().name.removeprefix("python")
+    wanted = [_pinned(name) for name in PACKAGES]
+    stamp = folder / WHEELS / ".installed"
+    if stamp.exists() and stamp.read_text() == "\n".join(wanted):
+        return
+    say(f"installing {', '.join(PACKAGES)} for its Python {version}")
+    shutil.rmtree(folder / WHEELS, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+    command += ["--only-binary=:all:", "--python-version", version, "--implementation", "cp"]
+    for platform_ in ("2014", *(f"_2_{minor}" for minor in _GLIBC)):
+        command += ["--platform", f"manylinux{platform_}_aarch64"]
+    done = _said([*command, "--target", str(folder / WHEELS), *wanted])
+    if done.returncode:
+        raise NoRootError(f"pip cannot install wheels for aarch64: {_end(done.stdout)}")
+    stamp.write_text("\n".join(wanted))
+
+
+def _pinned(name: str) -> str:
+    try:
+        return f"{name}=={importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return name
+
+
+def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    out = subprocess.PIPE
+    return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def _end(text: str) -> str:
+    return " ".join(text.split()[-40:])

@@ -1,0 +1,227 @@
+"""What LLVM's model of a CPU says of the hot loops of a model, compiled for a target.
+
+    python -m bench.loops --target rpi5 --mca neoverse-n1 resnet50 mobilenet_v2 bert_base
+
+The innermost loops with most vector multiply-adds, of the kernels that hold nine tenths of the
+model's: instructions, multiply-adds and cycles of an iteration, and the share of the peak, which is
+what the same CPU makes of multiply-adds alone. Loads are taken to hit the first cache. Needs
+Debian's llvm-22: the version that llvmlite carries has the same models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.workloads import NAMES, workload
+from farrier.errors import FarrierError, UsageError
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.runtime.artifact import Artifact
+
+_PIPED_COLUMNS = 160
+_OBJDUMP, _MCA = "llvm-objdump-22", "llvm-mca-22"
+_SHOWN = 0.9  # of a model's multiply-adds
+_AS_LARGE = 0.5  # of the multiply-adds of a kernel's largest loop: it is one of its main loops too
+_ITERATIONS = 200
+_REGISTERS = 24  # which the peak's multiply-adds have to themselves: more than a latency's worth
+
+_SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+_INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
+_BRANCH = re.compile(r"^(?:b|b\.\w+|cbn?z|tbn?z)\s.*?0x([0-9a-f]+)(?: <.*>)?$")
+_FUSED = re.compile(r"^(?:fmla|fmls)\s+v\d+\.4s\b")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loop:
+    """An innermost loop: where it lies, and its instructions as text, the branch back last."""
+
+    function: str
+    start: int
+    instructions: tuple[str, ...]
+
+    @property
+    def multiply_adds(self) -> int:
+        """Instructions that multiply and add four singles."""
+        return sum(_FUSED.match(text) is not None for text in self.instructions)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """A kernel's main loops. `share` is its part of the model's multiply-adds; `cycles` are of one
+    iteration of each."""
+
+    kernel: str
+    calls: int
+    share: float
+    loops: tuple[Loop, ...]
+    cycles: tuple[float, ...]
+
+    def of_peak(self, peak: float) -> float:
+        """Multiply-adds a cycle over those at the CPU's peak; 0 without a loop that has any."""
+        done = sum(loop.multiply_adds for loop in self.loops)
+        return done / sum(self.cycles) / peak if self.loops else 0.0
+
+
+def loops_in(disassembly: str) -> list[Loop]:
+    """The innermost loops of every function in the text that llvm-objdump writes: from the target
+    of a branch back to the branch, where no other such range lies within."""
+    found: list[Loop] = []
+    name, code = "", dict[int, str]()
+    for line in [*disassembly.splitlines(), "0 <>:"]:
+        if match := _SYMBOL.match(line):
+            found += _innermost(name, code)
+            name, code = match[1], {}
+        elif match := _INSTRUCTION.match(line):
+            code[int(match[1], 16)] = " ".join(match[2].split())
+    return found
+
+
+def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
+    ranges = {
+        (int(match[1], 16), address)
+        for address, text in code.items()
+        if (match := _BRANCH.match(text)) and int(match[1], 16) in code
+    }
+    back = {(start, end) for start, end in ranges if start <= end}
+    return [
+        Loop(function, start, tuple(text for at, text in code.items() if start <= at <= end))
+        for start, end in sorted(back)
+        if not any(
+            start <= first and last <= end and (start, end) != (first, last) for first, last in back
+        )
+    ]
+
+
+def main_loops(loops: Iterable[Loop], kernel: str) -> tuple[Loop, ...]:
+    """Those of a kernel, its parallel bodies included, which have most multiply-adds. How often a
+    loop runs the code does not tell: one for a tail has fewer."""
+    own = [one for one in loops if one.function.partition(".")[0] == kernel]
+    most = max((one.multiply_adds for one in own), default=0)
+    least = max(1.0, _AS_LARGE * most)
+    return tuple(one for one in own if one.multiply_adds >= least)
+
+
+def rows_of(artifact: Artifact, cpu: str) -> list[Row]:
+    """The kernels with most of the model's multiply-adds. Raises UsageError without the tools."""
+    kernels = {kernel.task: kernel for kernel in artifact.manifest.kernels}
+    symbols = {call.task: call.function for call in artifact.calls}
+    weights = {task: one.multiply_adds * one.calls for task, one in kernels.items()}
+    total = sum(weights.values())
+    loops = loops_in(_disassembled(artifact.library))
+    rows: list[Row] = []
+    for task in sorted(symbols, key=lambda task: -weights[task]):
+        if not weights[task] or sum(row.share for row in rows) >= _SHOWN:
+            break
+        found = main_loops(loops, symbols[task])
+        cycles = tuple(cycles_of(loop.instructions, cpu) for loop in found)
+        kernel = kernels[task]
+        rows.append(Row(kernel.name, kernel.calls, weights[task] / total, found, cycles))
+    return rows
+
+
+def cycles_of(instructions: Iterable[str], cpu: str) -> float:
+    """Cycles of an iteration of these instructions, by llvm-mca's model of the CPU."""
+    lines = ["again:", *map(_to_assemble, instructions)]
+    options = ["-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
+    said = _run([_tool(_MCA), *options], "\n".join(lines) + "\n")
+    match = re.search(r"^Total Cycles:\s+(\d+)$", said, re.MULTILINE)
+    if match is None:
+        raise UsageError(f"{_MCA} gives no cycles for {cpu}")
+    return int(match[1]) / _ITERATIONS
+
+
+@functools.cache
+def peak_of(cpu: str) -> float:
+    """Multiply-adds of vectors that the model of the CPU does in a cycle, where it does nothing
+    else."""
+    alone = [f"fmla v{number}.4s, v30.4s, v31.4s" for number in range(_REGISTERS)]
+    return _REGISTERS / cycles_of(alone, cpu)
+
+
+def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
+    peak = peak_of(cpu)
+    made = Table(box=None)
+    made.add_column(f"{name}, {cpu}", no_wrap=True)
+    for title in ("calls", "of MACs", "loops", "instructions", "fmla", "cycles", "of peak"):
+        made.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        made.add_row(
+            row.kernel,
+            str(row.calls),
+            f"{row.share:.1%}",
+            " ".join(f"{loop.start:x}" for loop in row.loops),
+            " ".join(str(len(loop.instructions)) for loop in row.loops),
+            " ".join(str(loop.multiply_adds) for loop in row.loops),
+            " ".join(f"{cycles:.1f}" for cycles in row.cycles),
+            f"{row.of_peak(peak):.1%}",
+        )
+    known = [row for row in rows if row.loops]
+    if known:
+        shares = sum(row.share for row in known)
+        time = sum(row.share / row.of_peak(peak) for row in known)
+        made.add_row("all of these", "", f"{shares:.1%}", *[""] * 4, f"{shares / time:.1%}")
+    return made
+
+
+def _to_assemble(text: str) -> str:
+    """An instruction of the disassembly as an assembler takes it: no address of its own."""
+    return re.sub(r"(?<![\w#])0x[0-9a-f]+(?: <.*>)?$", "again", text.partition(" //")[0])
+
+
+def _disassembled(library: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        Path(file.name).write_bytes(library)
+        return _run([_tool(_OBJDUMP), "-d", "--no-show-raw-insn", file.name], "")
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise UsageError(f"{name} is not here", hint="apt-get install llvm-22")
+    return found
+
+
+def _run(command: Sequence[str], text: str) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"{Path(command[0]).name} failed: {done.stderr.strip()[:500]}")
+    return done.stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.loops",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--target", default="rpi5", help="that is compiled for; of aarch64")
+    parser.add_argument("--mca", default="neoverse-n1", help="LLVM's name of the CPU to model")
+    arguments = parser.parse_args()
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    try:
+        for one in map(workload, arguments.models):
+            options = CompileOptions(arguments.target, one.shapes, threads=1, verify=False)
+            artifact = compile_model(one.build(), options, name=one.name)
+            console.print(table(one.name, rows_of(artifact, arguments.mca), arguments.mca))
+    except FarrierError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
