@@ -29,6 +29,30 @@ def shift(a: f32[10], b: f32[12]):
     """)
 
 
+def test_a_condition_on_less_than_memory_guards_the_copy():
+    """Nothing is read beyond it, so a producer that is computed there makes no more."""
+    source = """
+@function
+def tail(a: f32[40], b: f32[20]):
+    for o in serial(2):
+        for t in serial(4):
+            for i in serial(3):
+                if 3 * t + i < 10:
+                    b[10 * o + 3 * t + i] = a[20 * o + 3 * t + i]
+"""
+    assert body(scheduled(source, 'cache_read("a", "t", "c")')) == text("""
+        for o in serial(2):
+            for t in serial(4):
+                with alloc(f32[3] in local) as c:
+                    for c_0 in serial(3):
+                        if t * 3 + c_0 < 10:
+                            c[c_0] = a[o * 20 + t * 3 + c_0]
+                    for i in serial(3):
+                        if 3 * t + i < 10:
+                            b[10 * o + 3 * t + i] = c[i]
+    """)
+
+
 def test_a_copy_that_threads_share_lies_in_the_workspace():
     found = body(scheduled(matmul(6, 10, 5), 'parallel("y_n")', 'cache_read("w", "y_m", "panel")'))
     assert "with alloc(f32[5, 10] in workspace) as panel:" in found

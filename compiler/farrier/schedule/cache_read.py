@@ -5,11 +5,11 @@ from __future__ import annotations
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
-from farrier.ir.dim import is_less
+from farrier.ir.dim import is_less, minimum
 from farrier.ir.expr import Buffer, Load, Var
 from farrier.ir.loop import Alloc, For, Function, Stmt, Store
 from farrier.ir.substitute import Indices, Substitution
-from farrier.schedule.accesses import reads_of, writes
+from farrier.schedule.accesses import guarded_reads, writes
 from farrier.schedule.nest import (
     Nest,
     Path,
@@ -44,8 +44,9 @@ def cache_read(function: Function, buffer: str, loop: str, name: str) -> Functio
                         for j in serial(4):
                             b[i, j] = b[i, j] + c[k, j * 2]
 
-    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where the
-    box may reach out of memory, because reads are under a condition, the copy gets a guard.
+    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where reads
+    are under conditions, so that the box may reach beyond all of them, or out of memory, the copy
+    gets a guard.
     """
     nest = Nest(function, "cache_read")
     path, source, box = _check(nest, buffer, loop, name)
@@ -56,18 +57,19 @@ def _check(
     nest: Nest, buffer: str, loop_name: str, name: str
 ) -> tuple[Path, Buffer, tuple[Interval, ...]]:
     path, loop = nest.path_to_loop(loop_name), nest.loop(loop_name)
-    reads = reads_of(loop.body, buffer)
-    if not reads:
+    found = list(guarded_reads(loop.body, buffer))
+    if not found:
         nest.fail(f"nothing within {loop_name} reads {buffer}")
     if buffer in writes(loop.body):
         nest.fail(f"{loop_name} writes {buffer}, so a copy would grow old")
     nest.require_new_buffer(name)
+    reads, conditions = zip(*found, strict=True)
     source = reads[0].buffer
     nest.require_new(*(f"{name}_{axis}" for axis in range(len(source.shape))))
     whole = [_memory(source, axis) for axis in range(len(source.shape))]
     inner = frozenset(inside.var for inside in loops(loop.body))
     simplifier = Simplifier(nest.ranges())
-    box = region(simplifier, [read.indices for read in reads], inner, whole)
+    box = region(simplifier, [read.indices for read in reads], inner, whole, conditions)
     return path, source, box
 
 
@@ -100,7 +102,11 @@ def _edit(nest: Nest, path: Path, source: Buffer, box: tuple[Interval, ...], nam
         start, _ = simplifier.bounds(memory.first)
         if first < start:
             fill = guarded(fill, e.less(start - 1, place))
-        if not is_less(last + interval.extent - 1, start + memory.extent):
+        last = last + interval.extent - 1
+        if interval.last is not None:
+            fill = guarded(fill, simplifier.simplify(e.less(place, e.add(interval.last, 1))))
+            last = minimum(last, simplifier.bounds(interval.last)[1])
+        if not is_less(last, start + memory.extent):
             fill = guarded(fill, e.less(place, start + memory.extent))
     fill = nested([(point.name, extent) for point, extent in zip(points, shape, strict=True)], fill)
     body = Substitution(reads={source.name: read}).stmt(loop.body)

@@ -85,7 +85,7 @@ def _interval(
         low, high = simplifier.bounds_of(Linear(inside, form.const))
         if not (is_less(-UNBOUNDED, low) and is_less(high, UNBOUNDED)):
             return whole
-        most = _most(inside, guards, inner)
+        most = _most(simplifier, inside, guards, inner)
         if most is not None:
             guarded = simplifier.bounds_of(most)[1] + form.const
             shorter = is_less(guarded, high) and isinstance(guarded, type(high))
@@ -111,13 +111,18 @@ def _interval(
 
 
 def _most(
-    inside: dict[Expr, Extent], slacks: Sequence[Linear], inner: frozenset[str]
+    simplifier: Simplifier,
+    inside: dict[Expr, Extent],
+    slacks: Sequence[Linear],
+    inner: frozenset[str],
 ) -> Linear | None:
     """What the sum of `inside` cannot exceed where no form of `slacks` is negative: one of outer
-    variables, from the first of them that says so."""
+    variables, of several the one whose upper bound is least."""
+    found: Linear | None = None
     for slack in slacks if inside else ():
         mine = {atom: k for atom, k in slack.terms.items() if variables(atom) & inner}
         if mine == {atom: -factor for atom, factor in inside.items()}:
-            others = {atom: k for atom, k in slack.terms.items() if atom not in mine}
-            return Linear(others, slack.const)
-    return None
+            most = Linear({a: k for a, k in slack.terms.items() if a not in mine}, slack.const)
+            if found is None or is_less(*(simplifier.bounds_of(m)[1] for m in (most, found))):
+                found = most
+    return found
