@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from bench.boards import board
-from bench.boards.guest import Arrays, Guest, GuestError, exchange
+from bench.boards.arrays import Arrays
+from bench.boards.guest import Guest, GuestError, exchange
 from bench.boards.root import Root
 from bench.workloads import workload
 from farrier.options import CompileOptions

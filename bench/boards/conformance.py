@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.boards import board
-from bench.boards.guest import Arrays, Guest, exchange
+from bench.boards.arrays import Arrays
+from bench.boards.guest import Guest, exchange
 from bench.boards.root import Root
 from bench.conformance import cases, page, workers
 from bench.conformance.workers import Outcome, Verdict

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pickle
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.boards import board
+from bench.boards import arrays, board
 from bench.boards.root import HOME, NoRootError, Root
 from bench.workloads import workload
 from farrier.options import CompileOptions
@@ -68,7 +67,7 @@ def count(
         artifact = compile_model(data, options, name=name)
         with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
             inputs = Path(folder) / "inputs"
-            inputs.write_bytes(pickle.dumps(random_inputs(artifact.manifest.inputs)))
+            arrays.save(inputs, random_inputs(artifact.manifest.inputs))
             onnx = Path(folder) / "model.onnx"
             onnx.write_bytes(data)
             files = {

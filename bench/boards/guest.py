@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
+import json
 import select
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import numpy.typing as npt
-
+from bench.boards import arrays
+from bench.boards.arrays import Arrays
 from bench.boards.root import HOME, INSIDE, REPOSITORY, Root
 from farrier.runtime.artifact import Artifact
 from farrier_device.closing import Closing
-
-Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
 class GuestError(Exception):
@@ -44,30 +41,34 @@ class Guest(Closing):
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
         """The outputs by name. Raises GuestError."""
-        file = artifact.save(self._folder / "model.farrier")
-        inside = f"{INSIDE}/{file.relative_to(REPOSITORY)}"
+        artifact.save(self._folder / "model.farrier")
+        arrays.save(self._folder / "inputs", inputs)
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((inside, inputs), process.stdin, protocol=5)
+            process.stdin.write(b"\n")
             process.stdin.flush()
             if not select.select([process.stdout], [], [], self._timeout_s)[0]:
                 self._end()
                 raise GuestError(f"no answer after {self._timeout_s:g} s")
-            answer: Arrays | str = pickle.load(process.stdout)
-        except (BrokenPipeError, EOFError, pickle.UnpicklingError):
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        if not answer:
             code = process.wait()
             self._end()
-            raise GuestError(f"the Python in the root ended with {code}") from None
-        if isinstance(answer, str):
-            raise GuestError(answer)
-        return answer
+            raise GuestError(f"the Python in the root ended with {code}")
+        failure: str | None = json.loads(answer)
+        if failure is not None:
+            raise GuestError(failure)
+        return arrays.load(self._folder / "outputs")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             pipe = subprocess.PIPE
-            words = ["-m", "bench.boards.inside"]
+            inside = f"{INSIDE}/{self._folder.relative_to(REPOSITORY)}"
+            words = ["-m", "bench.boards.inside", inside]
             self._process = self._root.start(words, stdin=pipe, stdout=pipe)
         return self._process
 

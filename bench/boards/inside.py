@@ -1,41 +1,38 @@
 """The half of `bench.boards.guest` that runs in the root: loads artifacts and runs them.
 
-    python -m bench.boards.inside
+    python -m bench.boards.inside FOLDER
 
-Frames come on stdin and go to stdout, each a pickle: the path of an artifact and its inputs by
-name; then the outputs, or what went wrong as a text. Both ends are this program's own.
+A line on stdin asks to run FOLDER/model.farrier on FOLDER/inputs. A line of JSON on stdout answers:
+null where FOLDER/outputs holds the outputs, else what went wrong.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import sys
-from typing import Any
+from pathlib import Path
 
 import farrier
+from bench.boards import arrays
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed is no frame
-    while True:
-        try:
-            path, inputs = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(_answer(path, inputs), answers, protocol=5)
-        answers.flush()
+    folder = Path(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed is no answer
+    for _ in sys.stdin:
+        print(json.dumps(_run(folder)), file=answers, flush=True)
 
 
-def _answer(path: str, inputs: dict[str, Any]) -> dict[str, Any] | str:
+def _run(folder: Path) -> str | None:
     try:
-        artifact = farrier.load(path)
-        outputs = artifact.run(inputs)
+        artifact = farrier.load(folder / "model.farrier")
+        arrays.save(folder / "outputs", artifact.run(arrays.load(folder / "inputs")))
         artifact.session().close()
-        return dict(outputs)
     except Exception as error:  # whatever it is, it is that artifact's
         return f"{type(error).__name__}: {error}"
+    return None
 
 
 if __name__ == "__main__":
