@@ -217,12 +217,16 @@ class _Making:
 
 def _check_precision(precision: Precision, target: Target) -> None:
     """Raises UsageError where the target has no instruction for a precision."""
-    known = sorted(backend_of(target).precisions(target))
-    if precision.value not in known:
-        raise UsageError(
-            f"precision {precision} takes instructions that the target {target.cpu} does not have",
-            hint=f"--precision {' or '.join(known)}; --target host on a machine that has them",
-        )
+    taken = backend_of(target).precisions
+    possible = [name for name, needs in taken.items() if needs <= target.required_features]
+    if precision.value in possible:
+        return
+    missing = taken.get(precision.value, frozenset()) - target.required_features
+    what = f"takes {', '.join(sorted(missing))}" if missing else "takes instructions"
+    raise UsageError(
+        f"precision {precision} {what}, which the target {target.cpu} does not have",
+        hint=f"--precision {' or '.join(possible)}; --target host on a machine that has them",
+    )
 
 
 def _check_measurable_here(target: Target) -> None:

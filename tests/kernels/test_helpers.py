@@ -9,10 +9,10 @@ import pytest
 from onnx import helper as make
 from onnx import numpy_helper
 
-from farrier import kernels
 from farrier.errors import CompilerError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, helpers_for
+from farrier.kernels import helpers as helpers_module
 from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
@@ -90,7 +90,7 @@ def test_an_error_in_a_helper_is_raised_here(choices, target):
 
 
 def test_a_helper_that_does_not_start_is_not_waited_for(choices, target, monkeypatch):
-    monkeypatch.setattr(kernels, "_BOOTSTRAP", "raise SystemExit")
+    monkeypatch.setattr(helpers_module, "_BOOTSTRAP", "raise SystemExit")
     with Helpers(1, target, _THREADS) as helpers:
         assert helpers.compile(choices).interfaces.keys() == choices.keys()
 
@@ -99,7 +99,7 @@ def test_no_room_for_processes_is_no_error(choices, target, monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr(kernels.subprocess, "Popen", refuse)
+    monkeypatch.setattr(helpers_module.subprocess, "Popen", refuse)
     with Helpers(2, target, _THREADS) as helpers:
         assert helpers.compile(choices).interfaces.keys() == choices.keys()
 
@@ -110,7 +110,7 @@ def test_a_helper_that_dies_is_named(choices, target, monkeypatch):
         "from farrier_device import wire; sock = socket.socket(fileno=int(sys.argv[2]));"
         "wire.send(sock, {{}}); wire.receive(sock); os.kill(os.getpid(), 11)"
     )
-    monkeypatch.setattr(kernels, "_BOOTSTRAP", dying)
+    monkeypatch.setattr(helpers_module, "_BOOTSTRAP", dying)
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="killed by SIGSEGV"):
@@ -118,9 +118,9 @@ def test_a_helper_that_dies_is_named(choices, target, monkeypatch):
 
 
 def test_small_models_and_lone_cores_get_no_help(monkeypatch):
-    monkeypatch.setattr(kernels.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(helpers_module.os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert [helpers_for(nodes) for nodes in (0, 10, 40, 500, 5000)] == [0, 0, 1, 2, 2]
-    monkeypatch.setattr(kernels.os, "sched_getaffinity", lambda _: {3})
+    monkeypatch.setattr(helpers_module.os, "sched_getaffinity", lambda _: {3})
     assert helpers_for(500) == 0
 
 

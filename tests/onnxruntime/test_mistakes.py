@@ -179,7 +179,7 @@ def test_a_way_out_is_an_option_of_the_provider():
         session(typical={"N": 4})
     with pytest.raises(FarrierError, match="provider option threads 0"):
         session(threads=-1)
-    with pytest.raises(FarrierError, match="provider option target host"):
+    with pytest.raises(FarrierError, match=r"provider option target FILE\.json"):
         session(target="pdp11")
 
 

@@ -230,6 +230,12 @@ class Graph:
                 found |= dict.fromkeys(region.dims)
         return tuple(found)
 
+    @property
+    def given_dims(self) -> tuple[Symbol, ...]:
+        """Those of `dims` that a kernel of this region is told: not those that a node finds out."""
+        found = {node.attr("extent") for node in self.nodes} - {None}
+        return tuple(symbol for symbol in self.dims if symbol.name not in found)
+
     def constant_data(self) -> ConstantData[str]:
         """The data of every constant by the name of its value."""
         return ConstantData({constant.value.name: constant for constant in self.constants})

@@ -34,5 +34,4 @@ def lower_region(
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
     nest = Nest(node, buffers, region.constant_data(), target, threads)
     rule(nest, node)
-    # An extent that the kernel itself finds out is none that it is told.
-    return nest.function(name, tuple(d for d in region.dims if d.name != node.attr("extent", "")))
+    return nest.function(name, region.given_dims)

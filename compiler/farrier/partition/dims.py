@@ -36,9 +36,9 @@ from farrier.ops import Mismatch, NotStatic, lookup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnDims:
-    """A region with dims of its own, and what each of `Graph.dims` stands for, in their order; an
-    extent that the kernel itself finds out keeps its name, and is left out. Where one of `needed`
-    is 0, the kernel must not be called."""
+    """A region with dims of its own, and what each of `Graph.given_dims` stands for, in their
+    order; an extent that the kernel itself finds out keeps its name. Where one of `needed` is 0,
+    the kernel must not be called."""
 
     region: Graph
     dims: tuple[Extent, ...] = ()
@@ -47,20 +47,21 @@ class OwnDims:
 
 def own_dims(region: Graph) -> OwnDims:
     """The region with dims of its own."""
-    counted = {str(node.attr("extent")) for node in region.nodes if node.attr("extent")}
-    own = [symbol for symbol in region.dims if symbol.name in counted]
-    if len(region.dims) == len(own):
+    given = region.given_dims
+    if not given:
         return OwnDims(region)
+    own = [symbol for symbol in region.dims if symbol not in given]
     factors = _factors(region)
     names = _Names(own, factors)
     changed = _inferred(region, names)
     if changed is None:  # the inputs' shapes do not settle the others: their symbols do
         names = _Names(own, factors)
-        names.define(symbol for symbol in region.dims if symbol not in own)
+        names.define(given)
         changed = with_extents(region, names.change)
-    told = (symbol.name for symbol in changed.dims if symbol.name not in counted)
     needed = (as_extent(atom) for atom in factors if bounds(as_extent(atom))[0] < 1)
-    return OwnDims(changed, tuple(names.meaning[name] for name in told), tuple(needed))
+    return OwnDims(
+        changed, tuple(names.meaning[symbol.name] for symbol in changed.given_dims), tuple(needed)
+    )
 
 
 def _factors(region: Graph) -> tuple[Atom, ...]:

@@ -124,8 +124,10 @@ class Backend(Protocol):
         """The fields of `space.machine.Machine` in which a target differs from the defaults."""
         ...
 
-    def precisions(self, target: Target) -> frozenset[str]:
-        """What contractions may multiply in, as `CompileOptions.precision` names it."""
+    @property
+    def precisions(self) -> Mapping[str, frozenset[str]]:
+        """What contractions may multiply in, as `CompileOptions.precision` names it, and the
+        features of a target that each takes."""
         ...
 
     @property

@@ -169,7 +169,7 @@ def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
 
 def _key_at(task: Task, dims: Sequence[Extent]) -> str:
     """The key of the task that one is where its dims have these values."""
-    values: dict[Atom, Extent] = dict(zip(task.region.dims, dims, strict=True))
+    values: dict[Atom, Extent] = dict(zip(task.region.given_dims, dims, strict=True))
 
     def change(extent: Extent) -> Extent:
         return substitute(extent, values)

@@ -64,8 +64,9 @@ class CpuBackend(abc.ABC):
     def dots(self) -> Sequence[Dot]:
         return ()
 
-    def precisions(self, target: Target) -> frozenset[str]:
-        return frozenset({"f32"})
+    @property
+    def precisions(self) -> Mapping[str, frozenset[str]]:
+        return {"f32": frozenset()}
 
     def multiplies_tiles(self, operands: DType, target: Target) -> bool:
         return False

@@ -105,8 +105,9 @@ class X86Backend(CpuBackend):
         asks = (folder / "support_amx.ll").read_text() if has_tiles else NOTHING_TO_ASK
         return (folder / "support.ll").read_text() + asks
 
-    def precisions(self, target: Target) -> frozenset[str]:
-        return frozenset({"f32", "bf16"} if _BF16 in target.features else {"f32"})
+    @property
+    def precisions(self) -> Mapping[str, frozenset[str]]:
+        return {"f32": frozenset(), "bf16": frozenset({_BF16})}
 
     @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:
