@@ -2,10 +2,11 @@
 
     python -m bench.loops --target rpi5 --mca neoverse-n1 resnet50 mobilenet_v2 bert_base
 
-The innermost loops with most vector multiply-adds, of the kernels that hold nine tenths of the
-model's: instructions, multiply-adds and cycles of an iteration, and the share of the peak, which is
-what the same CPU makes of multiply-adds alone. Loads are taken to hit the first cache. Needs
-Debian's llvm-22: the version that llvmlite carries has the same models.
+The innermost loops that execute nine tenths of an inference's vector multiply-adds: instructions,
+multiply-adds and cycles of an iteration, and the share of the peak, which is what the same CPU
+makes of multiply-adds alone. Loads are taken to hit the first cache. How often a loop runs is
+counted under qemu, in the arm64 root of `make boards`. Needs Debian's llvm-22: the version that
+llvmlite carries has the same models.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.boards import count
+from bench.boards.board import QEMU_CPU
+from bench.boards.root import Root, root
 from bench.workloads import NAMES, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.options import CompileOptions
@@ -31,9 +35,10 @@ from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 
 _PIPED_COLUMNS = 160
+_NAME = 60  # columns
 _OBJDUMP, _MCA = "llvm-objdump-22", "llvm-mca-22"
 _SHOWN = 0.9  # of a model's multiply-adds
-_AS_LARGE = 0.5  # of the multiply-adds of a kernel's largest loop: it is one of its main loops too
+_NEAR = 0.9  # of the peak
 _ITERATIONS = 200
 _REGISTERS = 24  # which the peak's multiply-adds have to themselves: more than a latency's worth
 
@@ -45,33 +50,27 @@ _FUSED = re.compile(r"^(?:fmla|fmls)\s+v\d+\.4s\b")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
-    """An innermost loop: where it lies, and its instructions as text, the branch back last."""
+    """An innermost loop: its instructions by address, the branch back last."""
 
     function: str
-    start: int
-    instructions: tuple[str, ...]
+    code: Mapping[int, str]
 
     @property
     def multiply_adds(self) -> int:
         """Instructions that multiply and add four singles."""
-        return sum(_FUSED.match(text) is not None for text in self.instructions)
+        return sum(_FUSED.match(text) is not None for text in self.code.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """A kernel's main loops. `share` is its part of the model's multiply-adds; `cycles` are of one
-    iteration of each."""
+    """A loop of a kernel. `share` is what it executes of the model's multiply-adds; `of_peak` is
+    what an iteration does in a cycle, over what the CPU can do."""
 
     kernel: str
-    calls: int
+    loop: Loop
     share: float
-    loops: tuple[Loop, ...]
-    cycles: tuple[float, ...]
-
-    def of_peak(self, peak: float) -> float:
-        """Multiply-adds a cycle over those at the CPU's peak; 0 without a loop that has any."""
-        done = sum(loop.multiply_adds for loop in self.loops)
-        return done / sum(self.cycles) / peak if self.loops else 0.0
+    cycles: float
+    of_peak: float
 
 
 def loops_in(disassembly: str) -> list[Loop]:
@@ -96,7 +95,7 @@ def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
     }
     back = {(start, end) for start, end in ranges if start <= end}
     return [
-        Loop(function, start, tuple(text for at, text in code.items() if start <= at <= end))
+        Loop(function, {at: text for at, text in code.items() if start <= at <= end})
         for start, end in sorted(back)
         if not any(
             start <= first and last <= end and (start, end) != (first, last) for first, last in back
@@ -104,30 +103,24 @@ def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
     ]
 
 
-def main_loops(loops: Iterable[Loop], kernel: str) -> tuple[Loop, ...]:
-    """Those of a kernel, its parallel bodies included, which have most multiply-adds. How often a
-    loop runs the code does not tell: one for a tail has fewer."""
-    own = [one for one in loops if one.function.partition(".")[0] == kernel]
-    most = max((one.multiply_adds for one in own), default=0)
-    least = max(1.0, _AS_LARGE * most)
-    return tuple(one for one in own if one.multiply_adds >= least)
-
-
-def rows_of(artifact: Artifact, cpu: str) -> list[Row]:
-    """The kernels with most of the model's multiply-adds. Raises UsageError without the tools."""
-    kernels = {kernel.task: kernel for kernel in artifact.manifest.kernels}
-    symbols = {call.task: call.function for call in artifact.calls}
-    weights = {task: one.multiply_adds * one.calls for task, one in kernels.items()}
-    total = sum(weights.values())
-    loops = loops_in(_disassembled(artifact.library))
+def rows_of(artifact: Artifact, board: Root, cpu: str) -> list[Row]:
+    """The loops with most of the multiply-adds that an inference executes, down to nine tenths of
+    all. Raises UsageError without the tools."""
+    tasks = {kernel.task: kernel.name for kernel in artifact.manifest.kernels}
+    names = {call.function: tasks[call.task] for call in artifact.calls}
+    executed = count.executed(artifact, board, QEMU_CPU)
+    found: list[tuple[int, Loop]] = []
+    for loop in loops_in(_disassembled(artifact.library)):
+        blocks = executed.blocks.keys() & loop.code.keys()
+        found.append((sum(executed.blocks[block] for block in blocks), loop))
     rows: list[Row] = []
-    for task in sorted(symbols, key=lambda task: -weights[task]):
-        if not weights[task] or sum(row.share for row in rows) >= _SHOWN:
+    for done, loop in sorted(found, key=lambda one: -one[0]):
+        if sum(row.share for row in rows) >= _SHOWN or not done:
             break
-        found = main_loops(loops, symbols[task])
-        cycles = tuple(cycles_of(loop.instructions, cpu) for loop in found)
-        kernel = kernels[task]
-        rows.append(Row(kernel.name, kernel.calls, weights[task] / total, found, cycles))
+        cycles = cycles_of(loop.code.values(), cpu)
+        of_peak = loop.multiply_adds / cycles / peak_of(cpu)
+        name = names.get(loop.function.partition(".")[0], loop.function)
+        rows.append(Row(name, loop, done / executed.multiply_adds, cycles, of_peak))
     return rows
 
 
@@ -151,27 +144,25 @@ def peak_of(cpu: str) -> float:
 
 
 def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
-    peak = peak_of(cpu)
     made = Table(box=None)
-    made.add_column(f"{name}, {cpu}", no_wrap=True)
-    for title in ("calls", "of MACs", "loops", "instructions", "fmla", "cycles", "of peak"):
+    made.add_column(f"{name}, {cpu}", max_width=_NAME)
+    for title in ("of fmla", "loop", "instructions", "fmla", "cycles", "of peak"):
         made.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         made.add_row(
             row.kernel,
-            str(row.calls),
             f"{row.share:.1%}",
-            " ".join(f"{loop.start:x}" for loop in row.loops),
-            " ".join(str(len(loop.instructions)) for loop in row.loops),
-            " ".join(str(loop.multiply_adds) for loop in row.loops),
-            " ".join(f"{cycles:.1f}" for cycles in row.cycles),
-            f"{row.of_peak(peak):.1%}",
+            f"{min(row.loop.code):x}",
+            str(len(row.loop.code)),
+            str(row.loop.multiply_adds),
+            f"{row.cycles:.1f}",
+            f"{row.of_peak:.1%}",
         )
-    known = [row for row in rows if row.loops]
-    if known:
-        shares = sum(row.share for row in known)
-        time = sum(row.share / row.of_peak(peak) for row in known)
-        made.add_row("all of these", "", f"{shares:.1%}", *[""] * 4, f"{shares / time:.1%}")
+    shares = sum(row.share for row in rows)
+    time = sum(row.share / row.of_peak for row in rows)
+    near = sum(row.share for row in rows if row.of_peak >= _NEAR)
+    made.add_row("all of these", f"{shares:.1%}", *[""] * 4, f"{shares / time:.1%}")
+    made.add_row(f"at {_NEAR:.0%} of the peak or more", f"{near:.1%}")
     return made
 
 
@@ -213,10 +204,12 @@ def main() -> int:
     width = None if sys.stdout.isatty() else _PIPED_COLUMNS
     console = Console(highlight=False, soft_wrap=True, width=width)
     try:
+        board = root(console.print)
         for one in map(workload, arguments.models):
             options = CompileOptions(arguments.target, one.shapes, threads=1, verify=False)
             artifact = compile_model(one.build(), options, name=one.name)
-            console.print(table(one.name, rows_of(artifact, arguments.mca), arguments.mca))
+            rows = rows_of(artifact, board, arguments.mca)
+            console.print(table(one.name, rows, arguments.mca))
     except FarrierError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

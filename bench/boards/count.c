@@ -1,9 +1,11 @@
 /* A plugin of qemu-user: counts the instructions that a program executes, and among them the vector
- * multiply-adds of single floats. At each getppid, which nothing else calls, it says both. */
+ * multiply-adds of single floats. At each getppid, which nothing else calls, it says both, and the
+ * latter once more by where the blocks lie that they are in. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* From qemu's include/qemu/qemu-plugin.h, interface version 1, which Debian does not package. */
@@ -21,13 +23,21 @@ extern void qemu_plugin_register_vcpu_syscall_cb(
                                uint64_t, uint64_t, uint64_t, uint64_t, uint64_t));
 extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 extern const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 
 EXPORT int qemu_plugin_version = 1;
 
 enum { GETPPID = 173 }; /* of Linux on aarch64 */
 
-static uint64_t instructions, multiply_adds;
+static uint64_t instructions;
+
+/* A block of code with multiply-adds, and how many of them were executed. */
+struct block {
+  uint64_t address, multiply_adds;
+  struct block *next;
+};
+static struct block *blocks;
 
 /* FMLA and FMLS of four singles, by vectors and by element (Arm ARM, C4.1). */
 static bool is_multiply_add(uint32_t word) {
@@ -42,14 +52,25 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     found += is_multiply_add(word);
   }
   qemu_plugin_register_vcpu_tb_exec_inline(block, INLINE_ADD, &instructions, all);
-  if (found)
-    qemu_plugin_register_vcpu_tb_exec_inline(block, INLINE_ADD, &multiply_adds, found);
+  if (found == 0)
+    return;
+  struct block *one = calloc(1, sizeof *one);
+  if (one == NULL)
+    abort();
+  one->address = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(block, 0));
+  do { /* threads may translate beside each other */
+    one->next = blocks;
+  } while (!__sync_bool_compare_and_swap(&blocks, one->next, one));
+  qemu_plugin_register_vcpu_tb_exec_inline(block, INLINE_ADD, &one->multiply_adds, found);
 }
 
 static void called(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a, uint64_t b,
                    uint64_t c, uint64_t d, uint64_t e, uint64_t f, uint64_t g, uint64_t h) {
-  if (number == GETPPID)
-    fprintf(stderr, "counted %" PRIu64 " %" PRIu64 "\n", instructions, multiply_adds);
+  if (number != GETPPID)
+    return;
+  fprintf(stderr, "counted %" PRIu64 "\n", instructions);
+  for (struct block *one = blocks; one; one = one->next)
+    fprintf(stderr, "block %" PRIx64 " %" PRIu64 "\n", one->address, one->multiply_adds);
 }
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv) {

@@ -6,12 +6,14 @@ way to a result. What both engines execute beyond the multiply-adds is what the 
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import math
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -27,15 +29,21 @@ from farrier.runtime.artifact import Artifact
 _SOURCE = Path(__file__).with_name("count.c")
 _LANES = 4  # of a vector of singles
 _MILLION = 1e6
+_MARKS = 3  # of a process: the last two have an inference between them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
     """What one inference executes: all instructions, and those of them that are multiply-adds of
-    four singles."""
+    four singles. These are given by where the blocks begin that they are in, as addresses in the
+    artifact's library."""
 
     instructions: int
-    multiply_adds: int
+    blocks: Mapping[int, int]
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(self.blocks.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,26 +67,36 @@ def count(
 ) -> Iterator[Counts]:
     """Counts the models of these names, compiled for `target`, as qemu's `cpu` executes them with
     one thread. Raises NoRootError."""
-    plugin = _plugin()
     for name in names:
         one = workload(name)
         data = one.build()
         options = CompileOptions(target, one.shapes, threads=1, verify=False)
         artifact = compile_model(data, options, name=name)
-        with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
-            inputs = Path(folder) / "inputs"
-            arrays.save(inputs, random_inputs(artifact.manifest.inputs))
-            onnx = Path(folder) / "model.onnx"
+        say(f"{name}: Farrier")
+        ours = executed(artifact, root, cpu)
+        with _inputs(artifact) as inputs:
+            onnx = inputs.with_name("model.onnx")
             onnx.write_bytes(data)
-            files = {
-                "farrier": artifact.save(Path(folder) / "model.farrier"),
-                "onnxruntime": onnx,
-            }
-            found = {}
-            for engine, file in files.items():
-                say(f"{name}: {engine}")
-                found[engine] = _counted(root, plugin, cpu, engine, file, inputs)
-        yield Counts(name, found["farrier"], found["onnxruntime"], _least(artifact))
+            say(f"{name}: ONNX Runtime")
+            theirs = _counted(root, cpu, "onnxruntime", onnx, inputs)
+        yield Counts(name, ours, theirs, _least(artifact))
+
+
+def executed(artifact: Artifact, root: Root, cpu: str) -> Count:
+    """What one inference of an artifact executes, with one thread on qemu's `cpu`. Raises
+    NoRootError."""
+    with _inputs(artifact) as inputs:
+        file = artifact.save(inputs.with_name("model.farrier"))
+        return _counted(root, cpu, "farrier", file, inputs)
+
+
+@contextlib.contextmanager
+def _inputs(artifact: Artifact) -> Iterator[Path]:
+    """A file of random inputs, in a folder that goes with the context."""
+    with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
+        inputs = Path(folder) / "inputs"
+        arrays.save(inputs, random_inputs(artifact.manifest.inputs))
+        yield inputs
 
 
 def table(rows: Sequence[Counts]) -> Table:
@@ -128,16 +146,24 @@ def _plugin() -> Path:
     return made
 
 
-def _counted(root: Root, plugin: Path, cpu: str, engine: str, model: Path, inputs: Path) -> Count:
+def _counted(root: Root, cpu: str, engine: str, model: Path, inputs: Path) -> Count:
     words = ["-m", "bench.boards.counted", engine, str(model), str(inputs)]
     pipe = subprocess.PIPE
-    process = root.start_counted(words, plugin, cpu, stdout=pipe, stderr=pipe, text=True)
+    process = root.start_counted(words, _plugin(), cpu, stdout=pipe, stderr=pipe, text=True)
     _, said = process.communicate()
-    marks = [line.split()[1:] for line in said.splitlines() if line.startswith("counted ")]
-    if process.returncode or len(marks) != 3:
+    start, marks = 0, list[tuple[int, collections.Counter[int]]]()
+    for line in said.splitlines():
+        match line.split():
+            case ["code", address]:
+                start = int(address, 16)
+            case ["counted", count]:
+                marks.append((int(count), collections.Counter()))
+            case ["block", address, count]:
+                marks[-1][1][int(address, 16) - start] += int(count)
+    if process.returncode or len(marks) != _MARKS:
         raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
-    (first, second), (last, last_second) = (map(int, mark) for mark in marks[1:])
-    return Count(last - first, last_second - second)
+    (before, known), (after, found) = marks[1:]
+    return Count(after - before, found - known)
 
 
 TARGET, CPU = board.TARGET, board.QEMU_CPU
