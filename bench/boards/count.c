@@ -1,6 +1,6 @@
 /* A plugin of qemu-user: counts the instructions that a program executes, and among them the vector
  * multiply-adds of single floats. At each getppid, which nothing else calls, it says both, and the
- * latter once more by where the blocks lie that they are in. */
+ * latter once more by the blocks that they are in: their addresses and instructions. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static uint64_t instructions;
 
 /* A block of code with multiply-adds, and how many of them were executed. */
 struct block {
-  uint64_t address, multiply_adds;
+  uint64_t address, instructions, multiply_adds;
   struct block *next;
 };
 static struct block *blocks;
@@ -58,6 +58,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
   if (one == NULL)
     abort();
   one->address = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(block, 0));
+  one->instructions = all;
   do { /* threads may translate beside each other */
     one->next = blocks;
   } while (!__sync_bool_compare_and_swap(&blocks, one->next, one));
@@ -70,7 +71,8 @@ static void called(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a
     return;
   fprintf(stderr, "counted %" PRIu64 "\n", instructions);
   for (struct block *one = blocks; one; one = one->next)
-    fprintf(stderr, "block %" PRIx64 " %" PRIu64 "\n", one->address, one->multiply_adds);
+    fprintf(stderr, "block %" PRIx64 " %" PRIu64 " %" PRIu64 "\n", one->address,
+            one->instructions, one->multiply_adds);
 }
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv) {

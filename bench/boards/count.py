@@ -29,17 +29,18 @@ from farrier.runtime.artifact import Artifact
 _SOURCE = Path(__file__).with_name("count.c")
 _LANES = 4  # of a vector of singles
 _MILLION = 1e6
+_WORD = 4  # bytes of an instruction
 _MARKS = 3  # of a process: the last two have an inference between them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
     """What one inference executes: all instructions, and those of them that are multiply-adds of
-    four singles. These are given by where the blocks begin that they are in, as addresses in the
+    four singles, by the addresses of the blocks that they are in; these are relative to the
     artifact's library."""
 
     instructions: int
-    blocks: Mapping[int, int]
+    blocks: Mapping[range, int]
 
     @property
     def multiply_adds(self) -> int:
@@ -151,15 +152,16 @@ def _counted(root: Root, cpu: str, engine: str, model: Path, inputs: Path) -> Co
     pipe = subprocess.PIPE
     process = root.start_counted(words, _plugin(), cpu, stdout=pipe, stderr=pipe, text=True)
     _, said = process.communicate()
-    start, marks = 0, list[tuple[int, collections.Counter[int]]]()
+    start, marks = 0, list[tuple[int, collections.Counter[range]]]()
     for line in said.splitlines():
         match line.split():
             case ["code", address]:
                 start = int(address, 16)
             case ["counted", count]:
                 marks.append((int(count), collections.Counter()))
-            case ["block", address, count]:
-                marks[-1][1][int(address, 16) - start] += int(count)
+            case ["block", address, size, count]:
+                first = int(address, 16) - start
+                marks[-1][1][range(first, first + _WORD * int(size), _WORD)] += int(count)
     if process.returncode or len(marks) != _MARKS:
         raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
     (before, known), (after, found) = marks[1:]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from farrier.errors import CompilerError
+from farrier.ir.dim import Extent
 from farrier.ir.expr import Scope
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout
+from farrier.schedule.nest import Nest
 from farrier.schedule.primitives import PRIMITIVES
 from farrier.schedule.trace import Argument, Step, Trace
 
@@ -46,6 +48,10 @@ class Schedule:
     def fuse(self, outer: str, inner: str, name: str) -> str:
         self.apply("fuse", outer, inner, name)
         return name
+
+    def extent(self, loop: str) -> Extent:
+        """How many iterations a loop has. Raises ScheduleError where there is none of that name."""
+        return Nest(self.function, "extent").loop(loop).extent
 
     def cut(self, loop: str, at: int, rest: str) -> str:
         """Returns the name of the loop over the iterations from `at` on."""

@@ -41,6 +41,7 @@ _IN_ORDER = {
 # LLVM's model of neoverse-n1 dispatches three operations a cycle; a load of a pair of vectors is
 # three of them.
 _A76 = {
+    "unroll": 8,
     "issue": 3.0,
     "fma_ports": 2.0,
     "load_ports": 2.0,
@@ -50,6 +51,7 @@ _A76 = {
     "exposed": 0.5,
 }
 _V1 = {
+    "unroll": 8,
     "issue": 8.0,
     "fma_ports": 4.0,
     "load_ports": 3.0,

@@ -81,13 +81,20 @@ class TiledSum:
     def unrolls(self, limit: int) -> tuple[int, ...]:
         """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
         loop; of a row in one piece `limit`, as its own instructions take longer there than more
-        code does. Of windows one: their taps are unrolled by themselves."""
+        code does; and of blocks that are that short two. Of windows one: their taps are unrolled by
+        themselves."""
         if self.contraction.depthwise:
             return (1,)
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
         found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
+        two = 2 * self.block
+        if self.by_lane and 0 < two <= limit and self._reduced(self.blocked) % two == 0:
+            found.add(two)
         return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
+
+    def _reduced(self, axis: str) -> int:
+        return extent_of(self.contraction.stage, axis)
 
     @property
     def block_loop(self) -> str:
@@ -210,11 +217,16 @@ class TiledSum:
             loops[self.sliced] = f"in_{_SLICE}"
         steps = list(loops.values())
         steps.remove(loops[self._inner])
+        parts = ""  # of an iteration's steps: the points of each are read by themselves
         if self.blocked:
-            block, loops[self.blocked] = self._split(
-                schedule, loops[self.blocked], self.block, "block", "in_block"
+            several = max(1, unroll // self.block)
+            block, inner = self._split(
+                schedule, loops[self.blocked], self.block * several, "block", "in_block"
             )
             steps.insert(0, block)
+            if several > 1:
+                parts, inner = self._split(schedule, inner, self.block, "parts", "in_part")
+            loops[self.blocked] = inner
         steps.append(loops[self._inner])
         products = []
         if self.grouping is not None:
@@ -225,9 +237,12 @@ class TiledSum:
         if found.depthwise:
             unrolled += steps if self._is_window else []
         elif unroll > 1:
-            step, in_step = self._split(schedule, steps[-1], unroll, "step", "in_step")
-            steps = [*steps[:-1], step, in_step]
-            unrolled.append(in_step)
+            held = self.block if parts else unroll
+            step, in_step = self._split(schedule, steps[-1], held, "step", "in_step")
+            if self.by_lane and not parts and unroll > self.width and unroll % self.width == 0:
+                parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
+            steps = [*steps[:-1], step, *([parts] if parts else []), in_step]
+            unrolled += [parts, in_step] if parts else [in_step]
         by_row = found.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
         if by_row:  # of a line of the image what one row of the tile reads is read once
             line, tap = steps
@@ -274,9 +289,23 @@ class TiledSum:
         schedule.set_scope(name, Scope.REGISTER)
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
         schedule.reorder(*others, f"{name}_{lane}")
-        schedule.vectorize(f"{name}_{lane}")
+        self._vectorize_all(schedule, f"{name}_{lane}")
         for loop in others:
             schedule.unroll(loop)
+
+    def _vectorize_all(self, schedule: Schedule, loop: str) -> None:
+        """Vectors, as many as there are, and what is left in smaller ones: a vector under a mask
+        would be loaded element by element."""
+        extent = schedule.extent(loop)
+        assert isinstance(extent, int)
+        width = min(self.width, 1 << (extent.bit_length() - 1))
+        rest = extent % width
+        if rest:
+            self._vectorize_all(schedule, schedule.cut(loop, extent - rest, f"{loop}_rest"))
+        if extent - rest > width:
+            outer, loop = schedule.split(loop, width)
+            schedule.unroll(outer)
+        schedule.vectorize(loop)
 
     def _read_line(self, schedule: Schedule, loop: str) -> None:
         """Has each iteration of `loop` read the points of all its taps and columns before them.
