@@ -97,7 +97,11 @@ def compile_model(
     hot = hot_sizes(imported.dims, options.hot)
     check_hot(imported, options.hot, hot)
     count = helpers_for(len(imported.graph.nodes))
-    with reading(model), LocalDevice() as local, Helpers(count, target, threads) as helpers:
+    with (
+        reading(model),
+        LocalDevice(backend.runner()) as local,
+        Helpers(count, target, threads) as helpers,
+    ):
         device = local.runner if runner is None else runner
         making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
         made = making.made(imported.graph, tunes=options.tunes and not hot)

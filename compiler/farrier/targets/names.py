@@ -64,12 +64,12 @@ def host() -> Target:
 
 def missing_features(triple: str, cpu: str, features: Sequence[str]) -> list[str]:
     """What this machine lacks to run code for another target's triple, CPU and features."""
-    machine = describe.describe()
     arch = triple.partition("-")[0]
-    if arch != machine.arch:
+    try:
+        backend = backend_for(arch)
+    except UsageError:
         return [arch]
-    required = backend_for(arch).implied(cpu) | set(features)
-    return sorted(required - set(machine.features))
+    return backend.missing(arch, cpu, features)
 
 
 def _described(text: str) -> Target:
