@@ -16,7 +16,14 @@ from farrier.targets.backend import (
     backend_of,
     backends,
 )
-from farrier.targets.names import host, known_machines, missing_features, parse_target
+from farrier.targets.names import (
+    called,
+    canonical,
+    host,
+    known_machines,
+    missing_features,
+    parse_target,
+)
 from farrier.targets.target import Target
 
 __all__ = [
@@ -28,6 +35,8 @@ __all__ = [
     "backend_for",
     "backend_of",
     "backends",
+    "called",
+    "canonical",
     "host",
     "known_machines",
     "missing_features",
