@@ -34,15 +34,19 @@ def expected():
     return exponents / exponents.sum(-1, keepdims=True)
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+@pytest.fixture
+def entry_point():
+    return "abacus:BACKEND"
+
+
+@pytest.fixture
+def installed(tmp_path, entry_point):
     """The folders by which Python finds the package: its modules, and what `pip` writes of it."""
-    site = tmp_path_factory.mktemp("site")
-    about = site / "abacus-1.0.dist-info"
-    about.mkdir()
+    about = tmp_path / "site/abacus-1.0.dist-info"
+    about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[farrier.backends]\nabacus = abacus:BACKEND\n")
-    return [str(Path(__file__).parent / "toy"), str(site)]
+    (about / "entry_points.txt").write_text(f"[farrier.backends]\nabacus = {entry_point}\n")
+    return [str(Path(__file__).parent / "toy"), str(about.parent)]
 
 
 @pytest.fixture
@@ -122,6 +126,22 @@ def test_what_it_refuses_is_said_in_its_words(command, model, tmp_path):
     (tmp_path / "two.json").write_text(json.dumps({**description, "cores": 2}))
     said = command("compile", model, "--target", "two.json", code=2)
     assert "an abacus has one core, not 2" in said
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "why"),
+    [
+        ("abacus.lost:BACKEND", "cannot be loaded: ModuleNotFoundError: No module named"),
+        ("abacus:AbacusBackend", "is a class, no instance of a subclass of Backend"),
+    ],
+)
+def test_a_broken_package_is_named_and_keeps_nobody_from_other_machines(
+    command, model, entry_point, why
+):
+    said = command("targets", code=2)
+    assert f"the backend abacus ({entry_point}) of the package abacus {why}" in said
+    assert "pip uninstall abacus" in said
+    command("compile", model, "--target", "rpi5", "--no-verify")
 
 
 def test_without_the_package_its_names_are_unknown():

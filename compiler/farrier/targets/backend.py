@@ -240,10 +240,16 @@ class Backend(Protocol):
         ...
 
 
+def own_backends() -> tuple[Backend, ...]:
+    """Farrier's own."""
+    return tuple(map(_own, dict.fromkeys(_OWN.values())))
+
+
 @functools.cache
 def backends() -> tuple[Backend, ...]:
-    """All, Farrier's own first."""
-    return (*map(_own, dict.fromkeys(_OWN.values())), *_others())
+    """All, Farrier's own first. Raises UsageError for one of another package that cannot be
+    loaded."""
+    return (*own_backends(), *_others())
 
 
 def backend_for(arch: str) -> Backend:
@@ -274,4 +280,23 @@ def _own(module: str) -> Backend:
 @functools.cache
 def _others() -> tuple[Backend, ...]:
     """Those of other packages. To look for them reads every installed distribution."""
-    return tuple(point.load() for point in importlib.metadata.entry_points(group=GROUP))
+    return tuple(map(_loaded, importlib.metadata.entry_points(group=GROUP)))
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> Backend:
+    """The backend of an entry point. Raises UsageError where it is broken."""
+    package = point.dist.name if point.dist is not None else "unknown"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        why = f"cannot be loaded: {type(error).__name__}: {error}"
+    else:
+        if Backend in type(found).__mro__:
+            backend: Backend = found
+            return backend
+        kind = "class" if isinstance(found, type) else type(found).__name__
+        why = f"is a {kind}, no instance of a subclass of Backend"
+    raise UsageError(
+        f"the backend {point.name} ({point.value}) of the package {package} {why}",
+        hint=f"update the package, or pip uninstall {package}",
+    )

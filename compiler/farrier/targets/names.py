@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.targets.backend import KnownMachine, backend_for, backends
+from farrier.targets.backend import KnownMachine, backend_for, backends, own_backends
 from farrier.targets.target import Target
 from farrier_device import describe
 from farrier_device.describe import MachineDescription
@@ -36,11 +36,11 @@ def parse_target(text: str) -> Target:
     if _is_description(text):
         description = _described(text)
         return backend_for(description.arch).target(description)
-    machines = known_machines()
-    if text in machines:
-        description = machines[text].description
-        return backend_for(description.arch).target(description)
-    near = difflib.get_close_matches(text, [*machines, "host"], _NEAREST, cutoff=0.4)
+    for group in (own_backends, backends):  # other packages are looked for last
+        for backend in group():
+            if text in backend.machines:
+                return backend.target(backend.machines[text].description)
+    near = difflib.get_close_matches(text, [*known_machines(), "host"], _NEAREST, cutoff=0.4)
     raise UsageError(
         f"unknown target {text!r}",
         hint=f"did you mean {' or '.join(near)}? " * bool(near)
