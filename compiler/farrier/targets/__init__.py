@@ -21,8 +21,8 @@ from farrier.targets.names import (
     canonical,
     host,
     known_machines,
-    missing_features,
     parse_target,
+    why_not_here,
 )
 from farrier.targets.target import Target
 
@@ -39,6 +39,6 @@ __all__ = [
     "canonical",
     "host",
     "known_machines",
-    "missing_features",
     "parse_target",
+    "why_not_here",
 ]

@@ -145,9 +145,9 @@ class Backend(Protocol):
 
     # -- running its code on this machine
 
-    def missing(self, arch: str, cpu: str, features: Sequence[str]) -> list[str]:
-        """What this machine lacks to run code for targets with that `Target.arch`, `cpu` and
-        `features`; nothing where it can."""
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        """Why this machine cannot run code for targets with that `Target.arch`, `cpu` and
+        `features`: a clause, "" where it can."""
         ...
 
     def runner(self) -> Runner:

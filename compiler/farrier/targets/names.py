@@ -83,14 +83,15 @@ def host() -> Target:
     return backend_for(machine.arch).target(machine)
 
 
-def missing_features(triple: str, cpu: str, features: Sequence[str]) -> list[str]:
-    """What this machine lacks to run code for another target's triple, CPU and features."""
+def why_not_here(triple: str, cpu: str, features: Sequence[str]) -> str:
+    """Why this machine cannot run code for another target's triple, CPU and features: a clause, ""
+    where it can."""
     arch = triple.partition("-")[0]
     try:
         backend = backend_for(arch)
     except UsageError:
-        return [arch]
-    return backend.missing(arch, cpu, features)
+        return f"no installed backend is for {arch}"
+    return backend.why_not_here(arch, cpu, features)
 
 
 def _is_description(text: str) -> bool:

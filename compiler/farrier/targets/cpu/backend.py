@@ -59,11 +59,12 @@ class CpuBackend(Backend):
 
     # -- running its code on this machine
 
-    def missing(self, arch: str, cpu: str, features: Sequence[str]) -> list[str]:
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
         machine = describe.describe()
         if arch != machine.arch:
-            return [arch]
-        return sorted((self.implied(cpu) | set(features)) - set(machine.features))
+            return f"this machine is {machine.arch}"
+        missing = sorted((self.implied(cpu) | set(features)) - set(machine.features))
+        return f"this machine lacks {', '.join(missing)}" if missing else ""
 
     def runner(self) -> Runner:
         from farrier_device.runners.local import ChildRunner

@@ -52,8 +52,8 @@ class AbacusBackend(Backend):
 
     # -- running its code on this machine
 
-    def missing(self, arch, cpu, features):
-        return []  # any Python will do
+    def why_not_here(self, arch, cpu, features):
+        return ""  # any Python will do
 
     def runner(self):
         from abacus.runner import InProcessRunner
