@@ -97,7 +97,7 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
         objects = compile_functions([choice.function()], target)
         knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
         code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
-        rule = choice.space.rule_name.replace(" ", "_")
+        rule = choice.space.rule.name.replace(" ", "_")
         found.add(f"{case.words} {choice.program.name} {rule} {code} {knobs or '-'}")
     return sorted(found)
 

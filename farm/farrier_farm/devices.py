@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from farrier.errors import NotFoundError, UsageError
-from farrier.targets import parse_target
+from farrier.targets import called, parse_target
 from farrier_farm.connection import Client
 from farrier_farm.errors import DeviceAwayError, StaleSessionError
 from farrier_farm.settings import Settings
@@ -179,12 +179,12 @@ def _usable(target: str, devices: Sequence[Device]) -> Sequence[Device]:
     if able:
         names = ", ".join(device.id for device in able)
         raise DeviceAwayError(
-            f"every device for {target} is in quarantine: {names}",
+            f"every device for {called(target)} is in quarantine: {names}",
             hint="see what is wrong with them, then `farrier devices release ID`",
         )
     others = ", ".join(d.id for d in devices if d.connected) or "none"
     raise DeviceAwayError(
-        f"no device for {target} is connected (connected: {others})",
+        f"no device for {called(target)} is connected (connected: {others})",
         hint="start `farrier device` on a machine of that kind",
     )
 

@@ -147,3 +147,39 @@ def test_the_page_on_protocols_lists_every_kind_of_event():
     events = text[text.index("**Events.**") : text.index("## Broker")]
     listed = re.search(r"events\.py` \((.*?)\)", events, re.DOTALL)[1]
     assert set(re.findall(r"`([a-z-]+)`", listed)) == set(progress._KINDS)
+
+
+def test_the_page_on_targets_lists_every_machine_and_its_figures():
+    from farrier.targets import known_machines, parse_target
+
+    text = (ROOT / "docs/targets.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\w-]+) \| (\d+) \| ([\d, ]+) \|", text, re.MULTILINE)
+    told = {name: (cpu, int(cores), caches) for name, cpu, cores, caches in rows}
+    known = {}
+    for name, machine in known_machines().items():
+        of = machine.description
+        sizes = ", ".join(str(n >> 10) for n in (of.l1_bytes, of.l2_bytes, of.l3_bytes))
+        known[name] = parse_target(name).cpu, of.cores, sizes
+    assert told == known
+
+
+def test_the_page_on_targets_tells_every_field_and_its_example_is_a_machine():
+    from farrier.targets import parse_target
+    from farrier_device.describe import MachineDescription
+
+    text = (ROOT / "docs/targets.md").read_text()
+    own = text[text.index("## A machine") : text.index("## Adding")]
+    assert set(re.findall(r"^\| `(\w+)` \|", own, re.MULTILINE)) == set(
+        MachineDescription.__dataclass_fields__
+    )
+    target = parse_target(re.search(r"^    \{.*?^    \}", own, re.MULTILINE | re.DOTALL)[0])
+    assert (target.tune, target.cores) == ("cortex-a55", 2)
+
+
+def test_the_page_on_targets_tells_every_part_of_the_protocol():
+    from farrier.targets import Backend
+
+    text = (ROOT / "docs/targets.md").read_text()
+    cells = re.findall(r"^\| (`.*?) \|", text[text.index("## Adding") :], re.MULTILINE)
+    parts = {name for name in vars(Backend) if not name.startswith("_")}
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == parts

@@ -107,7 +107,7 @@ def test_random_blocks(
     }
     constants = [v.name for v in graph.inputs if v.name not in ("x", "r")]
     space = for_program(to_program(graph, "kernel", constants), host(), 2)
-    assert space.rule_name == "bottleneck"
+    assert space.rule.name == "bottleneck"
     candidates = space.candidates()
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
@@ -145,7 +145,7 @@ def test_windows_of_a_plain_image_may_come_first(
     }
     constants = [v.name for v in graph.inputs if v.name != "x"]
     space = for_program(to_program(graph, "kernel", constants), host(), 2)
-    assert space.rule_name == "bottleneck"
+    assert space.rule.name == "bottleneck"
     candidates = space.candidates()
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
@@ -176,7 +176,7 @@ def test_one_kernel_for_every_size(
     graph = bottleneck(shape, expanded, 3, stride, (1, 1, 1, 1), projected, residual, F32, first)
     constants = [v.name for v in graph.inputs if v.name not in ("x", "r")]
     space = for_program(to_program(graph, "kernel", constants), host(), 2)
-    assert space.rule_name == "bottleneck"
+    assert space.rule.name == "bottleneck"
     candidates = space.candidates()
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])

@@ -83,7 +83,7 @@ def run_against_direct(graph, filtering, pads, pick, seed=0):
     expected = np.maximum(expected + arrays.get("r", 0), 0)
     program = to_program(graph, "kernel", ("u",))
     space = for_program(program, host(), 2)
-    assert space.rule_name == "winograd"
+    assert space.rule.name == "winograd"
     candidates = space.candidates()
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
@@ -124,7 +124,7 @@ def test_one_kernel_for_every_size(filtering, step, typical, residual, pick, dat
     graph = fused_convolution((batch, 20, *spatial), 24, filtering, (1, 1, 1, 1), residual)
     program = to_program(graph, "kernel", ("u",))
     space = for_program(program, host(), 2)
-    assert space.rule_name == "winograd"
+    assert space.rule.name == "winograd"
     candidates = space.candidates()
     chosen = space.default()
     if pick is not None:
@@ -173,7 +173,7 @@ def test_bf16(factors, channels, outputs, extents, residual, at, pick):
     }
     (expected,) = run_graph(graph, arrays).values()
     space = for_program(to_program(graph, "kernel", ("u",)), host(), 2)
-    assert space.rule_name == "winograd"
+    assert space.rule.name == "winograd"
     candidates = space.candidates()
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])

@@ -24,6 +24,7 @@ def _record(number: int, task: str = "t1", fingerprint: str = "f1") -> TuningRec
         fingerprint=fingerprint,
         threads=2,
         rule="tile",
+        version=1,
         decisions=(("ti", 7), ("tj", number)),
         trace=f"split i 7; split j {number}; comment 'ü'",
         status=Status.OK,

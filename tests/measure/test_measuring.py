@@ -16,7 +16,7 @@ from farrier.lower.program import to_program
 from farrier.measure import BatchBuilder, TaskMeasurer
 from farrier.partition.extract import Task
 from farrier.progress import TrialsMeasured
-from farrier.records import MemoryRecords
+from farrier.records import MemoryRecords, RuleId
 from farrier.search import TuningTask, tune
 from farrier.search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
@@ -91,7 +91,7 @@ class Sabotage:
     @property
     def space(self):
         made = Space(
-            "sabotage",
+            RuleId("sabotage", 1),
             (Knob("kind", tuple(range(len(self.kinds)))),),
             lambda columns: columns["kind"] >= 0,
             lambda columns: Estimate(1e-6 + 0.0 * columns["kind"], {}),

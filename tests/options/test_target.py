@@ -108,7 +108,7 @@ def test_a_target_reads_back():
 
 
 def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):
-    monkeypatch.setattr(pipeline, "missing_features", lambda *_: ["avx512f"])
+    monkeypatch.setattr(pipeline, "why_not_here", lambda *_: "this machine lacks avx512f")
     for options in (CompileOptions(), CompileOptions(verify=False, trials=4)):
         with pytest.raises(UsageError, match="this machine lacks avx512f") as refused:
             pipeline.compile_model(b"", options)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from farrier.errors import StorageError
-from farrier.records import SCHEDULE_VERSION, Context, RecordStore, TuningRecord, best, usable
+from farrier.records import Context, RecordStore, RuleId, TuningRecord, best, usable
 from farrier_device.measurement import Status
 
 # Each example empties the store itself, and each class has stores of its own.
@@ -27,13 +27,23 @@ ONE_STORE_FOR_ALL_EXAMPLES = settings(
 )
 
 
+TILE = RuleId("register_tile", version=6)
+# As the commits wrote it that had one version for all rules.
+OLD_LINE = (
+    '{"context":"alone","created":1.5,"decisions":[["nb",2],["tx",14]],"fingerprint":"host",'
+    '"rule":"register_tile","samples_ns":[1500,1000,1100],"seed":3,"status":"ok","task":"a1",'
+    '"threads":2,"trace":"split(conv_oc, 32)\\nvectorize(conv_oc_i)","version":6}'
+)
+
+
 def a_record(**changes: object) -> TuningRecord:
     """A record of a candidate that ran."""
     fields: dict[str, object] = {
         "task": "a1",
         "fingerprint": "host",
         "threads": 2,
-        "rule": "register_tile",
+        "rule": TILE.name,
+        "version": TILE.version,
         "decisions": (("nb", 2), ("tx", 14)),
         "trace": "split(conv_oc, 32)\nvectorize(conv_oc_i)",
         "status": Status.OK,
@@ -52,6 +62,7 @@ def records(names: st.SearchStrategy[str]) -> st.SearchStrategy[TuningRecord]:
         fingerprint=names,
         threads=st.integers(1, 64),
         rule=names,
+        version=st.integers(0, 9),
         decisions=st.dictionaries(names, st.integers()).map(lambda d: tuple(sorted(d.items()))),
         trace=names,
         status=st.sampled_from(Status),
@@ -59,7 +70,6 @@ def records(names: st.SearchStrategy[str]) -> st.SearchStrategy[TuningRecord]:
         seed=st.integers(0, 2**31),
         created=st.floats(0, 1e10),
         context=st.sampled_from(Context),
-        version=st.integers(0, 9),
     )
 
 
@@ -97,7 +107,7 @@ class RecordStoreContract:
         "changes",
         [
             *({"status": status, "samples_ns": ()} for status in Status if status != Status.OK),
-            {"version": SCHEDULE_VERSION + 1},
+            {"version": TILE.version + 1},
             {"threads": 64},
             {"context": Context.MODEL},
             {"rule": "rows"},
@@ -181,11 +191,16 @@ class RecordStoreContract:
     def test_what_is_usable_and_what_is_best(self, store):
         slow, fast = a_record(), a_record(samples_ns=(900,), seed=1, decisions=(("nb", 1),))
         failed = a_record(status=Status.WRONG, samples_ns=(), seed=2)
-        older = a_record(samples_ns=(1,), version=SCHEDULE_VERSION - 1)
-        for record in (slow, fast, failed, older):
+        others = [
+            a_record(samples_ns=(1,), **change)
+            for change in ({"version": 5}, {"version": 7}, {"rule": "rows"})
+        ]
+        for record in (*others, slow, fast, failed):
             store.add(record)
-        assert usable(store, "a1", "host", 2) == [slow, fast, failed]
-        assert best(store, "a1", "host", 2) == fast
+        assert usable(store, "a1", "host", 2, TILE) == [slow, fast, failed]
+        assert best(store, "a1", "host", 2, TILE) == fast
+        assert best(store, "a1", "host", 2, RuleId("register_tile", 7)) == others[1]
+        assert list(store) == [*others, slow, fast, failed]
 
 
 class LastingRecordStoreContract(RecordStoreContract):
@@ -222,6 +237,15 @@ class LastingRecordStoreContract(RecordStoreContract):
         store.add(a_record(seed=4))
         assert list(store) == [a_record(), a_record(seed=4)]
         assert list(self.reopen(store)) == [a_record(), a_record(seed=4)]
+
+    def test_lines_of_one_version_for_all_rules_count_for_the_rule(self, store):
+        self.plant(store, OLD_LINE)
+        self.plant(store, OLD_LINE.replace('"version":6', '"version":5'))
+        again = self.reopen(store)
+        assert list(again) == [a_record(), a_record(version=5)]
+        assert usable(again, "a1", "host", 2, TILE) == [a_record()]
+        again.add(a_record())
+        assert list(self.reopen(again)) == [a_record(), a_record(version=5)]
 
     @pytest.mark.parametrize(
         "line",

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 
 from farrier.errors import StorageError, UsageError
 from farrier.records import (
-    SCHEDULE_VERSION,
     Context,
     FileRecords,
     MemoryRecords,
+    RuleId,
     TuningRecord,
     best,
     usable,
 )
 from farrier_device.measurement import Status
 from tests.records.record_store_contract import (
+    TILE,
     LastingRecordStoreContract,
     RecordStoreContract,
     a_record,
@@ -192,26 +193,26 @@ def test_best_is_the_fastest_that_ran():
     slow, fast = a_record(), a_record(samples_ns=(900,), seed=1)
     failed = a_record(status=Status.WRONG, samples_ns=(), seed=2)
     store = MemoryRecords([slow, fast, failed])
-    assert best(store, "a1", "host", 2) == fast
-    assert best(store, "a1", "host", 1) is None
-    assert best(store, "a1", "host", 2, rule="rows") is None
+    assert best(store, "a1", "host", 2, TILE) == fast
+    assert best(store, "a1", "host", 1, TILE) is None
+    assert best(store, "a1", "host", 2, RuleId("rows", TILE.version)) is None
 
 
 def test_best_is_of_those_measured_in_a_model_where_there_are_any():
     alone = a_record(samples_ns=(100,))
     store = MemoryRecords([alone])
-    assert best(store, "a1", "host", 2) == alone
+    assert best(store, "a1", "host", 2, TILE) == alone
     fast, slow = (a_record(samples_ns=(ns,), seed=ns, context=Context.MODEL) for ns in (800, 900))
     for record in (slow, fast):
         store.add(record)
-    assert best(store, "a1", "host", 2) == fast
+    assert best(store, "a1", "host", 2, TILE) == fast
 
 
 def test_of_a_schedule_that_was_measured_again_the_latest_counts():
     lucky = a_record(samples_ns=(100,), created=1.0)
     other = a_record(samples_ns=(500,), created=2.0, decisions=(("rows", 7),))
     again = a_record(samples_ns=(900,), created=3.0)
-    assert best(MemoryRecords([again, lucky, other]), "a1", "host", 2) == other
+    assert best(MemoryRecords([again, lucky, other]), "a1", "host", 2, TILE) == other
 
 
 def test_a_line_that_does_not_say_where_was_measured_alone():
@@ -222,13 +223,20 @@ def test_a_line_that_does_not_say_where_was_measured_alone():
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": SCHEDULE_VERSION + 1}, {"fingerprint": "board"}, {"threads": 4}, {"task": "b"}],
+    [
+        {"version": TILE.version + 1},
+        {"version": TILE.version - 1},
+        {"rule": "rows"},
+        {"fingerprint": "board"},
+        {"threads": 4},
+        {"task": "b"},
+    ],
 )
 def test_records_of_another_kind_are_never_used(change):
     faster = dataclasses.replace(a_record(samples_ns=(1,)), **change)
     store = MemoryRecords([faster, a_record()])
-    assert usable(store, "a1", "host", 2) == [a_record()]
-    assert best(store, "a1", "host", 2) == a_record()
+    assert usable(store, "a1", "host", 2, TILE) == [a_record()]
+    assert best(store, "a1", "host", 2, TILE) == a_record()
 
 
 def test_a_store_that_ignores_the_target_does_no_harm():
@@ -236,4 +244,4 @@ def test_a_store_that_ignores_the_target_does_no_harm():
         def find(self, task, fingerprint):
             return [r for r in self if r.task == task]
 
-    assert usable(Careless([a_record(fingerprint="board")]), "a1", "host", 2) == []
+    assert usable(Careless([a_record(fingerprint="board")]), "a1", "host", 2, TILE) == []

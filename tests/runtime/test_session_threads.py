@@ -30,7 +30,7 @@ def test_helpers_are_bound_where_each_thread_has_a_cpu(artifact, count):
         os.sched_setaffinity(0, allowed)
         session = artifact.session(threads=2)
         session.run(random_inputs(artifact.manifest.inputs))
-        (helper,) = session.pool._helpers
+        (helper,) = session.code.pool._helpers
         deadline = time.monotonic() + 60
         while len(bound := os.sched_getaffinity(helper.native_id)) != 1:  # until it has begun
             assert time.monotonic() < deadline

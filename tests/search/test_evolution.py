@@ -7,6 +7,7 @@ import pytest
 from toy_space import ToyMeasurer, ToySchedule, make_space
 
 from farrier.cost_model import CostModel
+from farrier.records import RuleId
 from farrier.search import EvolutionarySearch, Trial
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
@@ -57,7 +58,7 @@ def test_equal_seeds_propose_equally_and_other_seeds_do_not():
 
 def test_a_small_space_is_exhausted_exactly_once():
     space = Space(
-        "tiny",
+        RuleId("tiny", 1),
         (Knob("a", (1, 2, 3)), Knob("b", (0, 1))),
         lambda c: c["a"] + c["b"] < 4,
         lambda c: Estimate(1e-6 * c["a"].astype(float), {}),
@@ -101,7 +102,7 @@ def test_a_space_too_large_to_enumerate_is_searched_by_evolution():
         return 1e-5 * (1 + sum(abs(columns[f"k{i}"] - 3 * (i % 4)) for i in range(6))).astype(float)
 
     space = Space(
-        "large",
+        RuleId("large", 1),
         knobs,
         lambda c: c["k0"] + c["k1"] < 28,
         lambda c: Estimate(seconds(c), {}),

@@ -71,6 +71,20 @@ def test_a_second_run_resumes_where_the_first_ended(toy_task):
     assert not known & set(new)
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_what_another_version_of_the_rule_measured_is_kept_and_not_used(toy_task, version):
+    floors = {"t": (22, 8)}
+    records = MemoryRecords()
+    tune([toy_task(version=2)], "host", ToyMeasurer(floors), records, trials=32)
+    before, measurer = list(records), ToyMeasurer(floors)
+    other = [toy_task(version=version)]
+    won = tune(other, "host", measurer, records, trials=32)
+    assert len(measurer.measured) == 32
+    assert won == tune(other, "host", ToyMeasurer(floors), MemoryRecords(), trials=32)
+    assert list(records)[:32] == before
+    assert {record.version for record in list(records)[32:]} == {version}
+
+
 def test_a_finished_run_measures_nothing(toy_task):
     records = MemoryRecords()
     floors = {"t": (22, 8)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from farrier.records import RuleId
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
 
@@ -24,7 +25,7 @@ def valley(columns, best_x, best_y, scale):
     return scale * slope
 
 
-def make_space(best=(9, 20), scale=1e-4, skew=1.0, zs=(0, 1)):
+def make_space(best=(9, 20), scale=1e-4, skew=1.0, zs=(0, 1), version=1):
     """A space of 2,048 rows (less its constraint); the analytic model believes the floor of the
     valley to be where `skew` puts it."""
 
@@ -33,7 +34,7 @@ def make_space(best=(9, 20), scale=1e-4, skew=1.0, zs=(0, 1)):
         return Estimate(seconds, {"compute": np.full(len(seconds), scale * 0.9)})
 
     return Space(
-        "toy",
+        RuleId("toy", version),
         (Knob("x", TILES), Knob("y", TILES), Knob("z", zs)),
         lambda c: c["x"] * c["y"] <= 512,
         estimate,

@@ -84,7 +84,7 @@ CASES = {
 def test_candidates_compute_the_convolutions(name):
     region = CASES[name]
     space = for_program(region.program, TARGET, 2)
-    assert space.rule_name == "bottleneck"
+    assert space.rule.name == "bottleneck"
     candidates = space.candidates()
     picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
     chosen = [space.decisions(row) for row in candidates[picked]]

@@ -23,7 +23,7 @@ from tests.space.golden_kernels import PATHS, GoldenKernel
 def test_golden(path, update_golden):
     kernel = GoldenKernel.of(path)
     verify(kernel.graph)
-    assert kernel.space.rule_name == kernel.name
+    assert kernel.space.rule.name == kernel.name
     verify_function(kernel.function)
     _assert_right(kernel)
     schedule, loops = kernel.space.trace(kernel.decisions), print_ir(kernel.function)

@@ -102,7 +102,7 @@ def test_totals_stay_in_tiles():
 def test_other_extents_are_left_to_vectors(shape):
     program = bf16_matmul(*shape)
     assert matrix_tile.space(program, AMX, 1) is None
-    assert for_program(program, AMX, 1).rule_name == "register_tile"
+    assert for_program(program, AMX, 1).rule.name == "register_tile"
 
 
 def test_other_targets_are_left_to_vectors():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 from space_programs import TARGET, Region, check, conv, matmul, nchwc, permuted, tensor
@@ -9,6 +12,7 @@ from space_programs import TARGET, Region, check, conv, matmul, nchwc, permuted,
 from farrier.ir.loop import For, LoopKind
 from farrier.ir.walk import walk
 from farrier.schedule import Trace, replay
+from farrier.targets.cpu import rules
 from farrier.targets.cpu.rules import fallback, for_program, register_tile, rows
 
 EACH = 8  # candidates of a large space that are run
@@ -228,7 +232,7 @@ CASES = [
 def test_candidates_compute_the_reference(case, rule):
     _, region = case
     space = for_program(region.program, TARGET, 2)
-    assert space.rule_name == rule
+    assert space.rule.name == rule
     candidates = space.candidates()
     picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
     for row in candidates[picked]:
@@ -288,7 +292,7 @@ def test_a_trace_replays_to_the_same_function():
 def test_scalars_and_integers_fall_back():
     scalar = Region(tensor("x")).then("Relu")
     space = for_program(scalar.program, TARGET, 2)
-    assert space.rule_name == "fallback"
+    assert space.rule.name == "fallback"
     check(scalar, space, space.default())
 
 
@@ -303,6 +307,14 @@ def test_rules_decline_what_they_do_not_know():
     assert register_tile.space(REDUCTIONS["softmax"].program, TARGET, 1) is None
     assert register_tile.space(matmul(5, 13, 1).program, TARGET, 1) is None
     assert rows.space(ELEMENTWISE["transpose"].program, TARGET, 1) is None
+
+
+def test_every_rule_states_its_name_and_version():
+    names = [f"{rules.__name__}.{module.name}" for module in pkgutil.iter_modules(rules.__path__)]
+    for name in (*names, "farrier.targets.x86.matrix_tile"):
+        rule = importlib.import_module(name).RULE
+        assert rule.name == name.rpartition(".")[2]
+        assert rule.version >= 6
 
 
 def test_one_thread_gets_no_parallel_knob():

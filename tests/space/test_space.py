@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farrier.errors import CompilerError
+from farrier.records import RuleId
 from farrier.space import Estimate, Knob, Space
 
 
@@ -19,7 +20,7 @@ def a_space(values, limit=None, recipe=None):
         return sum(columns.values())
 
     return Space(
-        "test",
+        RuleId("test", 1),
         knobs,
         lambda c: np.ones(len(c["k0"]), bool) if limit is None else total(c) <= limit,
         lambda c: Estimate(1e-6 * (1.0 + total(c)), {"compute": 1e-7 * (1.0 + total(c))}),

@@ -79,7 +79,7 @@ CASES = {
 def test_candidates_compute_the_convolution(name):
     region = CASES[name]
     space = for_program(region.program, TARGET, 2)
-    assert space.rule_name == "winograd"
+    assert space.rule.name == "winograd"
     candidates = space.candidates()
     picked = np.random.default_rng(0).permutation(len(candidates))[:EACH]
     chosen = [space.decisions(row) for row in candidates[picked]]

@@ -267,6 +267,19 @@ def test_a_schedule_that_wins_in_the_model_is_taken_by_all_calls_and_by_later_co
     assert known.decisions == best.knobs
 
 
+def test_records_of_another_version_of_the_rules_leave_the_defaults():
+    graph, default = prepared([DEEP])
+    records = MemoryRecords()
+    times = {0: 900, 2: 600, 3: 500, 4: 400}
+    usual = dict(convolution(default).decisions)
+    in_model = FakeComparison(lambda tile, d: times[tile] + 100 * (d == usual))
+    run(graph, default, in_model, records, Measurer(), trials=16)
+    assert not known_variant(graph, default, records).is_same_code(default)
+    for step in (-1, 1):
+        others = MemoryRecords(dataclasses.replace(r, version=r.version + step) for r in records)
+        assert known_variant(graph, default, others).is_same_code(default)
+
+
 def test_a_device_that_cannot_compare_leaves_what_is_without_measuring():
     class Broken(FakeComparison):
         def by_call(self, variants, seconds):

@@ -56,7 +56,7 @@ class Declaration:
         defaults = tuple(map(_text, raw.pop("defaults")))
         metadata = {_text(key): _text(text) for key, text in raw.pop("metadata").items()}
         version = int(raw.pop("version"))
-        texts = {key: _text(text) for key, text in raw.items()}
+        texts = {key: _text(text) for key, text in raw.items() if key in cls.__dataclass_fields__}
         return cls(inputs, outputs, defaults, **texts, version=version, metadata=metadata)
 
 

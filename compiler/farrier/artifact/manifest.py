@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from farrier.artifact.declaration import Declaration
 from farrier.errors import ArtifactError
@@ -13,8 +14,14 @@ from farrier.ir.text.extents import parse_extent
 from farrier.ir.types import DType
 from farrier.options.shapes import MAX_EXTENT, NamedDim, Precondition
 
+# Rises where a reader of this one would run what a new artifact holds wrongly: another entry point,
+# another meaning of a field. A field that is added has an empty default, which says what artifacts
+# said without it: older artifacts load, and older readers refuse what they do not know.
 FORMAT = 1
+_EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 STRING = "string"  # the element type of strings
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,28 +140,29 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Raises ArtifactError where the text is not a manifest of this format."""
+        """Raises ArtifactError where the text is not a manifest of this format, or says what this
+        version does not know."""
         try:
             raw: dict[str, Any] = json.loads(text)
             if raw.get("format") != FORMAT:
-                raise ArtifactError(
-                    f"the artifact has format {raw.get('format')}, this Farrier reads {FORMAT}",
-                    hint="compile the model again, or install the Farrier that made the artifact",
-                )
+                raise _of_another_version(raw, f"has format {raw.get('format')}", f"reads {FORMAT}")
+            if unknown := _unknown(raw):
+                says = f"does not know {unknown!r}"
+                raise _of_another_version(raw, f"says {unknown!r} in its manifest", says)
             told = raw.pop("declaration", None)
             manifest = cls(
                 declaration=None if told is None else Declaration.of(told),
                 inputs=_specs(raw.pop("inputs")),
                 outputs=_specs(raw.pop("outputs")),
-                kernels=tuple(KernelReport(**kernel) for kernel in raw.pop("kernels")),
+                kernels=tuple(_known(KernelReport, one) for one in raw.pop("kernels")),
                 features=tuple(raw.pop("features")),
-                dims=tuple(NamedDim(**one) for one in raw.pop("dims", ())),
-                capacities=tuple(Capacity(**one) for one in raw.pop("capacities", ())),
-                checks=tuple(SizeCheck(**one) for one in raw.pop("checks", ())),
+                dims=tuple(_known(NamedDim, one) for one in raw.pop("dims", ())),
+                capacities=tuple(_known(Capacity, one) for one in raw.pop("capacities", ())),
+                checks=tuple(_known(SizeCheck, one) for one in raw.pop("checks", ())),
                 preconditions=tuple(map(_precondition, raw.pop("preconditions", ()))),
-                counted=tuple(CountedDim(**one) for one in raw.pop("counted", ())),
+                counted=tuple(_known(CountedDim, one) for one in raw.pop("counted", ())),
                 sizes=tuple(raw.pop("sizes", ())),
-                **raw,
+                **{name: value for name, value in raw.items() if name in _names(cls)},
             )
             manifest._check()
             return manifest
@@ -229,8 +237,57 @@ class Manifest:
         return {one.symbol: one.extent for one in self.given}
 
 
+_PARTS: dict[str, type] = {
+    "inputs": TensorSpec,
+    "outputs": TensorSpec,
+    "dims": NamedDim,
+    "capacities": Capacity,
+    "preconditions": Precondition,
+    "counted": CountedDim,
+    "checks": SizeCheck,
+}
+
+
+def _names(kind: type) -> frozenset[str]:
+    """The fields of a dataclass."""
+    return frozenset(field.name for field in dataclasses.fields(kind))
+
+
+def _unknown(raw: Mapping[str, Any]) -> str:
+    """A field that a manifest has and this version lacks, "" for none. What is empty asks for
+    nothing, and of kernels and the declaration nothing depends on what they say."""
+    said: list[tuple[type, Mapping[str, Any]]] = [(Manifest, raw)]
+    said += [(kind, one) for name, kind in _PARTS.items() for one in raw.get(name, ())]
+    for kind, fields in said:
+        known = _names(kind)
+        for name, value in fields.items():
+            if name not in known and value not in _EMPTY:
+                return name
+    return ""
+
+
+def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:
+    """The refusal of an artifact that `has` what this version, which `reads` something else, would
+    run wrongly."""
+    import farrier
+
+    tools = raw.get("tools")
+    maker = tools.get("farrier", "") if isinstance(tools, dict) else ""
+    by = f"Farrier {maker}" if maker else "the Farrier that made it"
+    whose = f" of {by}" if maker else ""
+    return ArtifactError(
+        f"the artifact{whose} {has}; this Farrier, {farrier.__version__}, {reads}",
+        hint=f"compile the model again with this one, or run the artifact with {by}",
+    )
+
+
+def _known(kind: type[T], raw: Mapping[str, Any]) -> T:
+    """A dataclass from the fields that it knows."""
+    return kind(**{name: value for name, value in raw.items() if name in _names(kind)})
+
+
 def _precondition(raw: dict[str, Any]) -> Precondition:
-    return Precondition(**{**raw, "dims": tuple(raw["dims"])})
+    return _known(Precondition, {**raw, "dims": tuple(raw["dims"])})
 
 
 def _specs(raw: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:

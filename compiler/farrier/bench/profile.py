@@ -17,11 +17,12 @@ from typing import Any
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import KernelReport
 from farrier.bench.roofline import Roofline, measure_roofline
-from farrier.errors import CompilerError
+from farrier.errors import CompilerError, UsageError
 from farrier.release.verify import runnable_inputs
 from farrier.runtime.artifact import Artifact
 from farrier.runtime.session import Session
 from farrier.targets import parse_target
+from farrier.targets.cpu.loaded import LoadedLibrary
 from farrier_device.native import Entry, NativeError, Pointers, pointers
 
 _MIN_ROUNDS = 5
@@ -126,11 +127,11 @@ def _rounds(
     session: Session, entry: str, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
     """Seconds of the whole model, and of each call, a round."""
-    bases = session.addresses
-    model = (session.library.entry(entry), pointers(bases))
+    code, bases = _native(session), session.addresses
+    model = (code.library.entry(entry), pointers(bases))
     kernels = [
         (
-            session.library.entry(call.function),
+            code.library.entry(call.function),
             pointers([bases[a.position] + a.offset for a in call.arguments]),
         )
         for call in calls
@@ -139,17 +140,28 @@ def _rounds(
     each: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds
     while len(whole) < _MIN_ROUNDS or time.perf_counter() < end:
-        whole.append(_timed(session, *model))
+        whole.append(_timed(code, *model))
         for samples, kernel in zip(each, kernels, strict=True):
-            samples.append(_timed(session, *kernel))
+            samples.append(_timed(code, *kernel))
     return whole, each
 
 
-def _timed(session: Session, entry: Entry, args: Pointers) -> float:
+def _native(session: Session) -> LoadedLibrary:
+    """The model's library. Raises UsageError for code that is none."""
+    if isinstance(session.code, LoadedLibrary):
+        return session.code
+    raise UsageError(
+        f"{session.manifest.name} was compiled for {session.manifest.cpu}, whose kernels are not "
+        "timed one by one",
+        hint="`farrier bench` times the whole model",
+    )
+
+
+def _timed(code: LoadedLibrary, entry: Entry, args: Pointers) -> float:
     try:
-        (ns,) = session.library.time(entry, args, session.pool, 1)
+        (ns,) = code.library.time(entry, args, code.pool, 1)
     except NativeError as error:
-        raise CompilerError(f"{session.manifest.name}: a kernel {error}") from error
+        raise CompilerError(f"a kernel {error}") from error
     return ns / 1e9
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
-from farrier.cli.show import ProgressView, UploadView, ms
+from farrier.cli.show import ProgressView, UploadView, ms, print_table
 from farrier.cli.targets import TargetOption, read_target
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
 from farrier.sdk.client import Client, Job, StateChanged
+from farrier.targets import called
 
 _PANEL = "Service"
 
@@ -98,14 +98,14 @@ def jobs(
             table.add_row(
                 job.id,
                 job.name,
-                str(job.options.get("target", "")),
+                called(str(job.options.get("target", ""))),
                 job.state,
                 "" if job.final else job.stage or "",
                 "" if job.trials is None else str(job.trials),
                 "" if job.best_ms is None else ms(job.best_ms),
                 _age(time.time() - job.created),
             )
-    _print(table)
+    print_table(table)
 
 
 def watch(job: JobArgument, server: ServerOption = None) -> None:
@@ -150,7 +150,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
                 str(device.faults),
                 f"{_age(time.time() - device.seen)} ago",
             )
-    _print(table)
+    print_table(table)
 
 
 def release(
@@ -177,13 +177,6 @@ def _watch(client: Client, job_id: str) -> None:
 def _id(header: str) -> Column:
     """A column that is copied from, and so is never cut."""
     return Column(header, no_wrap=True, min_width=20)
-
-
-def _print(table: Table) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # for programs; they do not fold lines
-    console.print(table)
 
 
 def _line(job: Job) -> str:

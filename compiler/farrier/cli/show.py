@@ -18,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from farrier import progress
 from farrier.progress import Event
@@ -184,3 +185,11 @@ def _seconds(spent: Mapping[str, float]) -> str:
 
 def _left(event: progress.TrialsMeasured) -> str:
     return "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"
+
+
+def print_table(table: Table) -> None:
+    """Prints a table, in a terminal's width; programs read whole lines."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)

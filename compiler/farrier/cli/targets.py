@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from farrier.cli.show import print_table
 from farrier.errors import UsageError
-from farrier.targets import KnownMachine, backend_for, known_machines, parse_target
+from farrier.targets import KnownMachine, backend_for, canonical, known_machines, parse_target
 from farrier_device.describe import describe
 
 TargetOption = Annotated[
@@ -25,8 +25,8 @@ TargetOption = Annotated[
 
 
 def read_target(text: str) -> str:
-    """What `--target` stands for: a name as it is, of a file the description in it. Raises
-    UsageError for a file that cannot be read, and for whatever is no target."""
+    """What `--target` stands for: a name as it is, of a file the description in it, on one line.
+    Raises UsageError for a file that cannot be read, and for whatever is no target."""
     if text.endswith(".json"):
         try:
             text = Path(text).read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def read_target(text: str) -> str:
             raise UsageError("a description of a target is a JSON object")
     if text != "host":  # which may be another machine
         parse_target(text)
-    return text
+    return canonical(text)
 
 
 def targets(
@@ -73,7 +73,7 @@ def targets(
         sizes = ", ".join(str(size >> 10) for size in caches)
         code = " ".join([target.cpu, *(f"+{extension}" for extension in target.features)])
         table.add_row(each, escape(code), str(target.cores), sizes, escape(machine.source))
-    Console(highlight=False, soft_wrap=True).print(table)
+    print_table(table)
 
 
 def _description(name: str, known: KnownMachine | None) -> KnownMachine:

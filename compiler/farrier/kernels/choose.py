@@ -52,7 +52,7 @@ class Choice:
             calls=self.calls,
             operations=self.operations,
             multiply_adds=multiply_adds(self.program) if isinstance(self.program, Program) else 0,
-            rule=self.space.rule_name,
+            rule=self.space.rule.name,
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,
             measured_us=None if self.measured_s is None else self.measured_s * 1e6,
@@ -86,7 +86,7 @@ def choose_defaults(
             continue
         program = lower_region(task.region, task.symbol, task.constant_inputs, target, threads)
         space = backend_of(target).space(program, target, threads)
-        if space.rule_name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
+        if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
         choices[key] = Choice(
             task, program, space, space.default(), "default", counts[key], arithmetic(program)
@@ -101,10 +101,10 @@ def choose_known(
     hold none, or none that beats it clearly."""
     chosen = dict(defaults)
     for key, default in defaults.items():
-        known = best(records, key, target.fingerprint, threads, default.space.rule_name)
+        known = best(records, key, target.fingerprint, threads, default.space.rule)
         if known is None or not default.space.contains(known.knobs):
             continue
-        rule = default.space.rule_name
+        rule = default.space.rule
         alike = usable(records, key, target.fingerprint, threads, rule)
         measured = latest(record for record in alike if record.context is known.context)
         usual = measured.get(pairs(default.decisions))

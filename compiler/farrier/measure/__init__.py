@@ -1,7 +1,7 @@
 """Candidates on a device: from decisions to a batch of native code, and back to results."""
 
 from farrier.measure.batch import Batch, BatchBuilder
-from farrier.measure.local import LocalDevice, local_runner
+from farrier.measure.local import LocalDevice
 from farrier.measure.measurer import TaskMeasurer
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.measure.sizes import sizes_argument
@@ -13,7 +13,6 @@ __all__ = [
     "LocalDevice",
     "Runner",
     "TaskMeasurer",
-    "local_runner",
     "measure_by",
     "sizes_argument",
 ]

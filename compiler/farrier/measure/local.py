@@ -15,11 +15,6 @@ from farrier_device.runners.local import ChildRunner
 _BLOB_BYTES = 2 << 30
 
 
-def local_runner() -> Runner:
-    """A runner of this machine; close it."""
-    return ChildRunner()
-
-
 class _LocalBlobs(BlobStore):
     """A full disk is the user's business."""
 
@@ -42,12 +37,13 @@ class _LocalBlobs(BlobStore):
 
 
 class LocalDevice(Closing):
-    """A runner of this machine and the blobs of its batches, in a temporary folder."""
+    """A runner of this machine and the blobs of its batches, in a temporary folder. Of native code
+    the runner is a sandboxed child."""
 
-    def __init__(self) -> None:
+    def __init__(self, runner: Runner | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="farrier-measure-"))
         self.blobs: Blobs = _LocalBlobs(self._folder, _BLOB_BYTES)
-        self.runner = local_runner()
+        self.runner: Runner = ChildRunner() if runner is None else runner
 
     def close(self) -> None:
         """Ends the runner and removes the blobs; a second call does nothing."""

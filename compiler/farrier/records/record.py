@@ -10,10 +10,6 @@ from typing import Any
 
 from farrier_device.measurement import Status, undisturbed
 
-# Rises whenever an old trace would no longer replay to the same code: a primitive, a space rule or
-# the naive loop nests changed. Records of another version are kept but never used.
-SCHEDULE_VERSION = 6
-
 
 class Context(enum.StrEnum):
     """Where a candidate was measured."""
@@ -23,19 +19,36 @@ class Context(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RuleId:
+    """What makes schedules of decisions, by name and version.
+
+    The version rises whenever equal decisions no longer make equal code. Records of another version
+    are kept but never used.
+    """
+
+    name: str
+    version: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TuningRecord:
     """How one schedule of one task did.
 
     `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
-    `decisions` are the knob values from which the space rule `rule` builds the schedule; `trace` is
-    the schedule as text, empty where the rule failed to make one. `samples_ns` holds every timed
-    call; it is empty unless `status` is OK. Times of different contexts do not compare.
+    `decisions` are the knob values from which version `version` of the space rule `rule` builds the
+    schedule; `trace` is the schedule as text, empty where the rule failed to make one. `samples_ns`
+    holds every timed call; it is empty unless `status` is OK. Times of different contexts do not
+    compare.
     """
 
     task: str
     fingerprint: str
     threads: int
     rule: str
+    version: int  # of the rule
     decisions: tuple[tuple[str, int], ...]  # sorted by knob
     trace: str
     status: Status
@@ -43,7 +56,11 @@ class TuningRecord:
     seed: int = 0  # of the search that proposed it
     created: float = 0.0  # seconds since 1970, UTC
     context: Context = Context.ALONE
-    version: int = SCHEDULE_VERSION
+
+    @property
+    def made_by(self) -> RuleId:
+        """Whose decisions these are."""
+        return RuleId(self.rule, self.version)
 
     @property
     def seconds(self) -> float:
@@ -61,7 +78,11 @@ class TuningRecord:
 
     @classmethod
     def from_line(cls, line: str) -> TuningRecord:
-        """The inverse of `to_line`. Raises ValueError that names the field at fault."""
+        """The inverse of `to_line`. Raises ValueError that names the field at fault.
+
+        Lines written when one version stood for all rules read as records of every rule in that
+        version, from which each rule has counted on.
+        """
         try:
             raw = json.loads(line)
         except ValueError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from farrier.records.record import SCHEDULE_VERSION, Context, TuningRecord
+from farrier.records.record import Context, RuleId, TuningRecord
 
 
 class RecordStore(Protocol):
@@ -26,8 +26,8 @@ class RecordStore(Protocol):
         ...
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """All records of a task on a target: every status, every version, any thread count. The
-        list is the caller's."""
+        """All records of a task on a target: every status, every version of every
+        rule, any thread count. The list is the caller's."""
         ...
 
     def __iter__(self) -> Iterator[TuningRecord]:
@@ -64,22 +64,21 @@ class MemoryRecords:
 
 
 def usable(
-    store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
+    store: RecordStore, task: str, fingerprint: str, threads: int, rule: RuleId
 ) -> list[TuningRecord]:
-    """The records that say something about this build: this schedule language, target and thread
-    count, and (where given) this space rule."""
+    """The records that say something about this build: of this target and thread count, and of
+    this rule in this version."""
     return [
         record
         for record in store.find(task, fingerprint)
-        if record.version == SCHEDULE_VERSION
+        if record.made_by == rule
         and record.fingerprint == fingerprint
         and record.threads == threads
-        and rule in (None, record.rule)
     ]
 
 
 def best(
-    store: RecordStore, task: str, fingerprint: str, threads: int, rule: str | None = None
+    store: RecordStore, task: str, fingerprint: str, threads: int, rule: RuleId
 ) -> TuningRecord | None:
     """The fastest usable record that ran and was right, of those measured in a model if there are
     any, and of each schedule the latest."""

@@ -24,9 +24,8 @@ from farrier.errors import (
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
 from farrier.ir.strings import codes_of, fitted, strings_of
-from farrier.targets import missing_features
-from farrier_device import native
-from farrier_device.memory import Buffer, aligned_buffer
+from farrier.targets import backend_for, why_not_here
+from farrier_device.memory import Buffer, aligned_buffer, pointers
 
 Array = npt.NDArray[Any]
 
@@ -34,12 +33,10 @@ Array = npt.NDArray[Any]
 def check_runs_here(manifest: Manifest, threads: int) -> None:
     """Raises ArtifactError where the model was built for another kind of machine, UsageError for
     more threads than it has memory for."""
-    missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
-    if missing:
+    if why := why_not_here(manifest.triple, manifest.cpu, manifest.features):
         arch = manifest.triple.partition("-")[0]
         raise ArtifactError(
-            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); this machine lacks "
-            f"{', '.join(missing)}",
+            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); {why}",
             hint="compile it here (--target host), or for a machine like this one: "
             "`farrier targets` lists those that have names",
         )
@@ -76,14 +73,11 @@ class Session:
         self.manifest = manifest
         self.threads = threads
         self._lock = threading.Lock()
-        try:
-            self.library = native.Library.from_bytes(library)
-            self._entry = self.library.entry(manifest.entry)
-            self.pool = native.Pool(self.library, threads, _cpu_a_thread(threads))
-        except native.NativeError as error:
-            raise ArtifactError(f"the artifact's code cannot be loaded: {error}") from error
+        backend = backend_for(manifest.triple.partition("-")[0])
+        self.code = backend.load(library, manifest.entry, threads)
+        self._entry, self._context = self.code.entry, self.code.context
         # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
-        self._finalizer = weakref.finalize(self, _unload, self.pool, self.library)
+        self._finalizer = weakref.finalize(self, self.code.close)
         self._inputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.inputs]
         self._outputs = [_Slot(spec, manifest.extents(spec)) for spec in manifest.outputs]
         self._params = params
@@ -103,7 +97,7 @@ class Session:
         ]
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
         self._found_at = len(manifest.given) + len(manifest.counted)
-        self._args = native.pointers(
+        self._args = pointers(
             [
                 *(slot.buffer.address for slot in (*self._inputs, *self._outputs)),
                 self._params.address,
@@ -111,10 +105,6 @@ class Session:
                 ctypes.addressof(self._sizes),
             ]
         )
-        if manifest.dims or manifest.capacities:
-            self._workspace_bytes = self.library.function(
-                "farrier_workspace_bytes", ctypes.c_int64, ctypes.c_void_p
-            )
         self._resize({dim.symbol: dim.typical for dim in manifest.dims}, is_called=False)
 
     def run(
@@ -199,7 +189,7 @@ class Session:
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
-        while (code := self._entry(self._args, self.pool.address)) < 0:
+        while (code := self._entry(self._args, self._context)) < 0:
             self._make_room(-1 - code)
         if code:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
@@ -359,7 +349,7 @@ class Session:
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
             self._args[position] = slot.resized(told)
-        needed = self._workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
+        needed = self.code.workspace_bytes(ctypes.addressof(self._sizes)) if told else 0
         if needed > self._workspace.nbytes:
             self._workspace = aligned_buffer(needed)
             self._args[first + len(self._outputs) + 1] = self._workspace.address
@@ -388,18 +378,6 @@ class Session:
 def _machine_bytes() -> int:
     """The machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _cpu_a_thread(threads: int) -> tuple[int, ...]:
-    """The CPUs to bind the threads to: all, where there is one for each, else none.
-
-    Left free, a helper on a busy machine may stay on the CPU of the caller that wakes it, where it
-    runs only once the caller has stopped spinning.
-    """
-    if threads == 1 or not hasattr(os, "sched_getaffinity"):
-        return ()
-    cpus = tuple(sorted(os.sched_getaffinity(0)))
-    return cpus if len(cpus) == threads else ()
 
 
 class _Slot:
@@ -475,8 +453,3 @@ def _address(array: Array) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-def _unload(pool: native.Pool, library: native.Library) -> None:
-    pool.close()
-    library.close()

@@ -95,7 +95,7 @@ class _Run:
         """Takes up what the records know of these tasks."""
         for index, (task, search) in enumerate(zip(self._tasks, self._searches, strict=True)):
             known = usable(
-                self._records, task.key, self._fingerprint, self._threads, task.space.rule_name
+                self._records, task.key, self._fingerprint, self._threads, task.space.rule
             )
             search.update(
                 Trial(r.knobs, CandidateResult(r.status, r.samples_ns))
@@ -168,7 +168,8 @@ class _Run:
             task=task.key,
             fingerprint=self._fingerprint,
             threads=self._threads,
-            rule=task.space.rule_name,
+            rule=task.space.rule.name,
+            version=task.space.rule.version,
             decisions=pairs(trial.decisions),
             trace=trace,
             status=trial.result.status,

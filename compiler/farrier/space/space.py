@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.errors import CompilerError
+from farrier.records import RuleId
 
 if TYPE_CHECKING:
     from farrier.ir import loop, tensor
@@ -91,15 +92,15 @@ class Space:
 
     def __init__(
         self,
-        rule_name: str,
+        rule: RuleId,
         knobs: tuple[Knob, ...],
         constraint: Callable[[Columns], npt.NDArray[np.bool_]],
         estimate: Callable[[Columns], Estimate],
         recipe: Callable[[Decisions], Schedule],
     ) -> None:
         if len(knobs) > KNOB_SLOTS:
-            raise CompilerError(f"{rule_name} has {len(knobs)} knobs, features hold {KNOB_SLOTS}")
-        self.rule_name = rule_name
+            raise CompilerError(f"{rule} has {len(knobs)} knobs, features hold {KNOB_SLOTS}")
+        self.rule = rule
         self.knobs = knobs
         self._constraint = constraint
         self._estimate = estimate
@@ -109,9 +110,9 @@ class Space:
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 
     @classmethod
-    def of(cls, rule_name: str, kernel: Kernel) -> Space:
+    def of(cls, rule: RuleId, kernel: Kernel) -> Space:
         """The space of the schedules of `kernel`."""
-        return cls(rule_name, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
+        return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
     @property
     def size(self) -> int:
@@ -142,7 +143,7 @@ class Space:
         else:
             rows = self._allowed(self.sample(limit, np.random.default_rng(seed)))
         if not len(rows):
-            raise CompilerError(f"the space of {self.rule_name} is empty: {self.knobs}")
+            raise CompilerError(f"the space of {self.rule} is empty: {self.knobs}")
         return rows
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:
@@ -223,7 +224,7 @@ class Space:
         """The schedule of a candidate, its trace included. Raises CompilerError for decisions that
         are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
         if not self.contains(decisions):
-            raise CompilerError(f"{self.rule_name} does not allow {dict(decisions)}")
+            raise CompilerError(f"{self.rule} does not allow {dict(decisions)}")
         schedule = self._recipe(decisions)
         self.remember(decisions, str(schedule.trace))
         return schedule
@@ -251,7 +252,7 @@ class Space:
     def row(self, decisions: Decisions) -> npt.NDArray[np.int64]:
         """The inverse of `decisions`: int64 [knobs]. Raises CompilerError for other knobs."""
         if set(decisions) != {knob.name for knob in self.knobs}:
-            raise CompilerError(f"{self.rule_name} has no knobs {sorted(decisions)}")
+            raise CompilerError(f"{self.rule} has no knobs {sorted(decisions)}")
         return np.array([decisions[knob.name] for knob in self.knobs], np.int64)
 
     def sample(self, count: int, rng: np.random.Generator) -> Population:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from farrier.ir.loop import Function
     from farrier.ir.tensor import Program as TensorProgram
     from farrier.ir.types import DType
+    from farrier.measure import Runner
     from farrier.partition.program import Program
     from farrier.passes.plan_memory import MemoryPlan
     from farrier.space import Space
@@ -88,9 +89,33 @@ class Plan(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """Makes code for one family of machines.
+class Loaded(Protocol):
+    """A model's code in this process, ready to be called."""
 
+    @property
+    def entry(self) -> Callable[[Any, int], int]:
+        """Runs the model: takes the addresses of its arguments, as a ctypes array, and `context`;
+        returns 0, a positive code for a failure, or -1 - n where check n of the manifest failed."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """What the entry takes beside its arguments."""
+        ...
+
+    def workspace_bytes(self, sizes: int) -> int:
+        """The workspace that a call needs, for the sizes (i64) at an address."""
+        ...
+
+    def close(self) -> None:
+        """Ends its threads and lets go of its memory."""
+        ...
+
+
+class Backend(Protocol):
+    """Makes code for one family of machines, and runs it.
+
+    A backend is a subclass; what has an answer here is what a machine without specialities says.
     What a backend says of itself is cheap to ask: neither the code generator nor the rules are
     imported for it, because loading an artifact asks too.
     """
@@ -118,6 +143,22 @@ class Backend(Protocol):
         versions of Farrier before this one called so, too."""
         ...
 
+    # -- running its code on this machine
+
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        """Why this machine cannot run code for targets with that `Target.arch`, `cpu` and
+        `features`: a clause, "" where it can."""
+        ...
+
+    def runner(self) -> Runner:
+        """Measures its code on this machine."""
+        ...
+
+    def load(self, library: bytes, entry: str, threads: int) -> Loaded:
+        """The entry point of a model, in this process, with so many threads. Raises ArtifactError
+        where the library is damaged."""
+        ...
+
     # -- what a target can do, for passes and rules
 
     def figures(self, target: Target) -> Mapping[str, Any]:
@@ -128,26 +169,26 @@ class Backend(Protocol):
     def precisions(self) -> Mapping[str, frozenset[str]]:
         """What contractions may multiply in, as `CompileOptions.precision` names it, and the
         features of a target that each takes."""
-        ...
+        return {"f32": frozenset()}
 
     @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:
         """All that its machines can do to whole tiles."""
-        ...
+        return ()
 
     @property
     def dots(self) -> Sequence[Dot]:
         """The dot products of its machines, the best first."""
-        ...
+        return ()
 
     def multiplies_tiles(self, operands: DType, target: Target) -> bool:
         """Whether the target multiplies whole tiles of such operands, in registers of their own."""
-        ...
+        return False
 
     def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
         """Products that a core adds up in a cycle in tile registers, of matrices with so many lanes
         and rows whose reduction has blocks of `depth`; 0 where it has none for them."""
-        ...
+        return 0.0
 
     # -- its part of a compilation, in the order of the steps
 
@@ -161,8 +202,8 @@ class Backend(Protocol):
         ...
 
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
-        """Objects that together define every scheduled kernel; their names must differ. Raises
-        CompilerError."""
+        """Objects that together define every scheduled kernel, one for up to 16; their names must
+        differ. Raises CompilerError."""
         ...
 
     def interface(self, function: Function) -> Interface:
@@ -199,10 +240,16 @@ class Backend(Protocol):
         ...
 
 
+def own_backends() -> tuple[Backend, ...]:
+    """Farrier's own."""
+    return tuple(map(_own, dict.fromkeys(_OWN.values())))
+
+
 @functools.cache
 def backends() -> tuple[Backend, ...]:
-    """All, Farrier's own first."""
-    return (*map(_own, dict.fromkeys(_OWN.values())), *_others())
+    """All, Farrier's own first. Raises UsageError for one of another package that cannot be
+    loaded."""
+    return (*own_backends(), *_others())
 
 
 def backend_for(arch: str) -> Backend:
@@ -233,4 +280,23 @@ def _own(module: str) -> Backend:
 @functools.cache
 def _others() -> tuple[Backend, ...]:
     """Those of other packages. To look for them reads every installed distribution."""
-    return tuple(point.load() for point in importlib.metadata.entry_points(group=GROUP))
+    return tuple(map(_loaded, importlib.metadata.entry_points(group=GROUP)))
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> Backend:
+    """The backend of an entry point. Raises UsageError where it is broken."""
+    package = point.dist.name if point.dist is not None else "unknown"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        why = f"cannot be loaded: {type(error).__name__}: {error}"
+    else:
+        if Backend in type(found).__mro__:
+            backend: Backend = found
+            return backend
+        kind = "class" if isinstance(found, type) else type(found).__name__
+        why = f"is a {kind}, no instance of a subclass of Backend"
+    raise UsageError(
+        f"the backend {point.name} ({point.value}) of the package {package} {why}",
+        hint=f"update the package, or pip uninstall {package}",
+    )

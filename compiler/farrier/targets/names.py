@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
-from farrier.targets.backend import KnownMachine, backend_for, backends
+from farrier.targets.backend import KnownMachine, backend_for, backends, own_backends
 from farrier.targets.target import Target
 from farrier_device import describe
 from farrier_device.describe import MachineDescription
@@ -24,6 +24,7 @@ _MOST = {
     "memory_bytes": 1 << 50,
 }
 _OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0}
+_EXAMPLE = "`farrier targets NAME` prints the description of a known machine; sizes are bytes"
 _NEAREST = 3  # names that an error offers
 
 
@@ -32,18 +33,38 @@ def parse_target(text: str) -> Target:
     text of a `MachineDescription`. Raises UsageError."""
     if text == "host":
         return host()
-    if text.lstrip().startswith("{"):
-        return _described(text)
-    machines = known_machines()
-    if text in machines:
-        description = machines[text].description
+    if _is_description(text):
+        description = _described(text)
         return backend_for(description.arch).target(description)
-    near = difflib.get_close_matches(text, [*machines, "host"], _NEAREST, cutoff=0.4)
+    for group in (own_backends, backends):  # other packages are looked for last
+        for backend in group():
+            if text in backend.machines:
+                return backend.target(backend.machines[text].description)
+    near = difflib.get_close_matches(text, [*known_machines(), "host"], _NEAREST, cutoff=0.4)
     raise UsageError(
         f"unknown target {text!r}",
         hint=f"did you mean {' or '.join(near)}? " * bool(near)
         + "`farrier targets` lists all; --target FILE.json describes another machine",
     )
+
+
+def canonical(text: str) -> str:
+    """What `parse_target` takes, in one form: of a description its fields alone, on one line.
+    Raises UsageError."""
+    if not _is_description(text):
+        return text
+    return json.dumps(dataclasses.asdict(_described(text)), separators=(",", ":"))
+
+
+def called(text: str) -> str:
+    """What to call a target in a sentence: its name, or the CPU and cores of a description."""
+    if not _is_description(text):
+        return text
+    try:
+        description = _described(text)
+    except UsageError:
+        return "a described machine"
+    return f"{description.cpu or description.arch} with {description.cores} cores"
 
 
 @functools.cache
@@ -62,21 +83,26 @@ def host() -> Target:
     return backend_for(machine.arch).target(machine)
 
 
-def missing_features(triple: str, cpu: str, features: Sequence[str]) -> list[str]:
-    """What this machine lacks to run code for another target's triple, CPU and features."""
-    machine = describe.describe()
+def why_not_here(triple: str, cpu: str, features: Sequence[str]) -> str:
+    """Why this machine cannot run code for another target's triple, CPU and features: a clause, ""
+    where it can."""
     arch = triple.partition("-")[0]
-    if arch != machine.arch:
-        return [arch]
-    required = backend_for(arch).implied(cpu) | set(features)
-    return sorted(required - set(machine.features))
+    try:
+        backend = backend_for(arch)
+    except UsageError:
+        return f"no installed backend is for {arch}"
+    return backend.why_not_here(arch, cpu, features)
 
 
-def _described(text: str) -> Target:
-    """The target of a description as JSON text. Raises UsageError that names the field at fault."""
+def _is_description(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+def _described(text: str) -> MachineDescription:
+    """A description from JSON text. Raises UsageError that names the field at fault."""
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the description of the target is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"a description of a target is an object, not a {type(raw).__name__}")
@@ -91,10 +117,9 @@ def _described(text: str) -> Target:
     if missing := sorted(fields - set(whole)):
         raise UsageError(
             f"the description of the target lacks {missing[0]!r}",
-            hint="`farrier targets NAME` prints the description of a known machine",
+            hint=_EXAMPLE,
         )
-    description = MachineDescription(**{name: _field(name, whole[name]) for name in fields})
-    return backend_for(description.arch).target(description)
+    return MachineDescription(**{name: _field(name, whole[name]) for name in fields})
 
 
 def _field(name: str, value: Any) -> Any:
@@ -102,12 +127,14 @@ def _field(name: str, value: Any) -> Any:
     if name == "features":
         if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
             return tuple(sorted(set(value)))
-        raise UsageError(f"features is {value!r}, not a list of the kernel's names of extensions")
-    if name in _MOST:
+        what = f"features is {value!r}, not a list of the kernel's names of extensions"
+    elif name in _MOST:
         least = 0 if name in _OPTIONAL else 1
         if type(value) is int and least <= value <= _MOST[name]:
             return value
-        raise UsageError(f"{name} is {value!r}, not a whole number of {least} to {_MOST[name]}")
-    if not isinstance(value, str):
-        raise UsageError(f"{name} is {value!r}, not a text")
-    return value
+        what = f"{name} is {value!r}, not a whole number of {least} to {_MOST[name]}"
+    else:
+        if isinstance(value, str):
+            return value
+        what = f"{name} is {value!r}, not a text"
+    raise UsageError(f"in the description of the target {what}", hint=_EXAMPLE)

@@ -18,12 +18,12 @@ from farrier.ir.graph import Graph
 from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
-from farrier.records import Context, RecordStore, TuningRecord, latest, usable
+from farrier.records import Context, RecordStore, RuleId, TuningRecord, latest, usable
 from farrier.tuning.compare import CallTimes, Comparison, mean_samples
 from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
 
-RULE = "algorithm"
+RULE = RuleId("algorithm", version=6)
 _VARIANT_S = (0.8, 2.0)  # to measure a variant for: usually, where there is time for more
 _MARGIN = 0.03  # what an algorithm must win over the one that arithmetic says by
 _CLOSE = 1.1  # times the seconds of the best measured: what may win with another schedule
@@ -192,7 +192,8 @@ def algorithm_record(
         task=layer.key,
         fingerprint=settings.target.fingerprint,
         threads=settings.threads,
-        rule=RULE,
+        rule=RULE.name,
+        version=RULE.version,
         decisions=(("tile", way.tile),),
         trace="",
         status=Status.OK,

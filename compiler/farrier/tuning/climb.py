@@ -229,7 +229,7 @@ class Climb:
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed)
         fingerprint = settings.target.fingerprint
-        known = usable(self._records, key, fingerprint, settings.threads, space.rule_name)
+        known = usable(self._records, key, fingerprint, settings.threads, space.rule)
         search.update(_trial(record) for record in known if record.context is Context.MODEL)
         alone = [r for r in known if r.context is Context.ALONE and space.contains(r.knobs)]
         if alone:

@@ -144,7 +144,7 @@ class Finals:
 
     def _measured_alone(self, key: str, choice: Choice) -> Choice:
         """The choice with what was measured of it, if anything was."""
-        settings, rule = self._settings, choice.space.rule_name
+        settings, rule = self._settings, choice.space.rule
         known = usable(self._records, key, settings.target.fingerprint, settings.threads, rule)
         seconds = [r.seconds for r in known if r.knobs == choice.decisions and r.samples_ns]
         if not seconds:
@@ -158,7 +158,8 @@ class Finals:
             task=key,
             fingerprint=self._settings.target.fingerprint,
             threads=self._settings.threads,
-            rule=space.rule_name,
+            rule=space.rule.name,
+            version=space.rule.version,
             decisions=pairs(decisions),
             trace=space.trace(decisions),
             status=Status.OK,

@@ -147,7 +147,7 @@ def _seconds(choice: Choice) -> float:
 def _ratio(own: Choice, shared: Choice, dims: Sequence[Extent]) -> float | None:
     """The predicted seconds of a general kernel, called with these dims, over those of one made for
     them; None where that cannot be told, or the latter was tuned."""
-    if own.space.rule_name != shared.space.rule_name:
+    if own.space.rule != shared.space.rule:
         return None
     if own.decisions == shared.decisions and all(one == 1 for one in dims):
         return 1.0

@@ -21,6 +21,7 @@ from farrier_server.problems import Problem, documented, from_stored
 _SHA256 = r"^[0-9a-f]{64}$"
 # Printable text of one line: names are shown, never used as paths.
 _LINE = r"^[^\x00-\x1f\x7f]*$"
+_LONGEST_TARGET = 10_000  # characters: a description lists every extension of a machine
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JobId = Annotated[str, Path(description="of the job", max_length=100, pattern=r"^[\w.:-]+$")]
@@ -36,7 +37,11 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     target: str = Field(
-        default="host", max_length=100, pattern=_LINE, description="kind of machine"
+        default="host",
+        max_length=_LONGEST_TARGET,
+        pattern=_LINE,
+        description="kind of machine: host, a name that `farrier targets` lists, or one's "
+        "description, as JSON on one line",
     )
     shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
         default_factory=dict,

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.errors import CompilerError
-from farrier.targets.backend import backend_of
+from farrier.targets.backend import Backend, backend_of
+from farrier_device import describe
 
 if TYPE_CHECKING:
-    from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.ir.loop import Function
     from farrier.ir.tensor import Program as TensorProgram
-    from farrier.ir.types import DType
     from farrier.llvm import LLVMMachine
+    from farrier.measure import Runner
     from farrier.partition.program import Program
     from farrier.space import Space
+    from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.cpu.codegen.builder import Instructions
     from farrier.targets.interface import Interface
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     Rule: TypeAlias = Callable[[TensorProgram, Target, int], Space | None]
 
 
-class CpuBackend(abc.ABC):
+class CpuBackend(Backend):
     """Register tiles, threads that share parallel loops, LLVM, and one ELF library a model.
 
-    A subclass is a `Backend`. What is imported within methods is what only a compilation needs.
+    What is imported within methods is what only a compilation needs.
     """
 
     # -- what a family of CPUs says of itself
@@ -56,23 +57,24 @@ class CpuBackend(abc.ABC):
         """Rules for its own instructions, asked before those of all CPUs."""
         return ()
 
-    @property
-    def intrinsics(self) -> Sequence[TensorIntrinsic]:
-        return ()
+    # -- running its code on this machine
 
-    @property
-    def dots(self) -> Sequence[Dot]:
-        return ()
+    def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
+        machine = describe.describe()
+        if arch != machine.arch:
+            return f"this machine is {machine.arch}"
+        missing = sorted((self.implied(cpu) | set(features)) - set(machine.features))
+        return f"this machine lacks {', '.join(missing)}" if missing else ""
 
-    @property
-    def precisions(self) -> Mapping[str, frozenset[str]]:
-        return {"f32": frozenset()}
+    def runner(self) -> Runner:
+        from farrier_device.runners.local import ChildRunner
 
-    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
-        return False
+        return ChildRunner()
 
-    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
-        return 0.0
+    def load(self, library: bytes, entry: str, threads: int) -> Loaded:
+        from farrier.targets.cpu.loaded import LoadedLibrary
+
+        return LoadedLibrary(library, entry, threads)
 
     # -- the steps of a compilation
 

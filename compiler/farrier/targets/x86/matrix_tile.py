@@ -29,6 +29,7 @@ from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
 from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
@@ -54,7 +55,7 @@ from farrier.targets.x86.intrinsics import (
     AMX_ROWS,
 )
 
-NAME = "matrix_tile"
+RULE = RuleId("matrix_tile", version=6)
 _REGISTERS = 8
 _SIDES = (1, 2, 3)  # tiles of a block along each side
 # Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
@@ -84,7 +85,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
     kernel = _Kernel(program, made, Machine.of(target, threads))
-    return Space.of(NAME, kernel) if kernel.rows else None
+    return Space.of(RULE, kernel) if kernel.rows else None
 
 
 def products_a_cycle(target: Target, lanes: int, rows: int, depth: int) -> float:

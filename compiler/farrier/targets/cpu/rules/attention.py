@@ -37,6 +37,7 @@ from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 from farrier.ir.walk import rewrite
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
@@ -69,7 +70,7 @@ from farrier.targets.cpu.space.operands import (
 from farrier.targets.cpu.space.partials import reduce_on_lanes
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-NAME = "attention"
+RULE = RuleId("attention", version=6)
 VALUES = "packed_values"
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
@@ -92,7 +93,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a product, a softmax along its rows, and a product with those; elementwise
     stages may follow both products. None for any other program."""
     kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
-    return None if kernel is None else Space.of(NAME, kernel)
+    return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:

@@ -29,6 +29,7 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType, Layout
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -57,7 +58,7 @@ from farrier.targets.cpu.space.operands import (
 from farrier.targets.cpu.space.shortlist import Tile, parts, shortlist, tiles_of
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-NAME = "bottleneck"
+RULE = RuleId("bottleneck", version=6)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)
@@ -72,7 +73,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of an inverted bottleneck; None for any other program, and where sizes decide how
     much padding the windows read."""
     kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
-    return None if kernel is None else Space.of(NAME, kernel)
+    return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:

@@ -32,6 +32,7 @@ from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -42,7 +43,7 @@ from farrier.targets.cpu.space.nests import loop_extents, share
 from farrier.targets.cpu.space.operands import without_halos
 from farrier.targets.cpu.space.squares import SMALLEST, turn_squares
 
-NAME = "elementwise"
+RULE = RuleId("elementwise", version=6)
 _WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
 
 _EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
@@ -57,7 +58,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     if len(made.outputs) > 1 and _is_tangled(made):
         return None
     kernel = _Kernel(made, Machine.of(target, threads))
-    return Space.of(NAME, kernel)
+    return Space.of(RULE, kernel)
 
 
 def _is_tangled(program: Program) -> bool:

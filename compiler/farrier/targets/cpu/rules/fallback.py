@@ -8,13 +8,14 @@ from farrier.ir.dim import product, typical
 from farrier.ir.expr import Reduce
 from farrier.ir.tensor import Program
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Estimate, Knob, Space
 from farrier.targets import Target
 from farrier.targets.cpu.space.epilogue import operations
 
-NAME = "fallback"
+RULE = RuleId("fallback", version=6)
 
 
 def space(program: Program, target: Target, threads: int) -> Space:
@@ -30,7 +31,7 @@ def space(program: Program, target: Target, threads: int) -> Space:
         return Estimate(seconds, {"overhead": seconds})
 
     return Space(
-        NAME,
+        RULE,
         (Knob("serial", (1,)),),
         lambda columns: columns["serial"] == 1,
         estimate,

@@ -8,13 +8,14 @@ import numpy as np
 from farrier.ir.dim import bounds
 from farrier.ir.loop import Function, LoopKind
 from farrier.ir.work import statements_run
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.nest import loops
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.targets import Target
 
-NAME = "nest"
+RULE = RuleId("nest", version=6)
 _CYCLES = 2.0  # a statement
 _UNROLLED = 8  # vectors of one loop up to which each has code of its own
 
@@ -44,4 +45,4 @@ def space(function: Function, target: Target, threads: int) -> Space:
         return made
 
     knob = Knob("parallel", (0, 1) if shared and threads > 1 else (0,))
-    return Space(NAME, (knob,), lambda columns: columns["parallel"] >= 0, estimate, schedule)
+    return Space(RULE, (knob,), lambda columns: columns["parallel"] >= 0, estimate, schedule)

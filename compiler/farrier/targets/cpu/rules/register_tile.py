@@ -28,6 +28,7 @@ from farrier.ir.substitute import variables
 from farrier.ir.tensor import Program
 from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -63,7 +64,7 @@ from farrier.targets.cpu.space.operands import (
 )
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-NAME = "register_tile"
+RULE = RuleId("register_tile", version=6)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
 _COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
 _WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)
@@ -75,7 +76,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(by_first_use(without_halos(program)), machine, target)
-    return None if kernel is None else Space.of(NAME, kernel)
+    return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:

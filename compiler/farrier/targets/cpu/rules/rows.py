@@ -28,6 +28,7 @@ from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import DType
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -38,7 +39,7 @@ from farrier.targets.cpu.space.nests import exact_extents, share
 from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
-NAME = "rows"
+RULE = RuleId("rows", version=6)
 _SUMS = (DType.F32, DType.I32, DType.BF16)  # whose vectors have Machine.lanes elements, as values
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
@@ -68,7 +69,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     if any(stage.buffer.dtype.bits > 32 for stage in made.stages):
         return None
     kernel = _Kernel(accumulate(made), Machine.of(target, threads))
-    return Space.of(NAME, kernel)
+    return Space.of(RULE, kernel)
 
 
 @dataclasses.dataclass(frozen=True)

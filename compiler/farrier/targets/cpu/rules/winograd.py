@@ -31,6 +31,7 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import Program, Stage
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
+from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.space.machine import Machine
 from farrier.space.space import Columns, Decisions, Estimate, Knob, Space
@@ -50,7 +51,7 @@ from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import by_first_use, without_halos
 from farrier.targets.cpu.space.tiled_sum import TiledSum
 
-NAME = "winograd"
+RULE = RuleId("winograd", version=6)
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
@@ -72,7 +73,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     """The space of a Winograd convolution and what follows it; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(program, machine, target)
-    return None if kernel is None else Space.of(NAME, kernel)
+    return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:

@@ -1,0 +1,151 @@
+"""A backend of another package, `toy/abacus`, which is found by its entry point.
+
+It compiles, measures, tunes and runs a model through the command, in processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import farrier
+from farrier.errors import ArtifactError, UsageError
+from farrier.records import FileRecords
+from farrier.targets import parse_target
+
+RNG = np.random.default_rng(3)
+MAIN = "from farrier.cli.main import main; main()"
+KERNEL = RNG.standard_normal((2, 3, 1, 1)).astype(np.float32)
+WEIGHTS = RNG.standard_normal((8, 6)).astype(np.float32)
+X = RNG.standard_normal((1, 3, 4, 8)).astype(np.float32)
+
+
+def expected():
+    hidden = np.maximum(np.einsum("oc,nchw->nohw", KERNEL[:, :, 0, 0], X), 0) @ WEIGHTS
+    exponents = np.exp(hidden - hidden.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def entry_point():
+    return "abacus:BACKEND"
+
+
+@pytest.fixture
+def installed(tmp_path, entry_point):
+    """The folders by which Python finds the package: its modules, and what `pip` writes of it."""
+    about = tmp_path / "site/abacus-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[farrier.backends]\nabacus = {entry_point}\n")
+    return [str(Path(__file__).parent / "toy"), str(about.parent)]
+
+
+@pytest.fixture
+def command(installed, tmp_path):
+    """Runs `farrier` where the package is installed; gives what it prints."""
+
+    def run(*words, code=0):
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *map(str, words)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(installed)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["y"], axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3, 4, 8])],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(KERNEL, "k"), numpy_helper.from_array(WEIGHTS, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    onnx.save(made, tmp_path / "small.onnx")
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "small.onnx"
+
+
+def test_its_machines_are_targets(command):
+    assert "made up for the tests" in command("targets")
+    assert json.loads(command("targets", "abacus"))["arch"] == "abacus"
+
+
+def test_it_compiles_measures_and_runs_a_model(command, model, tmp_path):
+    said = command(
+        "compile", model, "--target", "abacus", "--shape", "x=1,3,4,8", "-o", "a.farrier"
+    )
+    assert "verified on beads" in said
+    command("run", "a.farrier", "--input", "x=x.npy", "-o", "y.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected(), rtol=1e-5)
+    artifact = farrier.load(tmp_path / "a.farrier")
+    assert artifact.manifest.triple == "abacus-none-python"
+    assert {kernel.rule for kernel in artifact.manifest.kernels} == {"beads"}
+    library = json.loads(artifact.library)
+    assert {call.function for call in artifact.calls} == set(library["kernels"])
+    # This process does not know the package.
+    with pytest.raises(
+        ArtifactError, match=r"for beads \(abacus\); no installed backend is for abacus"
+    ):
+        artifact.session()
+
+
+def test_it_is_tuned_by_its_own_rule(command, model, tmp_path):
+    flags = "--shape", "x=1,3,4,8", "--trials", "6", "--records", "records.jsonl"
+    command("compile", model, "--target", "abacus", *flags, "-o", "a.farrier")
+    records = list(FileRecords(tmp_path / "records.jsonl"))
+    assert {(record.rule, record.version) for record in records} == {("beads", 1)}
+    assert len({record.decisions for record in records if record.samples_ns}) > 1
+
+
+def test_what_it_refuses_is_said_in_its_words(command, model, tmp_path):
+    assert "models of fixed shapes" in command("compile", model, "--target", "abacus", code=2)
+    description = json.loads(command("targets", "abacus"))
+    (tmp_path / "two.json").write_text(json.dumps({**description, "cores": 2}))
+    said = command("compile", model, "--target", "two.json", code=2)
+    assert "an abacus has one core, not 2" in said
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "why"),
+    [
+        ("abacus.lost:BACKEND", "cannot be loaded: ModuleNotFoundError: No module named"),
+        ("abacus:AbacusBackend", "is a class, no instance of a subclass of Backend"),
+    ],
+)
+def test_a_broken_package_is_named_and_keeps_nobody_from_other_machines(
+    command, model, entry_point, why
+):
+    said = command("targets", code=2)
+    assert f"the backend abacus ({entry_point}) of the package abacus {why}" in said
+    assert "pip uninstall abacus" in said
+    command("compile", model, "--target", "rpi5", "--no-verify")
+
+
+def test_without_the_package_its_names_are_unknown():
+    with pytest.raises(UsageError, match="unknown target 'abacus'"):
+        parse_target("abacus")

@@ -1,0 +1,98 @@
+"""What an abacus is, as a target, and the steps of a compilation for it."""
+
+from __future__ import annotations
+
+from farrier.errors import UsageError
+from farrier.targets import Backend, KnownMachine, Target
+from farrier_device.describe import MachineDescription
+
+SMALL = MachineDescription(
+    arch="abacus",
+    cpu="beads",
+    features=(),
+    cores=1,
+    l1_bytes=1 << 10,
+    l2_bytes=1 << 12,
+    l3_bytes=1 << 14,
+    memory_bytes=1 << 30,
+)
+
+
+class AbacusBackend(Backend):
+    """Models of fixed shapes, without control flow."""
+
+    name = "abacus"
+    archs = frozenset({"abacus"})
+    passes = ("fold-constants", "simplify", "eliminate-dead-code", "fuse")
+
+    @property
+    def machines(self):
+        return {"abacus": KnownMachine(SMALL, "made up for the tests")}
+
+    def target(self, machine):
+        if machine.cores != 1:
+            raise UsageError(f"an abacus has one core, not {machine.cores}")
+        return Target(
+            triple="abacus-none-python",
+            cpu=machine.cpu,
+            features=machine.features,
+            vector_bits=32,
+            registers=10,
+            cores=1,
+            l1_bytes=machine.l1_bytes,
+            l2_bytes=machine.l2_bytes,
+            l3_bytes=machine.l3_bytes,
+        )
+
+    def implied(self, cpu):
+        return frozenset()
+
+    def figures(self, target):
+        return {"hertz": 1e6, "fma_ports": 0.5, "fused": False, "memory_bandwidth": 1e6}
+
+    # -- running its code on this machine
+
+    def why_not_here(self, arch, cpu, features):
+        return ""  # any Python will do
+
+    def runner(self):
+        from abacus.runner import InProcessRunner
+
+        return InProcessRunner()
+
+    def load(self, library, entry, threads):
+        from abacus.program import LoadedProgram
+
+        return LoadedProgram(library, entry)
+
+    # -- the steps of a compilation
+
+    def space(self, program, target, threads):
+        from abacus.rule import space
+
+        return space(program, target, threads)
+
+    def compile(self, functions, target):
+        from abacus.program import written
+
+        return [written(functions)]
+
+    def interface(self, function):
+        from farrier.targets.interface import Interface
+
+        return Interface(function.name, function.params, function.dims, 0, 0)
+
+    def plan(self, program, kernels, target, threads, beside=None):
+        from abacus.package import plan
+
+        return plan(program, kernels, target, threads)
+
+    def assemble(self, planned, objects, target, hot):
+        from abacus.package import assemble
+
+        return assemble(planned, objects)
+
+    def library(self, objects, symbols, target):
+        from abacus.program import joined
+
+        return joined(objects)

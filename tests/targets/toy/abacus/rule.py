@@ -1,0 +1,38 @@
+"""The one rule: how many steps of each innermost loop are written out."""
+
+from __future__ import annotations
+
+from farrier.ir.loop import Function
+from farrier.ir.work import statements_run
+from farrier.lower.loops import to_loops
+from farrier.records import RuleId
+from farrier.schedule import Schedule
+from farrier.schedule.nest import loops
+from farrier.space import Estimate, Knob, Space
+from farrier.space.machine import Machine
+
+RULE = RuleId("beads", version=1)
+
+
+def space(program, target, threads):
+    """The space of any program."""
+    function = program if isinstance(program, Function) else to_loops(program)
+    machine = Machine.of(target, threads)
+    innermost = [loop for loop in loops(function.body) if not loops(loop.body)]
+    work = max(1.0, statements_run(function.body, machine.lanes))
+
+    def estimate(columns):
+        seconds = work * (1 + 1 / columns["steps"]) / machine.hertz
+        return Estimate(seconds, {"overhead": seconds})
+
+    def schedule(decisions):
+        made, steps = Schedule(function), decisions["steps"]
+        for loop in innermost:
+            if steps > 1 and loop.extent > steps and loop.extent % steps == 0:
+                _, inner = made.split(loop.var, steps)
+                made.unroll(inner)
+        return made
+
+    return Space(
+        RULE, (Knob("steps", (1, 2, 4)),), lambda columns: columns["steps"] > 0, estimate, schedule
+    )
