@@ -1,8 +1,8 @@
 """`make boards`: what Farrier compiles for arm64, run by an arm64 Python under qemu-user.
 
-    python -m bench.boards [--only models,tests,conformance] [--models resnet18,…] [-k PATTERN]
-                           [--optional]
-    python -m bench.boards --count [--models resnet18,…] [--target rpi5 --cpu neoverse-n1]
+    python -m bench.boards [--only models] [--models resnet18,…] [--real FOLDER]
+                           [--target rpi4,rpi5,…] [--optional]
+    python -m bench.boards --count [--models resnet18,…] [--target rpi5] [--cpu neoverse-n1]
 
 Needs root on Debian, and packages that it names. The first call makes the arm64 root below
 build/boards: 200 MB of packages and wheels.
@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.boards import artifacts, count
+from bench.boards import artifacts, board, count
 from bench.boards.root import NoRootError, Root, root
 from bench.workloads import NAMES, QUICK
 from farrier.errors import FarrierError, UsageError
@@ -35,18 +36,18 @@ def main() -> int:
         console.print(text, markup=False)
 
     try:
-        board = root(say)
+        place = root(say)
         if arguments.count:
             names = (arguments.models or ",".join(NAMES)).split(",")
-            rows = []
-            for row in count.count(names, board, arguments.target, arguments.cpu, say):
-                rows.append(row)
-            console.print(count.table(rows))
+            for target in arguments.target.split(","):
+                say(f"for {target}, on {arguments.cpu}")
+                rows = list(count.count(names, place, target, arguments.cpu, say))
+                console.print(count.table(rows))
             return 0
         chosen = arguments.only.split(",")
         if unknown := sorted(set(chosen) - PARTS.keys()):
             raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
-        failed = [name for name in chosen if not PARTS[name](board, arguments, console)]
+        failed = [name for name in chosen if not PARTS[name](place, arguments, console)]
     except NoRootError as error:
         if not arguments.optional:
             return _failed(error)
@@ -65,17 +66,26 @@ def _failed(error: FarrierError) -> int:
     return error.exit_code
 
 
-def _models(board: Root, arguments: argparse.Namespace, console: Console) -> bool:
-    names = (arguments.models or ",".join(QUICK)).split(",")
+def _models(root: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    folder = arguments.real
+    sources = [] if folder is None else artifacts.files(folder)
+    if arguments.models or folder is None:
+        sources += artifacts.named((arguments.models or ",".join(QUICK)).split(","))
     table = Table(box=None)
-    table.add_column("model", no_wrap=True)
-    for name in ("error", "s, load and run"):
+    for name in ("model", "target"):
+        table.add_column(name, no_wrap=True)
+    for name in ("error", "exact", "its", "s, load and run"):
         table.add_column(name, justify="right", no_wrap=True)
-    rows = list(artifacts.check(names, board, console.print))
+    rows = list(artifacts.check(sources, arguments.target.split(","), root, console.print))
     for row in rows:
-        table.add_row(row.model, row.failure or f"{row.error:.1e}", f"{row.seconds:.1f}")
+        errors = ["-" if one is None else f"{one:.1e}" for one in (row.exact, row.peer_exact)]
+        said = row.failure or f"{row.error:.1e}"
+        table.add_row(row.model, row.target, said, *errors, f"{row.seconds:.1f}")
     console.print(table)
-    return all(row.is_right for row in rows)
+    wrong = [f"{row.model} for {row.target}" for row in rows if not row.is_right]
+    if wrong:
+        console.print(f"not right to {artifacts.TOLERANCE:g} of the range: {', '.join(wrong)}")
+    return not wrong
 
 
 PARTS: dict[str, Callable[[Root, argparse.Namespace, Console], bool]] = {"models": _models}
@@ -95,8 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--count", action="store_true", help="instructions of an inference; by default all models"
     )
-    parser.add_argument("--target", default=count.TARGET, help="that is compiled for, to count")
-    parser.add_argument("--cpu", default=count.CPU, help="qemu's name of the CPU that counts")
+    parser.add_argument(
+        "--real", type=Path, metavar="FOLDER", help="models: the ONNX files there, open as they are"
+    )
+    parser.add_argument(
+        "--target", default=board.TARGET, help=f"one or several, by default {board.TARGET}"
+    )
+    parser.add_argument("--cpu", default=board.QEMU_CPU, help="qemu's name of the CPU that counts")
     return parser
 
 

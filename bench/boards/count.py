@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.boards import arrays, board
+from bench.boards import arrays
 from bench.boards.root import HOME, NoRootError, Root
 from bench.workloads import workload
 from farrier.options import CompileOptions
@@ -138,6 +138,3 @@ def _counted(root: Root, plugin: Path, cpu: str, engine: str, model: Path, input
         raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
     (first, second), (last, last_second) = (map(int, mark) for mark in marks[1:])
     return Count(last - first, last_second - second)
-
-
-TARGET, CPU = board.TARGET, board.QEMU_CPU

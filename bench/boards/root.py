@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.boards import board
 from farrier.errors import FarrierError
+from farrier.files.atomic import write_text_atomically
 
 REPOSITORY = Path(__file__).parents[2]
 HOME = REPOSITORY / "build/boards"
@@ -51,9 +52,7 @@ class Root:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cpuinfo = folder.with_name("cpuinfo")
         self._last = len(os.sched_getaffinity(0)) - 1
-        self._cpuinfo.write_text(board.cpuinfo(self._last + 1))
 
     def start(
         self, words: Sequence[str], cpu: str = board.QEMU_CPU, **options: Any
@@ -63,7 +62,7 @@ class Root:
         environment = _environment([*paths, f"/{WHEELS}"], "/var/cache/python")
         inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
         command = ["chroot", str(self.folder), *inside]
-        return self._start(command, environment | {"QEMU_CPU": cpu}, options)
+        return self._start(command, environment | {"QEMU_CPU": cpu}, cpu, options)
 
     def start_counted(
         self, words: Sequence[str], plugin: Path, cpu: str = board.QEMU_CPU, **options: Any
@@ -75,12 +74,18 @@ class Root:
         environment = _environment([*paths, str(self.folder / WHEELS)], str(cache))
         qemu = ["qemu-aarch64", "-L", str(self.folder), "-cpu", cpu, "-plugin", str(plugin)]
         command = [*qemu, str(self.folder / "usr/bin/python3"), *words]
-        return self._start(command, environment, options)
+        return self._start(command, environment, cpu, options)
 
     def _start(
-        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cpu: str,
+        options: Mapping[str, Any],
     ) -> subprocess.Popen[Any]:
-        places = [self.folder, REPOSITORY, INSIDE, self._cpuinfo, self._last]
+        cpuinfo = self.folder.with_name(f"cpuinfo-{cpu.partition(',')[0]}")
+        write_text_atomically(cpuinfo, board.cpuinfo(self._last + 1, cpu))
+        places = [self.folder, REPOSITORY, INSIDE, cpuinfo, self._last]
         words = ["unshare", "-m", "sh", "-ec", _ENTER, "sh", *map(str, places), *command]
         return subprocess.Popen(words, env=dict(environment), cwd=REPOSITORY, **options)
 

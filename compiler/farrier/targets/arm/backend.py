@@ -70,8 +70,9 @@ class ArmBackend(CpuBackend):
 
         core = CORES.get(target.tune)
         in_order = core is not None and core.in_order
-        # 128 bits at a time, whatever width of SVE a core has.
-        features = ("-sve", "-sve2") if target.cpu in _WITH_SVE else ()
+        # 128 bits at a time, whatever width of SVE a core has; and who makes a core may leave its
+        # cryptographic extensions out.
+        features = ("-sve", "-sve2", "-sha3") if target.cpu in _WITH_SVE else ()
         # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
         # itself, and the scheduler would only spill.
         scheduler = f"-enable-misched={str(in_order).lower()}"
