@@ -36,7 +36,7 @@ from farrier.records import MemoryRecords, RecordStore
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
-from farrier.targets import Plan, Target, backend_of, missing_features, parse_target
+from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.hot import (
@@ -231,11 +231,9 @@ def _check_precision(precision: Precision, target: Target) -> None:
 
 def _check_measurable_here(target: Target) -> None:
     """Raises UsageError where this machine cannot run code for the target."""
-    missing = missing_features(target.triple, target.cpu, target.features)
-    if missing:
+    if why := why_not_here(target.triple, target.cpu, target.features):
         raise UsageError(
-            f"code for {target.cpu} cannot be measured or verified here: this machine lacks "
-            f"{', '.join(missing)}",
+            f"code for {target.cpu} cannot be measured or verified here: {why}",
             hint="--no-verify without --trials and --budget runs nothing; "
             "`farrier submit` measures on a device of that kind",
         )

@@ -24,7 +24,7 @@ from farrier.errors import (
 )
 from farrier.ir.dim import Extent, evaluate, symbols, upper
 from farrier.ir.strings import codes_of, fitted, strings_of
-from farrier.targets import missing_features
+from farrier.targets import why_not_here
 from farrier_device import native
 from farrier_device.memory import Buffer, aligned_buffer
 
@@ -34,12 +34,10 @@ Array = npt.NDArray[Any]
 def check_runs_here(manifest: Manifest, threads: int) -> None:
     """Raises ArtifactError where the model was built for another kind of machine, UsageError for
     more threads than it has memory for."""
-    missing = missing_features(manifest.triple, manifest.cpu, manifest.features)
-    if missing:
+    if why := why_not_here(manifest.triple, manifest.cpu, manifest.features):
         arch = manifest.triple.partition("-")[0]
         raise ArtifactError(
-            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); this machine lacks "
-            f"{', '.join(missing)}",
+            f"{manifest.name} was compiled for {manifest.cpu} ({arch}); {why}",
             hint="compile it here (--target host), or for a machine like this one: "
             "`farrier targets` lists those that have names",
         )

@@ -8,7 +8,7 @@ A `Target` is data about the machine that runs the code, whatever machine compil
 from __future__ import annotations
 
 from farrier.targets.backend import Backend, KnownMachine, Plan, backend_for, backend_of, backends
-from farrier.targets.names import host, known_machines, missing_features, parse_target
+from farrier.targets.names import host, known_machines, parse_target, why_not_here
 from farrier.targets.target import Target
 
 __all__ = [
@@ -21,6 +21,6 @@ __all__ = [
     "backends",
     "host",
     "known_machines",
-    "missing_features",
     "parse_target",
+    "why_not_here",
 ]

@@ -62,14 +62,21 @@ def host() -> Target:
     return backend_for(machine.arch).target(machine)
 
 
-def missing_features(triple: str, cpu: str, features: Sequence[str]) -> list[str]:
-    """What this machine lacks to run code for another target's triple, CPU and features."""
+def why_not_here(triple: str, cpu: str, features: Sequence[str]) -> str:
+    """Why this machine cannot run code for another target's triple, CPU and features: a clause, ""
+    where it can."""
     machine = describe.describe()
     arch = triple.partition("-")[0]
+    if machine.arch in describe.IN_64_BITS:
+        return (
+            f"this is a 32-bit system ({machine.arch}), and it needs 64-bit Linux and a 64-bit "
+            "Python"
+        )
     if arch != machine.arch:
-        return [arch]
+        return f"this machine is {machine.arch}"
     required = backend_for(arch).implied(cpu) | set(features)
-    return sorted(required - set(machine.features))
+    missing = sorted(required - set(machine.features))
+    return f"this machine lacks {', '.join(missing)}" if missing else ""
 
 
 def _described(text: str) -> Target:
