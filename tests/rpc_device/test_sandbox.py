@@ -60,7 +60,7 @@ class TestSystemCalls:
 class TestLevel:
     def test_missing_wall_is_refused(self, folder, library, doubling):
         request = MeasureRequest(folder.add(library), (doubling.candidate("right"),))
-        with ChildRunner(require="seccomp+hypervisor") as strict:
+        with ChildRunner(require="rlimits+hypervisor") as strict:
             with pytest.raises(sandbox.SandboxError, match="hypervisor missing"):
                 strict.sandbox_level()
             result = strict.measure(request, folder)

@@ -28,7 +28,7 @@ def model():
     [
         ("rpi5", boards.RPI4, 64, "this machine lacks asimddp,"),
         ("graviton3", boards.RPI5, 64, "this machine lacks bf16, fcma"),
-        ("x86-64-v3", boards.RPI5, 64, "this machine is aarch64"),
+        ("rpi5", boards.PC, 64, "this machine is x86_64"),
         ("rpi4", boards.RPI4, 32, "this is a 32-bit system (armv8l), and it needs 64-bit Linux"),
         ("rpi4", boards.RPI4_IN_32_BITS, 32, "this is a 32-bit system (armv7l)"),
     ],
