@@ -23,6 +23,9 @@ _LEFT_OUT: Mapping[str, Sequence[str]] = {
         "tests/rpc_device/test_sandbox.py::TestProcess::test_limits",
     ),
     "time and caches there are the emulator's": (
+        "tests/codegen/test_support_measure.py::test_flushed_memory_is_slower_to_read",
+        "tests/codegen/test_support_pool.py::"
+        "test_what_is_saved_is_remembered_up_to_the_longest_rest",
         "tests/rpc_device/test_local_runner.py::TestVerdicts::test_min_time_adds_samples",
         "tests/rpc_device/test_native.py::TestCall::test_overhead",
         "tests/rpc_device/test_native.py::TestTime::test_flush_makes_memory_cold",
