@@ -1,8 +1,14 @@
 """`make boards`: what Farrier compiles for arm64, run by an arm64 Python under qemu-user.
 
-    python -m bench.boards [--only models,tests,conformance] [--models resnet18,…] [-k PATTERN]
-                           [--optional]
-    python -m bench.boards --count [--models resnet18,…] [--target rpi5 --cpu neoverse-n1]
+    python -m bench.boards [--only models,tests,conformance] [--target rpi4,rpi5,…] [--optional]
+                           [--models resnet18,…] [--real FOLDER]       of the part models
+                           [--files tests/rpc_device,…] [-k PATTERN]   of the part tests
+                           [--every N] [-k PATTERN]                    of the part conformance
+    python -m bench.boards --count [--models resnet18,…] [--target rpi5] [--cpu neoverse-n1]
+    python -m bench.boards --system [--files tests/rpc_device/test_sandbox.py,…]
+
+--count counts the instructions of an inference; --system runs tests on an arm64 kernel, which
+qemu-system-aarch64 boots. docs/boards.md says what each proves.
 
 Needs root on Debian, and packages that it names. The first call makes the arm64 root below
 build/boards: 200 MB of packages and wheels.
@@ -13,17 +19,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.boards import artifacts, count
+from bench.boards import artifacts, board, conformance, count, suite, system
 from bench.boards.root import NoRootError, Root, root
 from bench.workloads import NAMES, QUICK
 from farrier.errors import FarrierError, UsageError
 
 _PIPED_COLUMNS = 160
 Say = Callable[[str], None]
+Part = Callable[[Root, argparse.Namespace, Console], bool]
 
 
 def main() -> int:
@@ -35,18 +43,9 @@ def main() -> int:
         console.print(text, markup=False)
 
     try:
-        board = root(say)
-        if arguments.count:
-            names = (arguments.models or ",".join(NAMES)).split(",")
-            rows = []
-            for row in count.count(names, board, arguments.target, arguments.cpu, say):
-                rows.append(row)
-            console.print(count.table(rows))
-            return 0
-        chosen = arguments.only.split(",")
-        if unknown := sorted(set(chosen) - PARTS.keys()):
-            raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
-        failed = [name for name in chosen if not PARTS[name](board, arguments, console)]
+        parts = _parts(arguments)
+        place = root(say)
+        failed = [name for name, part in parts.items() if not part(place, arguments, console)]
     except NoRootError as error:
         if not arguments.optional:
             return _failed(error)
@@ -65,20 +64,72 @@ def _failed(error: FarrierError) -> int:
     return error.exit_code
 
 
-def _models(board: Root, arguments: argparse.Namespace, console: Console) -> bool:
-    names = (arguments.models or ",".join(QUICK)).split(",")
+def _parts(arguments: argparse.Namespace) -> dict[str, Part]:
+    """What is asked for. Raises UsageError."""
+    if arguments.every < 1:
+        raise UsageError(f"--every takes 1 or more, not {arguments.every}")
+    if arguments.count:
+        return {"count": _count}
+    if arguments.system:
+        return {"system": _system}
+    names = arguments.only.split(",")
+    if unknown := sorted(set(names) - PARTS.keys()):
+        raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
+    return {name: PARTS[name] for name in names}
+
+
+def _models(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    folder = arguments.real
+    sources = [] if folder is None else artifacts.files(folder)
+    if arguments.models or folder is None:
+        sources += artifacts.named((arguments.models or ",".join(QUICK)).split(","))
     table = Table(box=None)
-    table.add_column("model", no_wrap=True)
-    for name in ("error", "s, load and run"):
+    for name in ("model", "target"):
+        table.add_column(name, no_wrap=True)
+    for name in ("error", "exact", "its", "s, load and run"):
         table.add_column(name, justify="right", no_wrap=True)
-    rows = list(artifacts.check(names, board, console.print))
+    rows = list(artifacts.check(sources, arguments.target.split(","), place, console.print))
     for row in rows:
-        table.add_row(row.model, row.failure or f"{row.error:.1e}", f"{row.seconds:.1f}")
+        errors = ["-" if one is None else f"{one:.1e}" for one in (row.exact, row.peer_exact)]
+        said = row.failure or f"{row.error:.1e}"
+        table.add_row(row.model, row.target, said, *errors, f"{row.seconds:.1f}")
     console.print(table)
-    return all(row.is_right for row in rows)
+    wrong = [f"{row.model} for {row.target}" for row in rows if not row.is_right]
+    if wrong:
+        console.print(f"not right to {artifacts.TOLERANCE:g} of the range: {', '.join(wrong)}")
+    return not wrong
 
 
-PARTS: dict[str, Callable[[Root, argparse.Namespace, Console], bool]] = {"models": _models}
+def _tests(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    files = arguments.files.split(",") if arguments.files else suite.FILES
+    return suite.run(place, files, arguments.k, _plain(console))
+
+
+def _conformance(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    return not conformance.check(
+        place, arguments.k, arguments.every, arguments.workers, _plain(console)
+    )
+
+
+def _count(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    names = (arguments.models or ",".join(NAMES)).split(",")
+    for target in arguments.target.split(","):
+        console.print(f"for {target}, on {arguments.cpu}")
+        rows = list(count.count(names, place, target, arguments.cpu, _plain(console)))
+        console.print(count.table(rows))
+    return True
+
+
+def _system(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
+    files = arguments.files.split(",") if arguments.files else system.FILES
+    return system.run(place, files, _plain(console))
+
+
+def _plain(console: Console) -> Say:
+    return lambda text: console.print(text, markup=False)
+
+
+PARTS: dict[str, Part] = {"models": _models, "tests": _tests, "conformance": _conformance}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,16 +138,19 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--models", help=f"of {', '.join(NAMES)}; by default {', '.join(QUICK)}")
-    parser.add_argument(
-        "--optional", action="store_true", help="where there can be no root, say so and succeed"
-    )
-    parser.add_argument(
-        "--count", action="store_true", help="instructions of an inference; by default all models"
-    )
-    parser.add_argument("--target", default=count.TARGET, help="that is compiled for, to count")
-    parser.add_argument("--cpu", default=count.CPU, help="qemu's name of the CPU that counts")
+    add = parser.add_argument
+    add("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
+    add("--optional", action="store_true", help="where there can be no root, say so and succeed")
+    add("--models", help=f"of {', '.join(NAMES)}; by default {', '.join(QUICK)}")
+    add("--real", type=Path, metavar="FOLDER", help="models: the ONNX files there, as they are")
+    add("--target", default=board.TARGET, help=f"one or several, by default {board.TARGET}")
+    add("--files", help="tests: files and folders of them, of this repository")
+    add("-k", default="", metavar="PATTERN", help="tests of pytest or of ONNX that it finds")
+    add("--every", type=int, default=1, metavar="N", help="conformance: each N-th test")
+    add("--workers", type=int, default=2, help="conformance: processes")
+    add("--count", action="store_true", help="instructions of an inference, of all models")
+    add("--cpu", default=board.QEMU_CPU, help="qemu's name of the CPU that counts")
+    add("--system", action="store_true", help="tests on an arm64 kernel")
     return parser
 
 

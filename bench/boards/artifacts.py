@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,63 +14,107 @@ from bench.boards import board
 from bench.boards.arrays import Arrays
 from bench.boards.guest import Guest, GuestError, exchange
 from bench.boards.root import Root
+from bench.compare import difference, in_float64
 from bench.workloads import workload
+from farrier.errors import FarrierError, UsageError
+from farrier.model.file import Model
 from farrier.options import CompileOptions
+from farrier.options.shapes import GivenShape
 from farrier.pipeline import compile_model
 from farrier.release.verify import random_inputs
+from farrier.runtime.artifact import Artifact
 
-TOLERANCE = 1e-3  # of the range of an output, as in `bench`
+TOLERANCE = 1e-5  # of the range of an output
+_THREADS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A model, and the shapes that it is given."""
+
+    name: str
+    model: Model
+    shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checked:
-    """One model's run. `error` is max |Farrier - ONNX Runtime| over max |ONNX Runtime|, the largest
-    of all outputs; `failure` says why there is none."""
+    """One model's run for one target. `error` is the largest difference from ONNX Runtime as a
+    share of the range of an output. Where that is above TOLERANCE, `exact` is Farrier's from the
+    operators in float64, and `peer_exact` ONNX Runtime's. `failure` says why there is no error."""
 
     model: str
+    target: str
     error: float
     seconds: float
+    exact: float | None = None
+    peer_exact: float | None = None
     failure: str = ""
 
     @property
     def is_right(self) -> bool:
-        return not self.failure and self.error <= TOLERANCE
+        return not self.failure and (self.error if self.exact is None else self.exact) <= TOLERANCE
 
 
-def check(names: Sequence[str], root: Root, say: Callable[[str], None]) -> Iterator[Checked]:
-    """Runs the models of these names (`bench.workloads`), one after the other."""
-    with exchange() as folder, Guest(root, folder) as guest:
-        for name in names:
-            one = workload(name)
-            data = one.build()
-            options = CompileOptions(board.TARGET, one.shapes, threads=2, verify=False)
-            artifact = compile_model(data, options, name=name)
-            inputs = random_inputs(artifact.manifest.inputs)
-            expected = _onnxruntime(data, inputs)
-            say(f"{name}: compiled for {board.TARGET}")
-            start = time.perf_counter()
-            try:
-                found = guest.run(artifact, inputs)
-            except GuestError as error:
-                yield Checked(name, float("nan"), time.perf_counter() - start, str(error))
-                continue
-            yield Checked(name, _error(found, expected), time.perf_counter() - start)
+def named(names: Sequence[str]) -> list[Source]:
+    """Models of `bench.workloads`. Raises UsageError for a name that is none of them."""
+    found = map(workload, names)
+    return [Source(one.name, Model.of_bytes(one.build(), one.name), one.shapes) for one in found]
 
 
-def _onnxruntime(model: bytes, inputs: Arrays) -> Arrays:
+def files(folder: Path) -> list[Source]:
+    """The ONNX files of a folder, whose open dims stay open. Raises UsageError where it has
+    none."""
+    if not (found := sorted(folder.glob("*.onnx"))):
+        raise UsageError(
+            f"{folder} holds no .onnx file", hint="`make exports` leaves some in build/models"
+        )
+    return [Source(path.stem, Model.of_path(path)) for path in found]
+
+
+def check(
+    sources: Sequence[Source], targets: Sequence[str], root: Root, say: Callable[[str], None]
+) -> Iterator[Checked]:
+    """Runs each model for each target, on inputs of its typical sizes, one after the other."""
+    with exchange() as folder, contextlib.ExitStack() as stack:
+        guests = {}
+        for target in targets:
+            (own := folder / target).mkdir()
+            guest = Guest(root, own, cpu=board.qemu_cpu(target))
+            guests[target] = stack.enter_context(guest)
+        for source in sources:
+            for target, guest in guests.items():
+                start = time.perf_counter()
+                try:
+                    yield _check(source, target, guest, say)
+                except (FarrierError, GuestError) as error:
+                    seconds = time.perf_counter() - start
+                    yield Checked(source.name, target, float("nan"), seconds, failure=str(error))
+
+
+def _check(source: Source, target: str, guest: Guest, say: Callable[[str], None]) -> Checked:
+    options = CompileOptions(target, source.shapes, threads=_THREADS, verify=False)
+    artifact = compile_model(source.model, options, name=source.name)
+    say(f"{source.name}: compiled for {target}")
+    inputs = random_inputs(artifact.manifest.inputs)
+    start = time.perf_counter()
+    found = guest.run(artifact, inputs)
+    seconds = time.perf_counter() - start
+    expected = _onnxruntime(source.model, artifact, inputs)
+    if (error := difference(found, expected)) <= TOLERANCE:
+        return Checked(source.name, target, error, seconds)
+    wanted = in_float64(source.model, inputs)
+    errors = difference(found, wanted), difference(expected, wanted)
+    return Checked(source.name, target, error, seconds, *errors)
+
+
+def _onnxruntime(model: Model, artifact: Artifact, inputs: Arrays) -> Arrays:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, inputs), strict=True))
-
-
-def _error(found: Arrays, expected: Arrays) -> float:
-    """Infinite where a shape is another or a number is none."""
-    errors = [0.0]
-    for name, right in expected.items():
-        if found[name].shape != right.shape or not np.isfinite(found[name]).all():
-            return float("inf")
-        off = np.max(np.abs(found[name].astype(np.float64) - right), initial=0.0)
-        errors.append(float(off / max(np.max(np.abs(right), initial=0.0), 1e-30)))
-    return max(errors)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _THREADS
+    options.log_severity_level = 3
+    of = bytes(model.message) if model.path is None else str(model.path)
+    session = onnxruntime.InferenceSession(of, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in artifact.manifest.outputs]
+    return dict(zip(names, map(np.asarray, session.run(names, inputs)), strict=True))

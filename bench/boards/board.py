@@ -1,23 +1,50 @@
-"""What the emulated machine says of itself: a Raspberry Pi 5; qemu has its core as Neoverse N1."""
+"""What the emulated machine says of itself: qemu's processor stands for that of a board."""
 
 from __future__ import annotations
+
+from farrier.targets import backend_of, parse_target
 
 TARGET = "rpi5"
 QEMU_CPU = "neoverse-n1"  # the same core as Cortex-A76, as far as programs can tell
 
+_FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32"
+_NEW_FEATURES = f"{_FEATURES} atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+_MOST = "max,sve=off"
+# qemu's processors: the part number of what they stand for, and what the kernel says they have.
+_PROCESSORS = {
+    "cortex-a53": (0xD03, _FEATURES),
+    "cortex-a57": (0xD07, _FEATURES),
+    "cortex-a72": (0xD08, _FEATURES),
+    QEMU_CPU: (0xD0B, _NEW_FEATURES),
+    _MOST: (0xD40, f"{_NEW_FEATURES} jscvt fcma ilrcpc flagm i8mm bf16"),
+}
 _PROCESSOR = """processor\t: {number}
 BogoMIPS\t: 108.00
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc \
-dcpop asimddp
+Features\t: {features}
 CPU implementer\t: 0x41
 CPU architecture: 8
 CPU variant\t: 0x4
-CPU part\t: 0xd0b
+CPU part\t: {part:#x}
 CPU revision\t: 1
 
 """
 
 
-def cpuinfo(cpus: int) -> str:
-    """The text of /proc/cpuinfo."""
-    return "".join(_PROCESSOR.format(number=number) for number in range(cpus))
+def qemu_cpu(target: str) -> str:
+    """The processor of qemu that runs code for a target: the first that has what such code may use,
+    so that anything else in it is an illegal instruction. Raises UsageError for an unknown
+    target."""
+    code = parse_target(target)
+    if code.cpu in _PROCESSORS:
+        return code.cpu
+    needed = backend_of(code).implied(code.cpu) | set(code.features)
+    fits = (name for name, (_, has) in _PROCESSORS.items() if needed <= set(has.split()))
+    return next(fits, _MOST)
+
+
+def cpuinfo(cpus: int, cpu: str = QEMU_CPU) -> str:
+    """The text of /proc/cpuinfo on a board with such processors."""
+    part, features = _PROCESSORS.get(cpu, _PROCESSORS[QEMU_CPU])
+    return "".join(
+        _PROCESSOR.format(number=number, features=features, part=part) for number in range(cpus)
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.boards import arrays, board
+from bench.boards import arrays
 from bench.boards.root import HOME, NoRootError, Root
 from bench.workloads import workload
 from farrier.options import CompileOptions
@@ -166,6 +166,3 @@ def _counted(root: Root, cpu: str, engine: str, model: Path, inputs: Path) -> Co
         raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
     (before, known), (after, found) = marks[1:]
     return Count(after - before, found - known)
-
-
-TARGET, CPU = board.TARGET, board.QEMU_CPU

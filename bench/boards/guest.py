@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.boards import arrays
+from bench.boards import arrays, board
 from bench.boards.arrays import Arrays
 from bench.boards.root import HOME, INSIDE, REPOSITORY, Root
 from farrier.runtime.artifact import Artifact
@@ -32,9 +32,12 @@ def exchange() -> Iterator[Path]:
 class Guest(Closing):
     """A Python in the root, started when it is first needed, and anew after one that died."""
 
-    def __init__(self, root: Root, folder: Path, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, root: Root, folder: Path, timeout_s: float = 600.0, cpu: str = board.QEMU_CPU
+    ) -> None:
         """`folder` is where artifacts are left for it: one that `exchange` made, of this guest."""
         self._root = root
+        self._cpu = cpu
         self._folder = folder
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,7 +72,7 @@ class Guest(Closing):
             pipe = subprocess.PIPE
             inside = f"{INSIDE}/{self._folder.relative_to(REPOSITORY)}"
             words = ["-m", "bench.boards.inside", inside]
-            self._process = self._root.start(words, stdin=pipe, stdout=pipe)
+            self._process = self._root.start(words, self._cpu, stdin=pipe, stdout=pipe)
         return self._process
 
     def _end(self) -> None:

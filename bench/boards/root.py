@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.boards import board
 from farrier.errors import FarrierError
+from farrier.files.atomic import write_text_atomically
 
 REPOSITORY = Path(__file__).parents[2]
 HOME = REPOSITORY / "build/boards"
@@ -28,7 +29,7 @@ PACKAGES = (
     *("grpcio", "hypothesis", "llvmlite", "ml_dtypes", "numpy", "onnx", "onnxruntime", "protobuf"),
     *("pytest", "pytest-timeout", "pytest-xdist", "ziglang"),
 )
-_SOURCES = ("compiler", "rpc_device", "farm", "server", "worker", "")
+SOURCES = ("compiler", "rpc_device", "farm", "server", "worker", "")
 _BINFMT = Path("/proc/sys/fs/binfmt_misc")
 _TOOLS = {
     "debootstrap": "debootstrap",
@@ -51,38 +52,40 @@ class Root:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cpuinfo = folder.with_name("cpuinfo")
         self._last = len(os.sched_getaffinity(0)) - 1
-        self._cpuinfo.write_text(board.cpuinfo(self._last + 1))
 
     def start(
         self, words: Sequence[str], cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
         """The root's Python with these words, on an emulated `cpu`; `options` are Popen's."""
-        paths = [f"{INSIDE}/{source}".rstrip("/") for source in _SOURCES]
-        environment = _environment([*paths, f"/{WHEELS}"], "/var/cache/python")
         inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
         command = ["chroot", str(self.folder), *inside]
-        return self._start(command, environment | {"QEMU_CPU": cpu}, options)
+        return self._start(command, environment() | {"QEMU_CPU": cpu}, cpu, options)
 
     def start_counted(
         self, words: Sequence[str], plugin: Path, cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
         """The root's Python in a qemu that takes plugins, which stays outside of the root: paths
         are this machine's."""
-        paths = [str(REPOSITORY / source) for source in _SOURCES]
+        paths = [str(REPOSITORY / source) for source in SOURCES]
         cache = self.folder / "var/cache/python-outside"
-        environment = _environment([*paths, str(self.folder / WHEELS)], str(cache))
+        variables = _variables([*paths, str(self.folder / WHEELS)], str(cache))
         qemu = ["qemu-aarch64", "-L", str(self.folder), "-cpu", cpu, "-plugin", str(plugin)]
         command = [*qemu, str(self.folder / "usr/bin/python3"), *words]
-        return self._start(command, environment, options)
+        return self._start(command, variables, cpu, options)
 
     def _start(
-        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        cpu: str,
+        options: Mapping[str, Any],
     ) -> subprocess.Popen[Any]:
-        places = [self.folder, REPOSITORY, INSIDE, self._cpuinfo, self._last]
+        cpuinfo = self.folder.with_name(f"cpuinfo-{cpu.partition(',')[0]}")
+        write_text_atomically(cpuinfo, board.cpuinfo(self._last + 1, cpu))
+        places = [self.folder, REPOSITORY, INSIDE, cpuinfo, self._last]
         words = ["unshare", "-m", "sh", "-ec", _ENTER, "sh", *map(str, places), *command]
-        return subprocess.Popen(words, env=dict(environment), cwd=REPOSITORY, **options)
+        return subprocess.Popen(words, env=dict(variables), cwd=REPOSITORY, **options)
 
 
 # What a board's kernel shows: the host's /sys tells of another processor.
@@ -101,7 +104,13 @@ exec "$@"
 """
 
 
-def _environment(paths: Sequence[str], cache: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """The variables of the root's Python."""
+    paths = [f"{INSIDE}/{source}".rstrip("/") for source in SOURCES]
+    return _variables([*paths, f"/{WHEELS}"], "/var/cache/python")
+
+
+def _variables(paths: Sequence[str], cache: str) -> dict[str, str]:
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/tmp",
@@ -114,23 +123,34 @@ def _environment(paths: Sequence[str], cache: str) -> dict[str, str]:
 
 def root(say: Callable[[str], None], home: Path = HOME) -> Root:
     """The root below `home`, made where it is not there. Raises NoRootError."""
-    _check_tools()
+    find_tools(_TOOLS, "an arm64 root")
     _register()
     folder = home / "root"
     if not (folder / "usr/bin/python3").exists():
         say("unpacking an arm64 Debian")
         _unpack(folder)
     _install(folder, say)
-    return Root(folder)
+    _name_farrier(folder / WHEELS)
+    made = Root(folder)
+    started = made.start(["-c", "import numpy"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text, _ = started.communicate()
+    if started.returncode:
+        raise NoRootError(
+            f"programs of the arm64 root do not run here: {last_words(text.decode())}",
+            hint="a container needs the right to mount (CAP_SYS_ADMIN)",
+        )
+    return made
 
 
-def _check_tools() -> None:
+def find_tools(tools: Mapping[str, str], what: str) -> None:
+    """Raises NoRootError where a program is missing of those that `what` takes, with its package,
+    or where this process is not root."""
     if os.geteuid() != 0:
-        raise NoRootError("an arm64 root needs mounts and chroot: run it as root")
-    missing = sorted(package for tool, package in _TOOLS.items() if shutil.which(tool) is None)
+        raise NoRootError(f"{what} needs mounts and chroot: run it as root")
+    missing = sorted(package for tool, package in tools.items() if shutil.which(tool) is None)
     if missing:
         raise NoRootError(
-            f"an arm64 root needs {', '.join(missing)}",
+            f"{what} needs {', '.join(missing)}",
             hint=f"apt-get install --no-install-recommends {' '.join(missing)}",
         )
 
@@ -159,9 +179,9 @@ def _unpack(folder: Path) -> None:
     making = folder.with_name("root.making")
     shutil.rmtree(making, ignore_errors=True)
     options = ["--variant=minbase", "--arch=arm64", "--foreign", "--include=python3"]
-    done = _said(["debootstrap", *options, release, str(making), mirror])
+    done = said(["debootstrap", *options, release, str(making), mirror])
     if done.returncode:
-        raise NoRootError(f"debootstrap failed: {_end(done.stdout)}")
+        raise NoRootError(f"debootstrap failed: {last_words(done.stdout)}")
     archives = making / "var/cache/apt/archives"
     for package in sorted(archives.glob("*.deb")):
         subprocess.run(["dpkg-deb", "-x", str(package), str(making)], check=True)
@@ -176,7 +196,7 @@ def _mirror() -> tuple[str, str]:
     fields = "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)|$(CODENAME)"
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if shutil.which("apt-get") is not None:
-        done = _said(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"])
+        done = said(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"])
         for line in done.stdout.splitlines():
             origin, *found = line.split("|")
             if origin == "Debian" and found[1:] == ["main", release]:
@@ -200,10 +220,19 @@ def _install(folder: Path, say: Callable[[str], None]) -> None:
     command += ["--only-binary=:all:", "--python-version", version, "--implementation", "cp"]
     for platform_ in ("2014", *(f"_2_{minor}" for minor in _GLIBC)):
         command += ["--platform", f"manylinux{platform_}_aarch64"]
-    done = _said([*command, "--target", str(folder / WHEELS), *wanted])
+    done = said([*command, "--target", str(folder / WHEELS), *wanted])
     if done.returncode:
-        raise NoRootError(f"pip cannot install wheels for aarch64: {_end(done.stdout)}")
+        raise NoRootError(f"pip cannot install wheels for aarch64: {last_words(done.stdout)}")
     stamp.write_text("\n".join(wanted))
+
+
+def _name_farrier(wheels: Path) -> None:
+    """Says which Farrier the sources are: an artifact names what made it."""
+    version = importlib.metadata.version("farrier")
+    folder = wheels / f"farrier-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: farrier\nVersion: {version}\n"
+    write_text_atomically(folder / "METADATA", metadata)
 
 
 def _pinned(name: str) -> str:
@@ -213,10 +242,14 @@ def _pinned(name: str) -> str:
         return name
 
 
-def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command, with all that it writes as its stdout; `options` are those of `run`."""
     out = subprocess.PIPE
-    return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False)
+    return subprocess.run(
+        command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False, **options
+    )
 
 
-def _end(text: str) -> str:
+def last_words(text: str) -> str:
+    """The end of what a command wrote, on one line."""
     return " ".join(text.split()[-40:])

@@ -6,41 +6,38 @@ import dataclasses
 import os
 import platform
 import re
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from farrier_device import arm
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
 
-# /proc/cpuinfo's field that lists the ISA extensions: x86 says "flags", ARM says "Features".
-_FEATURE_FIELDS = ("flags", "Features")
-
-# ARM cores say a part number, not a name ("CPU part" where "CPU implementer" is 0x41, Arm Ltd).
-_ARM_PARTS = {
-    0xD03: "cortex-a53",
-    0xD04: "cortex-a35",
-    0xD05: "cortex-a55",
-    0xD07: "cortex-a57",
-    0xD08: "cortex-a72",
-    0xD09: "cortex-a73",
-    0xD0A: "cortex-a75",
-    0xD0B: "cortex-a76",
-    0xD0C: "neoverse-n1",
-    0xD40: "neoverse-v1",
-    0xD41: "cortex-a78",
-    0xD44: "cortex-x1",
-    0xD49: "neoverse-n2",
-    0xD4F: "neoverse-v2",
+# 32-bit systems, as `uname -m` names them, and the 64-bit ones that their processors may run.
+IN_64_BITS = {
+    "armv6l": "aarch64",
+    "armv7l": "aarch64",
+    "armv8l": "aarch64",
+    "i386": "x86_64",
+    "i486": "x86_64",
+    "i586": "x86_64",
+    "i686": "x86_64",
 }
+# What a 32-bit program is that runs on a 64-bit kernel.
+_IN_32_BITS = {"aarch64": "armv8l", "x86_64": "i686"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineDescription:
     """One machine. Sizes are bytes; a cache that the kernel does not tell of has 0.
 
-    `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`).
+    `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). Of a
+    machine with big and little cores, everything is said of the big ones.
     """
 
-    arch: str  # as `uname -m`: x86_64, aarch64, armv7l
+    arch: str  # of this program, as `uname -m`: x86_64, aarch64, armv7l
     cpu: str
     features: tuple[str, ...]
     cores: int  # that this process may run on
@@ -52,44 +49,72 @@ class MachineDescription:
 
 def describe() -> MachineDescription:
     """This machine."""
-    fields = parse_cpuinfo(_CPUINFO.read_text(errors="replace"))
-    features = next((fields[name] for name in _FEATURE_FIELDS if name in fields), "")
-    cpu = available_cpus()[0]
+    processors = parse_cpuinfo(_read(_CPUINFO))
+    cpus = _best_first(_allowed(processors))
+    fields = processors.get(cpus[0]) or next(iter(processors.values()), {})
     return MachineDescription(
-        arch=platform.machine(),
+        arch=arch(),
         cpu=_cpu_name(fields),
-        features=tuple(sorted(set(features.split()))),
-        cores=cores(),
-        l1_bytes=_cache_bytes(cpu, level=1),
-        l2_bytes=_cache_bytes(cpu, level=2),
-        l3_bytes=_cache_bytes(cpu, level=3),
+        features=tuple(sorted(set(_features(fields)))),
+        cores=len(cpus),
+        l1_bytes=_cache_bytes(cpus[0], level=1),
+        l2_bytes=_cache_bytes(cpus[0], level=2),
+        l3_bytes=_cache_bytes(cpus[0], level=3),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
     )
 
 
+def arch() -> str:
+    """The architecture of this program, which on a 64-bit kernel may be a 32-bit one."""
+    machine = platform.machine()
+    return machine if sys.maxsize > 1 << 32 else _IN_32_BITS.get(machine, machine)
+
+
 def cores() -> int:
-    """How many threads a model runs with where nobody says."""
-    return len(os.sched_getaffinity(0))
+    """How many threads a model runs with where nobody says: one a big core."""
+    return len(_allowed(_processors()))
 
 
 def available_cpus() -> tuple[int, ...]:
-    """The logical CPUs that this process may run on: one of each physical core first, then their
-    siblings, so that the first n are the best places for n threads."""
+    """The logical CPUs that this process may run on, but for little ones beside big ones: one of
+    each physical core first, then their siblings, so that the first n are the best places for n
+    threads."""
+    return _best_first(_allowed(_processors()))
+
+
+def _processors() -> dict[int, dict[str, str]]:
+    return parse_cpuinfo(_read(_CPUINFO)) if _is_arm() else {}
+
+
+def _allowed(processors: Mapping[int, Mapping[str, str]]) -> list[int]:
+    cpus = sorted(os.sched_getaffinity(0))
+    if not _is_arm():
+        return cpus
+    said = {cpu: _read(_CPUS / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
+    capacity = {cpu: int(text) for cpu, text in said.items() if text.isdigit()}
+    return arm.big(cpus, capacity, {cpu: arm.core(of) for cpu, of in processors.items()})
+
+
+def _best_first(cpus: Sequence[int]) -> tuple[int, ...]:
     first: list[int] = []
     siblings: list[int] = []
     seen: set[str] = set()
-    for cpu in sorted(os.sched_getaffinity(0)):
+    for cpu in cpus:
         core = _read(_CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)
         (siblings if core in seen else first).append(cpu)
         seen.add(core)
     return (*first, *siblings)
 
 
-def parse_cpuinfo(text: str) -> dict[str, str]:
-    """The fields of the first processor in the text of /proc/cpuinfo."""
-    first = text.split("\n\n", 1)[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+def parse_cpuinfo(text: str) -> dict[int, dict[str, str]]:
+    """The fields of each processor in the text of /proc/cpuinfo, by its number."""
+    found: dict[int, dict[str, str]] = {}
+    for block in text.split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines())
+        fields = {name.strip(): value.strip() for name, colon, value in pairs if colon}
+        if fields.get("processor", "").isdigit():  # the last block may tell of the board
+            found[int(fields["processor"])] = fields
+    return found
 
 
 def parse_size(text: str) -> int:
@@ -100,11 +125,20 @@ def parse_size(text: str) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
-def _cpu_name(fields: dict[str, str]) -> str:
-    if "model name" in fields:
-        return fields["model name"]
-    part = int(fields.get("CPU part", "0"), 0)
-    return _ARM_PARTS.get(part, platform.machine())
+def _is_arm() -> bool:
+    return platform.machine().startswith(("aarch64", "arm"))
+
+
+def _features(fields: Mapping[str, str]) -> list[str]:
+    if arch() == "aarch64" and any(bits := arm.hwcaps()):
+        return arm.features(*bits)
+    return (fields.get("Features") or fields.get("flags", "")).split()
+
+
+def _cpu_name(fields: Mapping[str, str]) -> str:
+    if _is_arm():  # whose "model name", where there is one, is the version of the architecture
+        return arm.core(fields) or platform.machine()
+    return fields.get("model name", platform.machine())
 
 
 def _cache_bytes(cpu: int, level: int) -> int:
@@ -116,6 +150,6 @@ def _cache_bytes(cpu: int, level: int) -> int:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""  # no sysfs in this container, or a kernel that does not tell

@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
 from collections.abc import Iterator
+
+from farrier_device.describe import arch
 
 _PR_SET_SECCOMP = 22
 _MODE_FILTER = 2
@@ -97,7 +98,7 @@ def restrict(libc: ctypes.CDLL) -> bool:
 
     `no_new_privs` must be set. False also on an architecture without a call table here.
     """
-    machine = platform.machine()
+    machine = arch()
     if machine not in _AUDIT_ARCH:
         return False
     program = list(_filter(machine, os.getpid()))

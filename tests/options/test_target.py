@@ -10,9 +10,11 @@ import pytest
 from farrier import pipeline
 from farrier.errors import InvalidModelError, UsageError
 from farrier.options import CompileOptions
-from farrier.targets import backend_for, host, known_machines, parse_target
+from farrier.targets import backend_for, host, known_machines, parse_target, why_not_here
 from farrier.targets.target import Target
 from farrier_device import describe
+from tests.rpc_device import boards
+from tests.rpc_device.boards import Board, Cluster, Pretended
 
 SSE = ("sse4_1", "sse4_2", "ssse3", "popcnt", "cx16")
 AVX2 = (*SSE, "avx2", "fma", "bmi1", "bmi2", "f16c", "movbe")
@@ -64,6 +66,79 @@ def test_the_description_of_a_known_machine_is_that_machine():
         )
 
 
+@pytest.fixture
+def this(tmp_path, monkeypatch):
+    """This machine as a board that it is not."""
+    host.cache_clear()
+    yield Pretended(tmp_path, monkeypatch)
+    host.cache_clear()
+
+
+class TestHostIsABoard:
+    @pytest.mark.parametrize(
+        ("board", "code", "cores", "caches"),
+        [
+            (boards.RPI4, "cortex-a72", 4, (32, 256, 1024)),
+            (boards.RPI5, "cortex-a76", 4, (64, 512, 2048)),
+            (boards.RK3588, "cortex-a76", 4, (64, 512, 3072)),
+            (boards.GRAVITON3, "neoverse-v1", 16, (64, 1024, 32768)),
+        ],
+        ids=["rpi4", "rpi5", "rk3588", "graviton3"],
+    )
+    def test_of_a_known_core(self, this, board, code, cores, caches):
+        this.be(board)
+        target = host()
+        assert (target.cpu, target.tune, target.cores) == (code, code, cores)
+        found = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+        assert found == tuple(size << 10 for size in caches)
+        assert why_not_here(target.triple, target.cpu, target.features) == ""
+
+    def test_of_an_unknown_core(self, this):
+        """Of which the kernel tells nothing else, either."""
+        this.be(Board([Cluster(0x805, 8, implementer=0x51)], boards.RPI5.features, (0x119FFF, 0)))
+        target = host()
+        assert (target.cpu, target.tune, target.cores) == ("generic", "cortex-a76", 8)
+        assert 0 < target.l1_bytes < target.l2_bytes < target.l3_bytes
+
+    def test_of_a_core_without_an_extension_of_its_kind(self, this):
+        """As a hypervisor may have it: code that names the core would use it."""
+        bits = boards.GRAVITON3.hwcaps[0] & ~(1 << 26)
+        this.be(dataclasses.replace(boards.GRAVITON3, hwcaps=(bits, boards.GRAVITON3.hwcaps[1])))
+        assert (host().cpu, host().tune) == ("generic", "neoverse-v1")
+
+    def test_in_32_bits(self, this):
+        this.be(boards.RPI4_IN_32_BITS, bits=32)
+        with pytest.raises(UsageError, match=r"armv7l, a 32-bit system: 64-bit Linux \(aarch64\)"):
+            host()
+
+
+class TestCodeForAnotherMachine:
+    def test_that_has_extensions_which_this_one_lacks(self, this):
+        this.be(boards.RPI4)
+        why = why_not_here("aarch64-unknown-linux-gnu", "cortex-a76", ())
+        assert why == ("this machine lacks asimddp, asimdhp, asimdrdm, atomics, fphp, lrcpc")
+
+    def test_of_a_newer_version_of_the_architecture(self, this):
+        """What LLVM uses for it, and a Raspberry Pi 5 has not: it was an illegal instruction."""
+        this.be(boards.RPI5)
+        target = parse_target("graviton3")
+        why = why_not_here(target.triple, target.cpu, target.features)
+        assert why == "this machine lacks bf16, fcma, flagm, i8mm, ilrcpc, jscvt"
+
+    def test_of_another_architecture(self, this):
+        this.be(boards.RPI4)
+        target = parse_target("x86-64-v3")
+        assert why_not_here(target.triple, target.cpu, ()) == "this machine is aarch64"
+
+    @pytest.mark.parametrize("board", [boards.RPI4, boards.RPI4_IN_32_BITS])
+    def test_in_64_bits_on_a_32_bit_system(self, this, board):
+        this.be(board, bits=32)
+        target = parse_target("rpi4")
+        why = why_not_here(target.triple, target.cpu, ())
+        assert why.startswith("this is a 32-bit system (armv")
+        assert "needs 64-bit Linux" in why
+
+
 def test_what_a_core_is_not_known_by_name_gets_code_for_any():
     target = parse_target(json.dumps({**BOARD, "cpu": "cortex-x99"}))
     assert (target.cpu, target.tune) == ("generic", "cortex-a72")
@@ -78,7 +153,7 @@ def test_what_a_core_is_not_known_by_name_gets_code_for_any():
         ({"features": "asimd"}, "features is 'asimd', not a list"),
         ({"features": []}, "lacks asimd, fp"),
         ({"cpu": 3}, "cpu is 3, not a text"),
-        ({"arch": "armv7l"}, "no code generator for armv7l"),
+        ({"arch": "armv7l"}, "no code generator for armv7l, a 32-bit system: 64-bit Linux"),
         ({"speed": 3}, "no field 'speed'"),
         ({"cores": None}, "cores is None"),
     ],

@@ -20,8 +20,9 @@ COUNT = 1009  # elements of a test array: a prime
 @functools.cache
 def linked_kernels() -> bytes:
     """The linked library of `kernels.ll`, with the real support code."""
-    text = (Path(__file__).parent / "kernels.ll").read_text()
     target = host()
+    files = ("kernels.ll", f"kernels_{target.arch}.ll")
+    text = "\n".join((Path(__file__).parent / name).read_text() for name in files)
     return link([compile_text(text, target), support_object(target)])
 
 

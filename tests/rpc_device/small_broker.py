@@ -84,7 +84,7 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
         batch = device_pb2.Batch(lease=lease, manifest=manifest, signature=signature, **fields)
         self._batches.put(batch)
 
-    def result(self, lease: str, fence: int = 1, timeout_s: float = 20.0) -> MeasureResult:
+    def result(self, lease: str, fence: int = 1, timeout_s: float = 90.0) -> MeasureResult:
         until(lambda: (lease, fence) in self.reports, timeout_s)
         return self.reports[lease, fence]
 
@@ -154,7 +154,7 @@ def unavailable(context) -> None:
     context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
 
 
-def until(condition, timeout_s: float = 20.0) -> None:
+def until(condition, timeout_s: float = 90.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -40,7 +40,7 @@ def launch(tmp_path):
         process.communicate()
 
 
-def ended(process: subprocess.Popen, timeout_s: float = 20.0) -> tuple[int, str]:
+def ended(process: subprocess.Popen, timeout_s: float = 90.0) -> tuple[int, str]:
     _, said = process.communicate(timeout=timeout_s)
     assert "Traceback" not in said
     return process.returncode, said

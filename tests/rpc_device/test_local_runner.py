@@ -58,7 +58,7 @@ class TestVerdicts:
         assert only.max_error == 0.0
         assert result.device == "local"
         assert "rlimits" in result.sandbox
-        assert 0 < result.run_s < 5
+        assert 0 < result.run_s < 60
 
     def test_min_time_adds_samples(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_time_s=0.01, max_repeats=100_000)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from farrier.errors import CompilerError
+from farrier.errors import CompilerError, UsageError
 
 _FLAGS = ("-disable-lsr",)
 
@@ -29,7 +29,10 @@ class LLVMMachine:
 
 
 def object_of(text: str, machine: LLVMMachine) -> bytes:
-    """The object of a module of LLVM text; CompilerError names the line that does not parse."""
+    """The object of a module of LLVM text; CompilerError names the line that does not parse.
+    Raises UsageError for inline assembly of another architecture than this one, for which llvmlite
+    has no assembler."""
+    _check_assembly(text, machine)
     module = _parse(text, machine)
     _set_flags(machine)
     try:
@@ -43,6 +46,17 @@ def assembly(text: str, machine: LLVMMachine) -> str:
     module = _parse(text, machine)
     _set_flags(machine)
     return str(_llvm_machine(machine).emit_assembly(module))
+
+
+def _check_assembly(text: str, machine: LLVMMachine) -> None:
+    arch, _, _ = machine.triple.partition("-")
+    here, _, _ = initialized().get_process_triple().partition("-")
+    if arch != here and " asm " in text:
+        raise UsageError(
+            f"code for {arch} is not made on {here}: it holds assembly, for which LLVM's assembler "
+            "is only there on a machine of that kind",
+            hint=f"compile the model on {arch}, where code for {here} can be made, too",
+        )
 
 
 def _parse(text: str, machine: LLVMMachine) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from farrier.errors import UsageError
-from farrier_device.describe import MachineDescription
+from farrier_device.describe import IN_64_BITS, MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
@@ -259,6 +259,12 @@ def backend_for(arch: str) -> Backend:
     for backend in _others():
         if arch in backend.archs:
             return backend
+    if wide := IN_64_BITS.get(arch):
+        raise UsageError(
+            f"no code generator for {arch}, a 32-bit system: 64-bit Linux ({wide}) and a 64-bit "
+            "Python are needed",
+            hint="install a 64-bit system, which most of these processors can run",
+        )
     known = sorted(arch for backend in backends() for arch in backend.archs)
     raise UsageError(
         f"no code generator for {arch}",

@@ -40,11 +40,10 @@ class ArmBackend(CpuBackend):
         core = CORES.get(machine.cpu)
         is_known = core is not None and core.features <= flags
         nearest = OTHER_NEW if "asimddp" in flags else OTHER_OLD
-        # Without a third level the second is the last one, and the cores share it.
-        l2 = machine.l2_bytes or 256 << 10
-        l3 = machine.l3_bytes
-        if not l3:
-            l2, l3 = max(l2 // machine.cores, machine.l1_bytes), l2
+        l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
+        if l2 and not l3:  # then the second level is the last one, and the cores share it
+            l2, l3 = max(l2 // machine.cores, l1), l2
+        l2 = l2 or 256 << 10
         return Target(
             triple="aarch64-unknown-linux-gnu",
             cpu=machine.cpu if is_known else GENERIC,
@@ -52,9 +51,9 @@ class ArmBackend(CpuBackend):
             vector_bits=128,
             registers=32,
             cores=machine.cores,
-            l1_bytes=machine.l1_bytes or 32 << 10,
+            l1_bytes=l1,
             l2_bytes=l2,
-            l3_bytes=l3,
+            l3_bytes=l3 or _LAST_LEVEL,
             tune=machine.cpu if machine.cpu in CORES else nearest,
         )
 
@@ -70,8 +69,9 @@ class ArmBackend(CpuBackend):
 
         core = CORES.get(target.tune)
         in_order = core is not None and core.in_order
-        # 128 bits at a time, whatever width of SVE a core has.
-        features = ("-sve", "-sve2") if target.cpu in _WITH_SVE else ()
+        # 128 bits at a time, whatever width of SVE a core has; and who makes a core may leave its
+        # cryptographic extensions out.
+        features = ("-sve", "-sve2", "-sha3") if target.cpu in _WITH_SVE else ()
         # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
         # itself, and the scheduler would only spill.
         scheduler = f"-enable-misched={str(in_order).lower()}"
@@ -92,5 +92,6 @@ class ArmBackend(CpuBackend):
         return 65536
 
 
+_LAST_LEVEL = 1 << 20  # bytes, where the kernel does not tell
 _WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
 _COMBINER = "-x86-machine-combiner=false"  # as for x86: flags are a process's

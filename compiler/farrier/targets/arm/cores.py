@@ -14,6 +14,7 @@ from typing import Any
 # The kernel's names of the extensions that LLVM may use in code for a core.
 V8_0 = frozenset({"fp", "asimd"})
 V8_2 = V8_0 | {"asimddp", "asimdhp", "asimdrdm", "atomics", "crc32", "fphp", "lrcpc"}
+V8_4 = V8_2 | {"bf16", "fcma", "flagm", "i8mm", "ilrcpc", "jscvt"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,11 +82,14 @@ CORES = {
     "cortex-a73": Core(V8_0, _A72),
     "cortex-a75": Core(V8_2, {**_A76, "hertz": 2.0e9, "memory_bandwidth": 10e9}),
     "cortex-a76": Core(V8_2, {**_A76, "hertz": 2.4e9, "memory_bandwidth": 10e9}),
+    "cortex-a76ae": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
+    "cortex-a77": Core(V8_2, {**_A76, "hertz": 2.6e9, "memory_bandwidth": 15e9}),
     "cortex-a78": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
+    "cortex-a78ae": Core(V8_2, {**_A76, "hertz": 2.2e9, "memory_bandwidth": 20e9}),
     "neoverse-n1": Core(V8_2, {**_A76, "hertz": 2.5e9, "memory_bandwidth": 100e9}),
-    "neoverse-n2": Core(V8_2, {**_A76, "hertz": 2.7e9, "memory_bandwidth": 100e9}),
-    "neoverse-v1": Core(V8_2, {**_V1, "hertz": 2.6e9, "memory_bandwidth": 200e9}),
-    "neoverse-v2": Core(V8_2, {**_V1, "hertz": 2.8e9, "memory_bandwidth": 300e9}),
+    "neoverse-n2": Core(V8_4, {**_A76, "hertz": 2.7e9, "memory_bandwidth": 100e9}),
+    "neoverse-v1": Core(V8_4, {**_V1, "hertz": 2.6e9, "memory_bandwidth": 200e9}),
+    "neoverse-v2": Core(V8_4, {**_V1, "hertz": 2.8e9, "memory_bandwidth": 300e9}),
 }
 
 # Any other core is code for the first version of the architecture, and costs as one of these.

@@ -61,6 +61,11 @@ class CpuBackend(Backend):
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
         machine = describe.describe()
+        if machine.arch in describe.IN_64_BITS:
+            return (
+                f"this is a 32-bit system ({machine.arch}), and it needs 64-bit Linux and a 64-bit "
+                "Python"
+            )
         if arch != machine.arch:
             return f"this machine is {machine.arch}"
         missing = sorted((self.implied(cpu) | set(features)) - set(machine.features))

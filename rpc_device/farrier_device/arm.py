@@ -1,0 +1,121 @@
+"""ARM processors, as Linux tells of them: names of cores, ISA extensions, which cores are big.
+
+Sources: Linux `arch/arm64/include/asm/cputype.h`, `arch/arm64/include/uapi/asm/hwcap.h`,
+`arch/arm64/kernel/cpuinfo.c`; LLVM `llvm/lib/TargetParser/Host.cpp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+
+# Cores by "CPU implementer" and "CPU part": who implements decides what a part number means.
+_ARM, _HISILICON, _FUJITSU, _MICROSOFT, _AMPERE = 0x41, 0x48, 0x46, 0x6D, 0xC0
+_CORES = {
+    (_ARM, 0xD01): "cortex-a32",
+    (_ARM, 0xD02): "cortex-a34",
+    (_ARM, 0xD03): "cortex-a53",
+    (_ARM, 0xD04): "cortex-a35",
+    (_ARM, 0xD05): "cortex-a55",
+    (_ARM, 0xD07): "cortex-a57",
+    (_ARM, 0xD08): "cortex-a72",
+    (_ARM, 0xD09): "cortex-a73",
+    (_ARM, 0xD0A): "cortex-a75",
+    (_ARM, 0xD0B): "cortex-a76",
+    (_ARM, 0xD0C): "neoverse-n1",
+    (_ARM, 0xD0D): "cortex-a77",
+    (_ARM, 0xD0E): "cortex-a76ae",
+    (_ARM, 0xD40): "neoverse-v1",
+    (_ARM, 0xD41): "cortex-a78",
+    (_ARM, 0xD42): "cortex-a78ae",
+    (_ARM, 0xD44): "cortex-x1",
+    (_ARM, 0xD46): "cortex-a510",
+    (_ARM, 0xD47): "cortex-a710",
+    (_ARM, 0xD48): "cortex-x2",
+    (_ARM, 0xD49): "neoverse-n2",
+    (_ARM, 0xD4A): "neoverse-e1",
+    (_ARM, 0xD4B): "cortex-a78c",
+    (_ARM, 0xD4D): "cortex-a715",
+    (_ARM, 0xD4E): "cortex-x3",
+    (_ARM, 0xD4F): "neoverse-v2",
+    (_ARM, 0xD80): "cortex-a520",
+    (_ARM, 0xD81): "cortex-a720",
+    (_ARM, 0xD82): "cortex-x4",
+    (_ARM, 0xD84): "neoverse-v3",
+    (_ARM, 0xD8E): "neoverse-n3",
+    (_ARM, 0xC07): "cortex-a7",
+    (_ARM, 0xC0F): "cortex-a15",
+    (_FUJITSU, 0x001): "a64fx",
+    (_HISILICON, 0xD01): "tsv110",
+    (_MICROSOFT, 0xD49): "neoverse-n2",
+    (_AMPERE, 0xAC3): "ampere1",
+    (_AMPERE, 0xAC4): "ampere1a",
+}
+# Those that are made to stand beside larger ones.
+_LITTLE = frozenset(
+    {
+        *("cortex-a7", "cortex-a32", "cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55"),
+        *("cortex-a510", "cortex-a520"),
+    }
+)
+_BIG_SHARE = 2 / 3  # of the largest core's capacity, which a big one has at least
+
+# The kernel's names of ISA extensions, in the order of their bits in AT_HWCAP and AT_HWCAP2.
+_HWCAP = (
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
+    "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg"
+)
+_HWCAP2 = (
+    "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm "
+    "svebf16 i8mm bf16 dgh rng bti mte ecv afp rpres mte3 sme smei16i64 smef64f64 smei8i32 "
+    "smef16f32 smeb16f32 smef32f32 smefa64 wfxt ebf16 sveebf16 cssc rprfm sve2p1 sme2 sme2p1 "
+    "smei16i32 smebi32i32 smeb16b16 smef16f16 mops hbc sveb16b16 lrcpc3 lse128"
+)
+
+
+def core(fields: Mapping[str, str]) -> str:
+    """LLVM's name of the core that a processor's fields in /proc/cpuinfo describe; where it has
+    none, implementer and part as numbers; "" where the fields say neither."""
+    try:
+        implementer, part = (int(fields[f"CPU {name}"], 0) for name in ("implementer", "part"))
+    except (KeyError, ValueError):
+        return ""
+    return _CORES.get((implementer, part), f"implementer {implementer:#x} part {part:#x}")
+
+
+def hwcaps() -> tuple[int, int]:
+    """AT_HWCAP and AT_HWCAP2 of this process, whose bits are extensions; 0 where libc cannot ask.
+
+    They tell of the processor that executes: also under qemu-user, where /proc/cpuinfo may be that
+    of another.
+    """
+    try:
+        ask: Any = ctypes.CDLL(None).getauxval
+    except (AttributeError, OSError):
+        return 0, 0
+    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return ask(_AT_HWCAP), ask(_AT_HWCAP2)
+
+
+def features(hwcap: int, hwcap2: int) -> list[str]:
+    """The kernel's names of the extensions of an aarch64 process, by the bits of its `hwcaps`."""
+    pairs = ((_HWCAP, hwcap), (_HWCAP2, hwcap2))
+    return [
+        name for names, bits in pairs for bit, name in enumerate(names.split()) if bits >> bit & 1
+    ]
+
+
+def big(cpus: Sequence[int], capacity: Mapping[int, int], cores: Mapping[int, str]) -> list[int]:
+    """Those of `cpus` that are big cores, in their order: all where none is little.
+
+    `capacity` is what the kernel says of each one's speed, `cores` their names; where a capacity is
+    missing, the names decide.
+    """
+    if all(cpu in capacity for cpu in cpus):
+        least = _BIG_SHARE * max(capacity[cpu] for cpu in cpus)
+        return [cpu for cpu in cpus if capacity[cpu] >= least]
+    large = [cpu for cpu in cpus if cores.get(cpu) not in _LITTLE]
+    return large or list(cpus)

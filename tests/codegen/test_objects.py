@@ -1,0 +1,28 @@
+"""LLVM text to objects: what LLVM would end the process for is an error before it."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from farrier.errors import UsageError
+from farrier.llvm.objects import LLVMMachine, object_of
+
+TEXT = 'define void @f() {{\n  call void asm sideeffect "{0}", ""()\n  ret void\n}}\n'
+
+
+def machine(arch: str) -> LLVMMachine:
+    return LLVMMachine(f"{arch}-unknown-linux-gnu", "generic")
+
+
+def test_assembly_of_this_machine_is_assembled():
+    assert object_of(TEXT.format("nop"), machine(platform.machine()))[:4] == b"\x7fELF"
+
+
+def test_assembly_of_another_machine_is_refused():
+    here = platform.machine()
+    (other,) = {"x86_64", "aarch64"} - {here}
+    with pytest.raises(UsageError, match=f"code for {other} is not made on {here}") as refused:
+        object_of(TEXT.format("nop"), machine(other))
+    assert f"compile the model on {other}" in refused.value.hint
