@@ -1,4 +1,8 @@
-"""The way of a model: ONNX bytes → Artifact, one named step a line."""
+"""The way of a model: ONNX bytes → Artifact. Each named step is a block, in the order of the text:
+
+import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference
+→ link → verify
+"""
 
 from __future__ import annotations
 
@@ -87,25 +91,14 @@ def compile_model(
                 steps, settings, options, device, local.blobs, records, helpers, listener
             )
             forms = our.forms(model, imported, hot)
-            shown = forms[1] if hot else forms[0]  # what is said of a model with hot sizes
             kernels = our.kernels(forms)
             verifier = our.reference(model, imported) if options.verify else None
             linked = our.linked(forms, kernels)
             verified = None
             if verifier is not None:
-                verified = our.verified(verifier, linked, measured, shown.race)
-    return package(
-        name or model.name,
-        imported,
-        [form.variant for form in forms],
-        linked,
-        verified=verified,
-        race=shown.race,
-        tuning=shown.tuning,
-        algorithms=algorithms_report(shown.prepared, shown.variant.settings, records),
-        seconds=steps.seconds,
-        records=records,
-    )
+                verified = our.verified(verifier, linked, measured)
+                listener(_said(verified, _shown(forms).race))
+    return our.packaged(name or model.name, imported, forms, linked, verified)
 
 
 def _imported(
@@ -135,6 +128,11 @@ class _Form:
         variant = with_shared_panels(self.variant, general.variant)
         variant = with_shared_kernels(variant, general.variant, sizes)
         return dataclasses.replace(self, variant=variant, sizes=sizes)
+
+
+def _shown(forms: Sequence[_Form]) -> _Form:
+    """The form that figures are of: the first at hot sizes, where there is one."""
+    return forms[1] if len(forms) > 1 else forms[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +234,8 @@ class _Compilation:
         )
 
     def kernels(self, forms: Sequence[_Form]) -> Kernels:
-        """The kernels of all forms, whatever they have their schedules from."""
+        """The kernels of all forms, whatever they have their schedules from; helper processes go
+        these two steps kernel by kernel (`farrier.kernels.compile`)."""
         choices = {key: one for form in forms for key, one in form.variant.choices.items()}
         with self.steps("lower") as step:
             orders = step.done(lowered(choices, here=step.is_read))
@@ -268,14 +267,33 @@ class _Compilation:
         with self.steps("link") as step:
             return step.done(backend.assemble(planned, kernels.objects, target, hot))
 
-    def verified(
-        self, verifier: Verifier, linked: LinkedModel, threads: int, race: Race | None
-    ) -> Verification:
+    def verified(self, verifier: Verifier, linked: LinkedModel, threads: int) -> Verification:
         """Runs the whole model on the device. Raises VerificationError."""
         with self.steps("verify") as step:
-            verified = step.done(verifier.verify(linked, self.device, threads))
-        self.listener(_said(verified, race))
-        return verified
+            return step.done(verifier.verify(linked, self.device, threads))
+
+    def packaged(
+        self,
+        name: str,
+        imported: ImportedModel,
+        forms: Sequence[_Form],
+        linked: LinkedModel,
+        verified: Verification | None,
+    ) -> Artifact:
+        """The model's artifact, with what is known of how it was made."""
+        shown = _shown(forms)
+        return package(
+            name,
+            imported,
+            [form.variant for form in forms],
+            linked,
+            verified=verified,
+            race=shown.race,
+            tuning=shown.tuning,
+            algorithms=algorithms_report(shown.prepared, shown.variant.settings, self.records),
+            seconds=self.steps.seconds,
+            records=self.records,
+        )
 
 
 def _settings(options: CompileOptions, is_here: bool) -> tuple[Settings, int]:
