@@ -25,6 +25,7 @@ from pathlib import Path
 from bench.workloads import NAMES, Shapes, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.importer import import_model
+from farrier.kernels import Order, lower
 from farrier.kernels.choose import Choice
 from farrier.model.file import model_of
 from farrier.options import TYPICAL_ALONE
@@ -94,7 +95,7 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
     target = case.target
     found = set()
     for choice in _choices(case, data, shapes):
-        objects = compile_functions([choice.function()], target)
+        objects = compile_functions([lower(Order.of(choice))], target)
         knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
         code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
         rule = choice.space.rule.name.replace(" ", "_")

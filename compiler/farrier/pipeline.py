@@ -1,25 +1,28 @@
-"""The way of a model: ONNX bytes → Artifact, one named step a line."""
+"""The way of a model: ONNX bytes → Artifact. Each named step is a block, in the order of the text:
+
+import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference
+→ link → verify
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel, import_model
 from farrier.ir.control import failures
 from farrier.ir.graph import Graph
-from farrier.ir.loop import Function
-from farrier.kernels import Helpers, helpers_for
-from farrier.kernels.choose import Choice, choose_defaults
+from farrier.kernels import Helpers, Kernels, helpers_for, lowered
+from farrier.kernels.choose import choose_defaults
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
-from farrier.partition import extract_tasks
+from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.progress import (
     Listener,
@@ -37,6 +40,7 @@ from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
 from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
+from farrier.targets.linked import LinkedModel
 from farrier.tuning.algorithms import algorithms_report
 from farrier.tuning.compare import Comparison, Race, compared
 from farrier.tuning.hot import (
@@ -73,100 +77,71 @@ def compile_model(
     StoppedError after the step that `dump.until` names.
     """
     model = model_of(model)
-    steps = Steps(listener, dump)
-    target = parse_target(options.target)
-    backend = backend_of(target)
-    precision = parse_precision(options.precision)
-    _check_precision(precision, target)
-    if runner is None and options.needs_device:
-        _check_measurable_here(target)
-    threads = options.threads or target.cores
-    measured = threads  # on the device: here there may be fewer cores than the target has
-    if runner is None and not options.threads:
-        measured = min(threads, cores())
-        threads = measured if options.tunes else threads
     records = MemoryRecords() if records is None else records
-
+    settings, measured = _settings(options, is_here=runner is None)
+    steps = Steps(listener, dump)
     with reading(model):
-        shapes = options.shapes, options.hot, options.typical
-        imported = steps("import", import_model, model, *shapes)
+        imported = _imported(model, options, steps, listener)
+        hot = hot_sizes(imported.dims, options.hot)
+        check_hot(imported, options.hot, hot)
+        count = helpers_for(len(imported.graph.nodes))
+        with (
+            LocalDevice(backend_of(settings.target).runner()) as local,
+            Helpers(count, settings.target, settings.threads) as helpers,
+        ):
+            device = local.runner if runner is None else runner
+            compilation = _Compilation(
+                steps, settings, options, device, local.blobs, records, helpers, listener
+            )
+            forms = compilation.forms(model, imported, hot)
+            kernels = compilation.kernels(forms)
+            verifier = compilation.reference(model, imported) if options.verify else None
+            linked = compilation.linked(forms, kernels)
+            verified = None
+            if verifier is not None:
+                verified = compilation.verified(verifier, linked, measured)
+                listener(_said(verified, _shown(forms).race))
+    return compilation.packaged(name or model.name, imported, forms, linked, verified)
+
+
+def _imported(
+    model: Model, options: CompileOptions, steps: Steps, listener: Listener
+) -> ImportedModel:
+    """The model as a graph, its sizes settled."""
+    with steps("import") as step:
+        imported = step.done(import_model(model, options.shapes, options.hot, options.typical))
     if imported.dims:
         listener(_settled(imported))
-    warned = _warn(imported.graph, (), listener)
-    settings = Settings(target, threads, options.max_layer_error, precision)
-    hot = hot_sizes(imported.dims, options.hot)
-    check_hot(imported, options.hot, hot)
-    count = helpers_for(len(imported.graph.nodes))
-    with (
-        reading(model),
-        LocalDevice(backend.runner()) as local,
-        Helpers(count, target, threads) as helpers,
-    ):
-        device = local.runner if runner is None else runner
-        making = _Making(steps, settings, options, device, local.blobs, records, helpers, listener)
-        made = making.made(imported.graph, tunes=options.tunes and not hot)
-        if hot and not options.tunes:  # nothing is measured meanwhile
-            helpers.begin(made.variant.choices)
-        hot_made: list[_Made] = []
-        for number, sizes in enumerate(hot):
-            steps.part = f"-hot{number}"
-            one = steps("import", import_model, model, shapes_at(imported, sizes))
-            warned = _warn(one.graph, warned, listener)
-            own = making.made(one.graph, options.tunes, share=len(hot))
-            variant = with_shared_panels(own.variant, made.variant)
-            variant = with_shared_kernels(variant, made.variant, sizes)
-            hot_made.append(dataclasses.replace(own, variant=variant))
-        steps.part = ""
-        shown = hot_made[0] if hot else made  # what is said of a model with hot sizes
-        choices = {key: c for each in (made, *hot_made) for key, c in each.variant.choices.items()}
-        if dump.wants("lower"):
-            steps("lower", _functions, choices)
-        kernels = steps("codegen", helpers.compile, choices)
-        if options.verify:  # before the parameters are packed: the reference holds them once more
-            sides = specs(imported)
-            verifier = steps("reference", Verifier, model, imported, *sides, local.blobs, precision)
-        planned = backend.plan(made.variant.program, kernels.interfaces, target, threads)
-        hot_planned: dict[tuple[int, ...], Plan] = {}
-        for sizes, other in zip(hot, hot_made, strict=True):
-            beside = next(reversed(hot_planned.values()), planned)
-            instead = backend.plan(
-                other.variant.program, kernels.interfaces, target, threads, beside
-            )
-            # One in which a size decides what others leave to the data would speak of other sizes.
-            if instead.stands_for(planned):
-                hot_planned[planned.given(sizes)] = instead
-        linked = steps("link", backend.assemble, planned, kernels.objects, target, hot_planned)
-        verified = None
-        if options.verify:
-            verified = steps("verify", verifier.verify, linked, device, measured)
-            listener(_said(verified, shown.race))
-    return package(
-        name or model.name,
-        imported,
-        [made.variant, *(one.variant for one in hot_made)],
-        linked,
-        verified=verified,
-        race=shown.race,
-        tuning=shown.tuning,
-        algorithms=algorithms_report(shown.prepared, shown.variant.settings, records),
-        seconds=steps.seconds,
-        records=records,
-    )
+    return imported
 
 
 @dataclasses.dataclass(frozen=True)
-class _Made:
-    """A graph as kernels with schedules; `race` is between defaults and what tuning found."""
+class _Form:
+    """The model as kernels with schedules: at all sizes that it may have, or at hot ones."""
 
     prepared: Graph
     variant: Variant
-    race: Race | None
+    race: Race | None  # between defaults and what tuning found
     tuning: Mapping[str, Any] | None  # what the time to tune was spent on
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)  # hot ones, by symbol
+
+    def beside(self, general: _Form, sizes: Mapping[str, int]) -> _Form:
+        """The same at hot sizes, with panels and kernels of the general form where these do as
+        well."""
+        variant = with_shared_panels(self.variant, general.variant)
+        variant = with_shared_kernels(variant, general.variant, sizes)
+        return dataclasses.replace(self, variant=variant, sizes=sizes)
+
+
+def _shown(forms: Sequence[_Form]) -> _Form:
+    """The form that figures are of: the first at hot sizes, where there is one."""
+    return forms[1] if len(forms) > 1 else forms[0]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Making:
-    """From an imported graph to the best variant of it: with dims as they are, or at hot sizes."""
+class _Compilation:
+    """The steps from an imported model to native code that is verified. A model with hot sizes has
+    several forms, and each goes the same way as one without."""
 
     steps: Steps
     settings: Settings
@@ -177,46 +152,167 @@ class _Making:
     helpers: Helpers
     listener: Listener
 
-    def made(self, imported: Graph, tunes: bool, share: int = 1) -> _Made:
+    def forms(
+        self, model: Model, imported: ImportedModel, hot: Sequence[Mapping[str, int]]
+    ) -> list[_Form]:
+        """The model at all its sizes, and at each hot one: only these are tuned, where there are
+        any."""
+        tunes = self.options.tunes
+        said = _warn(imported.graph, (), self.listener)
+        general = self.form(imported.graph, tunes and not hot)
+        if hot and not tunes:  # nothing is measured meanwhile
+            self.helpers.begin(lowered(general.variant.choices, here=False))
+        forms = [general]
+        for number, sizes in enumerate(hot):
+            self.steps.part = f"-hot{number}"
+            with self.steps("import") as step:
+                one = step.done(import_model(model, shapes_at(imported, sizes)))
+            said = _warn(one.graph, said, self.listener)
+            form = self.form(one.graph, tunes, share=len(hot))
+            forms.append(form.beside(general, sizes))
+        self.steps.part = ""
+        return forms
+
+    def form(self, imported: Graph, tunes: bool, share: int = 1) -> _Form:
         """Optimizes, partitions and schedules a graph; `share` graphs share the time to tune."""
-        steps, settings, records, listener = self.steps, self.settings, self.records, self.listener
-        target, threads = settings.target, settings.threads
-        prepared = steps("prepare", prepare, imported, settings)
-        graph = steps("optimize", finish, prepared, settings)
-        tasks, program = steps("partition", extract_tasks, graph)
-        listener(TasksFound(len(tasks), len(program.calls)))
-        choices = steps("space", choose_defaults, tasks, program.calls, target, threads, listener)
+        steps, settings = self.steps, self.settings
+        with steps("prepare") as step:
+            prepared = step.done(prepare(imported, settings))
+        with steps("optimize") as step:
+            graph = step.done(finish(prepared, settings))
+        with steps("partition") as step:
+            tasks, program = step.done(extract_tasks(graph))
+        self.listener(TasksFound(len(tasks), len(program.calls)))
+        with steps("space") as step:
+            choices = step.done(
+                choose_defaults(
+                    tasks, program.calls, settings.target, settings.threads, self.listener
+                )
+            )
         default = Variant(settings, graph, program, choices)
+        return self.scheduled(prepared, default, tunes, share)
+
+    def scheduled(self, prepared: Graph, default: Variant, tunes: bool, share: int) -> _Form:
+        """The best schedules: those that records know or, where it `tunes`, that are found."""
+        target, threads = self.settings.target, self.settings.threads
         options = self.options.shared(share)
         clock = Clock(options.budget_s if tunes else None)
         comparison = Comparison(target, threads, self.device, self.blobs, self.helpers, clock)
-        if tunes:
-            measurer = functools.partial(
-                TaskMeasurer,
-                target=target,
-                runner=self.device,
-                blobs=self.blobs,
-                policy=TimingPolicy(threads=threads),
-                helpers=self.helpers,
-                clock=clock,
-            )
-            variant = steps(
-                "schedule",
-                tune_model,
-                *(prepared, default, comparison, measurer, records, options, clock, listener),
-            )
-        else:
-            variant = steps("schedule", known_variant, prepared, default, records)
+        with self.steps("schedule") as step:
+            if tunes:
+                variant = tune_model(
+                    prepared,
+                    default,
+                    comparison,
+                    self.measurer(clock),
+                    self.records,
+                    options,
+                    clock,
+                    self.listener,
+                )
+            else:
+                variant = known_variant(prepared, default, self.records)
+            step.done(variant)
         race = None
         if (tunes or self.options.verify) and not variant.is_same_code(default):
             # What wins part by part may lose as a whole; the model decides.
-            with clock.phase("race"):
-                race = steps("compare", compared, comparison, default, variant, listener)
+            with clock.phase("race"), self.steps("compare") as step:
+                race = step.done(compared(comparison, default, variant, self.listener))
             variant = variant if race is not None and race.is_won else default
         if not tunes:
-            return _Made(prepared, variant, race, None)
-        listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
-        return _Made(prepared, variant, race, clock.report())
+            return _Form(prepared, variant, race, None)
+        self.listener(TimeSpent(clock.budget_s, clock.phases, clock.works))
+        return _Form(prepared, variant, race, clock.report())
+
+    def measurer(self, clock: Clock) -> Callable[[Mapping[str, Task]], TaskMeasurer]:
+        """Makes what measures schedules of tasks, within the time of `clock`."""
+        return functools.partial(
+            TaskMeasurer,
+            target=self.settings.target,
+            runner=self.device,
+            blobs=self.blobs,
+            policy=TimingPolicy(threads=self.settings.threads),
+            helpers=self.helpers,
+            clock=clock,
+        )
+
+    def kernels(self, forms: Sequence[_Form]) -> Kernels:
+        """The kernels of all forms, whatever they have their schedules from; helper processes go
+        these two steps kernel by kernel (`farrier.kernels.compile`)."""
+        choices = {key: one for form in forms for key, one in form.variant.choices.items()}
+        with self.steps("lower") as step:
+            orders = step.done(lowered(choices, here=step.is_read))
+        with self.steps("codegen") as step:
+            return step.done(self.helpers.compile(orders))
+
+    def reference(self, model: Model, imported: ImportedModel) -> Verifier:
+        """What the model should compute, found out before its parameters are packed: that holds
+        them once more."""
+        with self.steps("reference") as step:
+            return step.done(
+                Verifier(model, imported, *specs(imported), self.blobs, self.settings.precision)
+            )
+
+    def linked(self, forms: Sequence[_Form], kernels: Kernels) -> LinkedModel:
+        """One library of all forms: the code at hot sizes, and that at all others."""
+        target, threads = self.settings.target, self.settings.threads
+        backend = backend_of(target)
+        general, *rest = forms
+        planned = backend.plan(general.variant.program, kernels.interfaces, target, threads)
+        hot: dict[tuple[int, ...], Plan] = {}
+        for form in rest:
+            beside = next(reversed(hot.values()), planned)
+            program = form.variant.program
+            instead = backend.plan(program, kernels.interfaces, target, threads, beside)
+            # One in which a size decides what others leave to the data would speak of other sizes.
+            if instead.stands_for(planned):
+                hot[planned.given(form.sizes)] = instead
+        with self.steps("link") as step:
+            return step.done(backend.assemble(planned, kernels.objects, target, hot))
+
+    def verified(self, verifier: Verifier, linked: LinkedModel, threads: int) -> Verification:
+        """Runs the whole model on the device. Raises VerificationError."""
+        with self.steps("verify") as step:
+            return step.done(verifier.verify(linked, self.device, threads))
+
+    def packaged(
+        self,
+        name: str,
+        imported: ImportedModel,
+        forms: Sequence[_Form],
+        linked: LinkedModel,
+        verified: Verification | None,
+    ) -> Artifact:
+        """The model's artifact, with what is known of how it was made."""
+        shown = _shown(forms)
+        return package(
+            name,
+            imported,
+            [form.variant for form in forms],
+            linked,
+            verified=verified,
+            race=shown.race,
+            tuning=shown.tuning,
+            algorithms=algorithms_report(shown.prepared, shown.variant.settings, self.records),
+            seconds=self.steps.seconds,
+            records=self.records,
+        )
+
+
+def _settings(options: CompileOptions, is_here: bool) -> tuple[Settings, int]:
+    """What the model is compiled for, and by how many threads it is verified; `is_here` where this
+    machine runs it. Raises UsageError for what the target or this machine cannot do."""
+    target = parse_target(options.target)
+    precision = parse_precision(options.precision)
+    _check_precision(precision, target)
+    if is_here and options.needs_device:
+        _check_measurable_here(target)
+    threads = options.threads or target.cores
+    measured = threads  # on the device: here there may be fewer cores than the target has
+    if is_here and not options.threads:
+        measured = min(threads, cores())
+        threads = measured if options.tunes else threads
+    return Settings(target, threads, options.max_layer_error, precision), measured
 
 
 def _check_precision(precision: Precision, target: Target) -> None:
@@ -255,11 +351,6 @@ def _warn(graph: Graph, before: Collection[str], listener: Listener) -> set[str]
         if message not in before:
             listener(Warned(message))
     return {*before, *said}
-
-
-def _functions(choices: Mapping[str, Choice]) -> dict[str, Function]:
-    """The scheduled kernel of every task, by the task's key."""
-    return {key: choice.function() for key, choice in choices.items()}
 
 
 def _settled(imported: ImportedModel) -> SizesSettled:

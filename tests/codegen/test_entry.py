@@ -11,28 +11,18 @@ import pytest
 from farrier.errors import CompilerError
 from farrier.ir.dim import dim, evaluate, maximum, minimum, symbols
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
+from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function, LoopKind, Store
-from farrier.ir.types import DType
-from farrier.targets.cpu.codegen import (
-    compile_functions,
-    compile_text,
-    emit_entry,
-    link,
-    support_object,
-)
+from farrier.ir.types import DType, TensorType
+from farrier.partition.program import Branch, Call, Fail, Program, Repeat, Slice
+from farrier.passes.plan_memory import Place, Segment
+from farrier.targets.cpu.codegen import compile_functions, compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     WORKSPACE_BYTES,
-    Branch,
-    Fail,
-    Input,
     KernelCall,
-    Output,
-    Params,
-    Pointer,
-    Repeat,
+    Placement,
     Sizes,
-    Slice,
-    Workspace,
+    emit_entry,
     emit_workspace_bytes,
 )
 from farrier.targets.cpu.codegen.support import SYMBOLS
@@ -49,18 +39,37 @@ def combine(name: str, op: BinaryOp) -> Function:
     return Function(name, (x, y, out), For("i", SIZE, LoopKind.VECTORIZED, body))
 
 
+def value(name: str, *shape: int, dtype: DType = DType.I64) -> Value:
+    return Value(name, TensorType(dtype, shape))
+
+
+def call(output: str) -> Call:
+    """The call that computes a value; what it reads is said by the placement alone."""
+    return Call(output, (), (value(output),), "")
+
+
+def program(steps, inputs: int = 0, outputs: int = 0) -> Program:
+    """A program of some steps, its inputs and outputs being single numbers."""
+    sides = (
+        [value(f"{side}{n}") for n in range(count)]
+        for side, count in (("x", inputs), ("y", outputs))
+    )
+    return Program(*map(tuple, sides), (), tuple(steps), {})
+
+
 def test_a_model_of_two_kernels(target):
     """(x + weights) goes to the workspace, times y to the output."""
     functions = [combine("sum_k", BinaryOp.ADD), combine("product_k", BinaryOp.MUL)]
-    calls = [
-        KernelCall("sum_k", ((Input(0), 0), (Params(), 64), (Workspace(), 128))),
-        KernelCall("product_k", ((Workspace(), 128), (Input(1), 0), (Output(0), 0))),
-    ]
+    x_at, y_at = (Place(Segment.INPUT, number) for number in range(2))
+    weights_at, sum_at = Place(Segment.PARAMS, 0, 64), Place(Segment.WORKSPACE, 0, 128)
+    calls = {
+        "sum": KernelCall("sum_k", (x_at, weights_at, sum_at)),
+        "product": KernelCall("product_k", (sum_at, y_at, Place(Segment.OUTPUT, 0))),
+    }
+    entry = emit_entry(program(map(call, calls), 2, 1), Placement(calls, {}))
+    assert not entry.checks
     objects = compile_functions(functions, target)
-    objects += [
-        compile_text(emit_entry(calls, inputs=2, outputs=1), target),
-        support_object(target),
-    ]
+    objects += [compile_text(entry.text, target), support_object(target)]
     random = np.random.default_rng(0)
     x, y = random.normal(size=(2, SIZE)).astype(np.float32)
     params = random.normal(size=SIZE + 16).astype(np.float32)
@@ -80,25 +89,34 @@ def test_the_first_failure_of_a_kernel_is_returned(target):
     define i32 @bad(ptr %args, ptr %pool) { ret i32 5 }
     define i32 @crash(ptr %args, ptr %pool) { unreachable }
     """
-    calls = [KernelCall(name, ()) for name in ("good", "bad", "crash")]
-    objects = [compile_text(t, target) for t in (kernels, emit_entry(calls, 0, 0))]
+    calls = {name: KernelCall(name, ()) for name in ("good", "bad", "crash")}
+    entry = emit_entry(program(map(call, calls)), Placement(calls, {}))
+    objects = [compile_text(t, target) for t in (kernels, entry.text)]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         assert library.entry("farrier_entry")(pointers([0]), 0) == 5
 
 
 @pytest.mark.parametrize("usual", [None, {}])
 def test_a_branch_that_fails_ends_the_call_and_none_to_measure(target, usual):
-    """What an entry to measure reads as conditions is whatever the memory holds."""
+    """What an entry to measure reads as conditions is whatever the memory holds. Checks have
+    numbers behind those of other entries."""
     kernel = "define i32 @good(ptr %args, ptr %pool) { ret i32 0 }"
-    call = (KernelCall("good", ()),)
+    first, second = (value(f"x{number}", dtype=DType.BOOL) for number in range(2))
     steps = [
-        Branch((Input(0), 0), (Fail(6),), call),
-        Branch((Input(1), 0), call, (Fail(7),)),
+        Branch(first, (Fail("the first", "a"),), (call("good"),)),
+        Branch(second, (call("good"),), (Fail("the second", "b"),)),
     ]
-    objects = [compile_text(t, target) for t in (kernel, emit_entry(steps, 2, 0, usual=usual))]
+    places = {one.name: Place(Segment.INPUT, n) for n, one in enumerate((first, second))}
+    placement = Placement({"good": KernelCall("good", ())}, places)
+    entry = emit_entry(program(steps, 2), placement, usual=usual, first_check=6)
+    assert [(one.reason, one.origin) for one in entry.checks] == [
+        ("the first", "a"),
+        ("the second", "b"),
+    ]
+    objects = [compile_text(t, target) for t in (kernel, entry.text)]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
-        for first, second, code in ((0, 1, 0), (1, 1, -7), (0, 0, -8), (1, 0, -7)):
-            given = [np.array(first, bool), np.array(second, bool)]
+        for one, other, code in ((0, 1, 0), (1, 1, -7), (0, 0, -8), (1, 0, -7)):
+            given = [np.array(one, bool), np.array(other, bool)]
             args = pointers([*(array.ctypes.data for array in given), 0, 0])
             assert library.entry("farrier_entry")(args, 0) == (code if usual is None else 0)
 
@@ -124,14 +142,22 @@ def test_a_kernel_gets_the_sizes_that_it_runs_for(target):
         trips=m,
         condition=None,
         again=None,
-        iteration=(Workspace(), 0),
+        iteration=value("i"),
         carried=(),
-        slices=(Slice("part", (Output(0), 8 * n), 16),),
-        body=(KernelCall("note", ((Pointer("part"), 0), sizes)),),
+        read=(),
+        written=(Slice(value("rest", 50, 2), value("part", 2)),),
+        body=(call("part"),),
     )
-    steps = [KernelCall("note", ((Output(0), 8 * n - 8), sizes)), loop]
+    placement = Placement(
+        {
+            "first": KernelCall("note", (Place(Segment.OUTPUT, 0, 8 * n - 8), sizes)),
+            "part": KernelCall("note", (Place(Segment.POINTER, pointer="part"), sizes)),
+        },
+        {"i": Place(Segment.WORKSPACE), "rest": Place(Segment.OUTPUT, 0, 8 * n)},
+    )
     dims = tuple(symbols((n, m)))
-    texts = (kernel, emit_entry(steps, 0, 1, dims=dims), emit_workspace_bytes(n * m, dims))
+    entry = emit_entry(program([call("first"), loop], 0, 1), placement, dims=dims)
+    texts = (kernel, entry.text, emit_workspace_bytes(n * m, dims))
     objects = [compile_text(text, target) for text in texts]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         room = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)

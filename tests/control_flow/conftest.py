@@ -10,6 +10,7 @@ import pytest
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
+from farrier.kernels import Order, lower
 from farrier.kernels.choose import choose_defaults
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
@@ -67,7 +68,7 @@ def compiled(target):
         verify(optimized)
         tasks, program = extract_tasks(optimized)
         choices = choose_defaults(tasks, program.calls, target, threads, ignore)
-        functions = {key: choice.function() for key, choice in choices.items()}
+        functions = {key: lower(Order.of(choice)) for key, choice in choices.items()}
         kernels = {key: interface(function) for key, function in functions.items()}
         planned = plan(program, kernels, target, threads)
         linked = assemble(planned, compile_functions(list(functions.values()), target), target)

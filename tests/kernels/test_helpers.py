@@ -11,12 +11,13 @@ from onnx import numpy_helper
 
 from farrier.errors import CompilerError
 from farrier.importer import import_model
-from farrier.kernels import Helpers, helpers_for
+from farrier.kernels import Helpers, helpers_for, lowered
 from farrier.kernels import helpers as helpers_module
 from farrier.kernels.choose import choose_defaults
 from farrier.partition import extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
+from farrier.space import Space
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen.link import link
 
@@ -64,47 +65,68 @@ def choices(target):
     return choose_defaults(tasks, program.calls, target, _THREADS, ignore)
 
 
+@pytest.fixture(scope="module")
+def orders(choices):
+    return lowered(choices, here=False)
+
+
 def _wait_until_ready(helpers):
     for one in helpers._helpers:
         assert one.is_ready.wait(60)
 
 
-def test_kernels_are_the_same_whoever_compiles_them(choices, target):
+def test_kernels_are_the_same_whoever_compiles_them(orders, target):
     with Helpers(0, target, _THREADS) as nobody:
-        alone = nobody.compile(choices)
+        alone = nobody.compile(orders)
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
-        together = helpers.compile(choices)
-    assert len(choices) > _LAYERS
+        together = helpers.compile(orders)
+    assert len(orders) > _LAYERS
     assert together == alone
     assert any(one.dims for one in together.interfaces.values())
 
 
-def test_an_error_in_a_helper_is_raised_here(choices, target):
-    key, *_ = choices
-    wrong = dataclasses.replace(choices[key], decisions={"nothing": 1})
+def test_loops_that_are_there_are_those_compiled(choices, orders, target, monkeypatch):
+    """What was lowered to be read is not lowered once more, and is the same code."""
+    with Helpers(0, target, _THREADS) as nobody:
+        wanted = nobody.compile(orders)
+    here = lowered(choices, here=True)
+    assert [one.loops.name for one in here.values()] == [one.name for one in orders.values()]
+    with Helpers(1, target, _THREADS) as helpers:
+        _wait_until_ready(helpers)
+        monkeypatch.setattr(Space, "build", _refuse)
+        assert helpers.compile(here) == wanted
+
+
+def _refuse(*_):
+    raise AssertionError("a kernel is lowered twice")
+
+
+def test_an_error_in_a_helper_is_raised_here(orders, target):
+    key, *_ = orders
+    wrong = dataclasses.replace(orders[key], decisions={"nothing": 1})
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="nothing"):
-            helpers.compile({**{k: c for k, c in choices.items() if k != key}, key: wrong})
+            helpers.compile({**{k: c for k, c in orders.items() if k != key}, key: wrong})
 
 
-def test_a_helper_that_does_not_start_is_not_waited_for(choices, target, monkeypatch):
+def test_a_helper_that_does_not_start_is_not_waited_for(orders, target, monkeypatch):
     monkeypatch.setattr(helpers_module, "_BOOTSTRAP", "raise SystemExit")
     with Helpers(1, target, _THREADS) as helpers:
-        assert helpers.compile(choices).interfaces.keys() == choices.keys()
+        assert helpers.compile(orders).interfaces.keys() == orders.keys()
 
 
-def test_no_room_for_processes_is_no_error(choices, target, monkeypatch):
+def test_no_room_for_processes_is_no_error(orders, target, monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError("no more processes")
 
     monkeypatch.setattr(helpers_module.subprocess, "Popen", refuse)
     with Helpers(2, target, _THREADS) as helpers:
-        assert helpers.compile(choices).interfaces.keys() == choices.keys()
+        assert helpers.compile(orders).interfaces.keys() == orders.keys()
 
 
-def test_a_helper_that_dies_is_named(choices, target, monkeypatch):
+def test_a_helper_that_dies_is_named(orders, target, monkeypatch):
     dying = (
         "import json, os, socket, sys; sys.path[:] = json.loads(sys.argv[1]);"
         "from farrier_device import wire; sock = socket.socket(fileno=int(sys.argv[2]));"
@@ -114,7 +136,7 @@ def test_a_helper_that_dies_is_named(choices, target, monkeypatch):
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="killed by SIGSEGV"):
-            helpers.compile(choices)
+            helpers.compile(orders)
 
 
 def test_small_models_and_lone_cores_get_no_help(monkeypatch):
@@ -124,18 +146,18 @@ def test_small_models_and_lone_cores_get_no_help(monkeypatch):
     assert helpers_for(500) == 0
 
 
-def test_kernels_that_were_begun_are_those_that_are_asked_for(choices, target):
+def test_kernels_that_were_begun_are_those_that_are_asked_for(orders, target):
     """One whose decisions change meanwhile is made anew, whoever shared its module."""
-    key = next(key for key, one in choices.items() if len(one.space.candidates()) > 1)
-    space = choices[key].space
+    key = next(key for key, one in orders.items() if len(one.space.candidates()) > 1)
+    space = orders[key].space
     rows = space.candidates()
-    other = next(d for d in map(space.decisions, rows) if d != choices[key].decisions)
-    changed = {**choices, key: dataclasses.replace(choices[key], decisions=other)}
+    other = next(d for d in map(space.decisions, rows) if d != orders[key].decisions)
+    changed = {**orders, key: dataclasses.replace(orders[key], decisions=other)}
     with Helpers(0, target, _THREADS) as nobody:
         wanted = nobody.compile(changed)
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
-        helpers.begin(choices)
+        helpers.begin(orders)
         made = helpers.compile(changed)
     assert made.interfaces == wanted.interfaces
-    link(made.objects, [choice.program.name for choice in choices.values()])  # none is there twice
+    link(made.objects, [order.name for order in orders.values()])  # none is there twice

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import farrier
 from farrier.errors import VerificationError
 from farrier.importer import import_model
-from farrier.kernels import Helpers
+from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
 from farrier.passes import Settings, prepare
 from farrier.release.package import specs
@@ -69,7 +69,7 @@ def verify(model, build):
         verifier = Verifier(model, imported, *specs(imported), local.blobs)
         variant = make_variant(prepare(import_model(build).graph, settings), settings)
         with Helpers(0, TARGET, 1) as nobody:
-            kernels = nobody.compile(variant.choices)
+            kernels = nobody.compile(lowered(variant.choices, here=False))
         planned = plan(variant.program, kernels.interfaces, TARGET, 1)
         linked = assemble(planned, kernels.objects, TARGET)
         return verifier.verify(linked, local.runner, 1)

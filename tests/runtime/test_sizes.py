@@ -11,21 +11,21 @@ import pytest
 from farrier.artifact.manifest import Manifest, TensorSpec
 from farrier.errors import ArtifactError, InputMismatchError
 from farrier.ir.dim import dim, symbols
+from farrier.ir.graph import Value
+from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
+from farrier.partition.program import Call, Program, Repeat, Slice
+from farrier.passes.plan_memory import Place, Segment
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
-from farrier.targets.cpu.codegen import compile_text, emit_entry, link, support_object
+from farrier.targets.cpu.codegen import compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
-    Input,
     KernelCall,
-    Output,
-    Repeat,
-    Slice,
-    Workspace,
+    Placement,
+    emit_entry,
     emit_workspace_bytes,
 )
-from farrier.targets.cpu.codegen.entry import Pointer as At
 
 # y[i] = x[i] + k[i] on rows of two i64, by way of the workspace.
 _KERNEL = """
@@ -49,24 +49,30 @@ def artifact():
     target = parse_target("host")
     n = dim("s0", 1, 5000, 4)
     dims = tuple(symbols([n]))
+
+    def rows(name, count):
+        return Value(name, TensorType(DType.I64, (count, 2)))
+
+    x, k = Place(Segment.INPUT, 0), Place(Segment.INPUT, 1)
+    between, y = Place(Segment.WORKSPACE, 0, 64), Place(Segment.OUTPUT, 0)
+    behind = Place(Segment.OUTPUT, 0, 16 * n)
+    calls, places = {}, {"i": Place(Segment.WORKSPACE)}
     steps = []
-    for x, k, y in (
-        (Input(0), Input(1), Workspace()),
-        (Workspace(), Input(1), Output(0)),
-        (Workspace(), Input(0), Output(0)),
-    ):
-        offsets = [64 if isinstance(one, Workspace) else 0 for one in (x, k, y)]
-        if y == Output(0) and k == Input(0):
-            offsets[2] = 16 * n
-        slices = [
-            Slice(f"p{i}", (one, offset), 16)
-            for i, (one, offset) in enumerate(zip((x, k, y), offsets, strict=True))
-        ]
-        call = KernelCall("row", tuple((At(part.name), 0) for part in slices))
-        steps.append(Repeat(n, None, None, (Workspace(), 0), (), tuple(slices), (call,)))
+    for step, wholes in enumerate(((x, k, between), (between, k, y), (between, x, behind))):
+        names = [f"{step}.{position}" for position in range(len(wholes))]
+        places |= {f"{name}.whole": place for name, place in zip(names, wholes, strict=True)}
+        slices = tuple(Slice(rows(f"{name}.whole", n), rows(name, 1)) for name in names)
+        at = tuple(Place(Segment.POINTER, pointer=name) for name in names)
+        calls[names[-1]] = KernelCall("row", at)
+        call = Call("row", (), (slices[-1].slice,), "")
+        iteration = Value("i", TensorType(DType.I64, ()))
+        steps.append(Repeat(n, None, None, iteration, (), slices[:-1], slices[-1:], (call,)))
+    inputs = rows("x", n), rows("k", n)
+    program = Program(inputs, (rows("y", 2 * n),), (), tuple(steps), {})
+    assert program.dims == dims
     texts = (
         _KERNEL,
-        emit_entry(steps, 2, 1, dims=dims),
+        emit_entry(program, Placement(calls, places)).text,
         emit_workspace_bytes(64 + 16 * n, dims),
     )
     library = link([*(compile_text(text, target) for text in texts), support_object(target)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.kernels.helpers import Compiled, Helpers, Kernels, Order, helpers_for
+from farrier.kernels.compile import Compiled, Order, lower, lowered
+from farrier.kernels.helpers import Helpers, Kernels, helpers_for
 
-__all__ = ["Compiled", "Helpers", "Kernels", "Order", "helpers_for"]
+__all__ = ["Compiled", "Helpers", "Kernels", "Order", "helpers_for", "lower", "lowered"]

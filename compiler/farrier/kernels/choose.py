@@ -37,10 +37,6 @@ class Choice:
     operations: int
     measured_s: float | None = None
 
-    def function(self) -> Function:
-        """The scheduled kernel, ready for code generation."""
-        return self.space.build(self.decisions)
-
     def printed(self) -> tuple[str, Program | Function]:
         """The task's name, and what it computes."""
         return self.task.symbol, self.program

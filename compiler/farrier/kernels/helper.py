@@ -11,7 +11,6 @@ interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <exten
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import gc
 import json
@@ -27,6 +26,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.tensor import Program
 from farrier.ir.text.extents import parse_extent
+from farrier.kernels.compile import Order, codegen, lower
 from farrier.space import Space
 from farrier.targets import Target, backend_of
 from farrier.targets.interface import Interface
@@ -51,23 +51,19 @@ def serve() -> None:
             return
 
 
-def _answer(orders: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
-    backend = backend_of(target)
+def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
     try:
-        spaces = [_space(order["program"], target, threads) for order in orders]
-        functions = [
-            dataclasses.replace(space.build(order["decisions"]), name=order["name"])
-            for space, order in zip(spaces, orders, strict=True)
+        orders = [
+            Order(_space(one["program"], target, threads), one["decisions"], one["name"])
+            for one in wanted
         ]
-        (content,) = backend.compile(functions, target)
+        compiled = codegen([lower(order) for order in orders], target)
     except Exception as error:  # the parent does it once more, and raises what is to be raised
         return {"failed": str(error)}
     return {
-        "object": base64.b64encode(content).decode(),
-        "interfaces": [_written(backend.interface(function)) for function in functions],
-        "traces": [
-            space.trace(order["decisions"]) for space, order in zip(spaces, orders, strict=True)
-        ],
+        "object": base64.b64encode(compiled[0].content).decode(),
+        "interfaces": [_written(one.interface) for one in compiled],
+        "traces": [order.space.trace(order.decisions) for order in orders],
     }
 
 

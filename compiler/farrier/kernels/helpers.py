@@ -25,10 +25,9 @@ from typing import TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
-from farrier.kernels.choose import Choice
+from farrier.kernels.compile import Compiled, Order, codegen, lower
 from farrier.kernels.helper import read_interface, serve
-from farrier.space import Decisions, Space
-from farrier.targets import Target, backend_of
+from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device import wire
 from farrier_device.closing import Closing
@@ -39,27 +38,6 @@ _NODES_A_HELPER = 24  # of a model, for which it pays to start one more: that ta
 _MOST_HELPERS = 7
 # It finds our modules where we do.
 _BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import {1}; {1}()"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Order:
-    """A kernel to compile: one schedule of a space, and the name of the function."""
-
-    space: Space
-    decisions: Decisions
-    name: str
-
-    def function(self) -> Function:
-        """The scheduled kernel. Raises CompilerError."""
-        return dataclasses.replace(self.space.build(self.decisions), name=self.name)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Compiled:
-    """A kernel as machine code: `content` is an object that defines it, maybe beside others."""
-
-    interface: Interface
-    content: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,27 +65,27 @@ class Helpers(Closing):
 
     def __init__(self, count: int, target: Target, threads: int) -> None:
         self._target = target
-        self._begun: list[tuple[dict[str, Choice], _Job]] = []
+        self._begun: list[tuple[dict[str, Order], _Job]] = []
         self._helpers: list[_Helper] = []
         with contextlib.suppress(OSError):  # no more processes: those that there are do the work
             for _ in range(count):
                 self._helpers.append(_Helper(target, threads))
 
-    def begin(self, choices: Mapping[str, Choice]) -> None:
+    def begin(self, orders: Mapping[str, Order]) -> None:
         """Has the helpers compile kernels that `compile` will be asked for, while others are being
-        chosen. One whose decisions change until then is compiled in vain."""
-        self._begun.append((dict(choices), self._started(_orders(choices))))
+        chosen. One whose order changes until then is compiled in vain."""
+        self._begun.append((dict(orders), self._started(orders)))
 
-    def compile(self, choices: Mapping[str, Choice]) -> Kernels:
-        """The kernel of every choice, by task key. Raises CompilerError."""
+    def compile(self, orders: Mapping[str, Order]) -> Kernels:
+        """Every kernel that is ordered, by task key. Raises CompilerError."""
         made: Made = {}
         for begun, started in self._begun:
-            same = {key for key, one in begun.items() if _is_same(one, choices.get(key))}
+            same = {key for key, one in begun.items() if _is_same(one, orders.get(key))}
             made |= self._finished(started, same)
         self._begun.clear()
-        made |= self.build(_orders({key: c for key, c in choices.items() if key not in made}))
+        made |= self.build({key: one for key, one in orders.items() if key not in made})
         interfaces, objects = {}, []
-        for key, one in ((key, made[key]) for key in choices):
+        for key, one in ((key, made[key]) for key in orders):
             if isinstance(one, CompilerError):
                 raise one
             interfaces[key] = one.interface
@@ -157,15 +135,8 @@ class Helpers(Closing):
             helper.close()
 
 
-def _orders(choices: Mapping[str, Choice]) -> dict[str, Order]:
-    return {
-        key: Order(choice.space, choice.decisions, choice.program.name)
-        for key, choice in choices.items()
-    }
-
-
-def _is_same(one: Choice, other: Choice | None) -> bool:
-    """Whether both are one kernel."""
+def _is_same(one: Order, other: Order | None) -> bool:
+    """Whether both are one kernel, wherever it is lowered."""
     return other is not None and one.space is other.space and one.decisions == other.decisions
 
 
@@ -195,29 +166,25 @@ def _compiled(module: Module, target: Target) -> Made:
     functions: dict[str, Function] = {}
     for key, order in module.items():
         try:
-            functions[key] = order.function()
+            functions[key] = lower(order)
         except CompilerError as error:
             made[key] = error
     try:
-        made |= _emitted(functions, target)
+        made |= _coded(functions, target)
     except CompilerError:
         for key, function in functions.items():
             try:
-                made |= _emitted({key: function}, target)
+                made |= _coded({key: function}, target)
             except CompilerError as error:
                 made[key] = error
     return {key: made[key] for key in module}
 
 
-def _emitted(functions: Mapping[str, Function], target: Target) -> Made:
+def _coded(functions: Mapping[str, Function], target: Target) -> dict[str, Compiled]:
     """The kernels in one object. Raises CompilerError."""
-    backend = backend_of(target)
-    objects = backend.compile(list(functions.values()), target)
-    return {
-        key: Compiled(backend.interface(function), content)
-        for content in objects
-        for key, function in functions.items()
-    }
+    if not functions:
+        return {}
+    return dict(zip(functions, codegen([*functions.values()], target), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -283,7 +250,7 @@ class _Helper:
                 "name": order.name,
             }
             for order in module.values()
-            if order.space.program is not None
+            if order.space.program is not None and order.loops is None
         ]
         if len(orders) < len(module):
             return {}

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from farrier.ir.control import Grown, Joined
-from farrier.ir.dim import Extent, Symbol, symbols, upper, with_bounds
+from farrier.ir.dim import Extent, Symbol, as_extent, symbols, upper, with_bounds
 from farrier.ir.graph import Constant, Value
 
 
@@ -142,7 +142,8 @@ class Program:
     def capacities(self) -> tuple[Symbol, ...]:
         """What bounds extents that the data decides and no size does: how much room there is."""
         told = {s.name for v in self.inputs for s in symbols(v.type.shape)}
-        defined = told | set(_defined_in(self.steps))
+        found = {name for step in steps_in(self.steps) for name in _defined_in(step)}
+        defined = told | found
         return tuple(s for s in self.symbols if s.name not in defined and isinstance(s.high, int))
 
     @functools.cached_property
@@ -153,7 +154,7 @@ class Program:
     @property
     def has_checks(self) -> bool:
         """Whether it finds out sizes that may not do."""
-        return bool(self.capacities) or any(_binds(self.steps))
+        return bool(self.capacities) or any(isinstance(step, Bind) for step in steps_in(self.steps))
 
     def room(self, value: Value) -> Extent:
         """The bytes that a value may take: what data decides is at most its bound."""
@@ -185,18 +186,22 @@ class Program:
         return outermost(Home(value.name), self.homes)
 
 
-def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
+def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
+    """Every step, each before those in it, in the order of the text."""
     for step in steps:
+        yield step
         match step:
-            case Call():
-                yield step
-            case Bind() | Fail():
-                pass
             case Branch():
-                yield from calls_in(step.then)
-                yield from calls_in(step.otherwise)
+                yield from steps_in(step.then)
+                yield from steps_in(step.otherwise)
             case Repeat():
-                yield from calls_in(step.body)
+                yield from steps_in(step.body)
+            case Call() | Bind() | Fail():
+                pass
+
+
+def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
+    return (step for step in steps_in(steps) if isinstance(step, Call))
 
 
 def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...]:
@@ -214,19 +219,6 @@ def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...
             case Repeat():
                 found.append(dataclasses.replace(step, body=_with_calls(step.body, calls)))
     return tuple(found)
-
-
-def _binds(steps: Iterable[Step]) -> Iterator[Bind]:
-    for step in steps:
-        match step:
-            case Bind():
-                yield step
-            case Branch():
-                yield from _binds((*step.then, *step.otherwise))
-            case Repeat():
-                yield from _binds(step.body)
-            case Call() | Fail():
-                pass
 
 
 def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
@@ -252,25 +244,21 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
                 yield from _extents_of(step.body)
 
 
-def _defined_in(steps: Iterable[Step]) -> Iterator[str]:
-    """The names of symbols whose values steps find out."""
-    for step in steps:
-        match step:
-            case Call():
-                yield step.count
-            case Bind():
-                if not step.is_check:
-                    yield from (symbol.name for symbol in symbols(step.extents))
-            case Fail():
-                pass
-            case Branch():
-                yield from _defined_in((*step.then, *step.otherwise))
-                yield from (symbol.name for one in step.joined for symbol in symbols((one.symbol,)))
-            case Repeat():
-                yield step.count.name if step.count else ""
-                for one in step.grown:
-                    yield from (symbol.name for symbol in symbols((one.symbol, one.result)))
-                yield from _defined_in(step.body)
+def _defined_in(step: Step) -> Iterable[str]:
+    """The names of symbols whose values a step finds out, those in it not included."""
+    match step:
+        case Call():
+            return (step.count,)
+        case Bind():
+            found: Iterable[Extent] = () if step.is_check else step.extents
+        case Fail():
+            found = ()
+        case Branch():
+            found = (one.symbol for one in step.joined)
+        case Repeat():
+            counted = () if step.count is None else (as_extent(step.count),)
+            found = (*counted, *(e for one in step.grown for e in (one.symbol, one.result)))
+    return (symbol.name for symbol in symbols(found))
 
 
 def outermost(home: Home, homes: Mapping[str, Home]) -> Home:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from farrier.errors import StorageError, UsageError
 from farrier.ir.constants import FOLDER, ConstantFiles
@@ -42,7 +43,7 @@ class Dump:
     until: str | None = None
 
     def wants(self, stage: str) -> bool:
-        """Whether a stage is to be taken for its text, or as the last one."""
+        """Whether a stage's result is to be shown, or is the last one."""
         return self.directory is not None or self.until == stage
 
     def __post_init__(self) -> None:
@@ -69,8 +70,25 @@ class StoppedError(Exception):
         self.stage = stage
 
 
+class Step:
+    """What a step's own code says of it. `is_read`: its result is to be shown, or is the last."""
+
+    def __init__(self, is_read: bool) -> None:
+        self.is_read = is_read
+        self.result: object = None
+
+    def done(self, result: T) -> T:
+        """The same, which is what is dumped."""
+        self.result = result
+        return result
+
+
 class Steps:
-    """Runs the steps of one compilation."""
+    """The steps of one compilation, each a block of code:
+
+    with steps("optimize") as step:
+        graph = step.done(finish(prepared, settings))
+    """
 
     def __init__(self, listener: Listener, dump: Dump) -> None:
         self._listener = listener
@@ -80,23 +98,25 @@ class Steps:
         directory = dump.directory
         self._constants = None if directory is None else ConstantFiles(directory / FOLDER)
 
-    def __call__(self, stage: str, step: Callable[..., T], *args: Any) -> T:
-        """Runs `step(*args)` as `stage`. Raises StoppedError after the last one wished for."""
+    @contextlib.contextmanager
+    def __call__(self, stage: str) -> Iterator[Step]:
+        """What is done within is the step `stage`. Raises StoppedError after the last one wished
+        for."""
+        step = Step(self._dump.wants(stage))
         self._listener(StageStarted(stage))
         start = time.perf_counter()
-        result = step(*args)
+        yield step
         seconds = time.perf_counter() - start
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self._listener(StageFinished(stage, seconds))
         if self._dump.directory is not None and self._constants is not None:
             name = f"{STAGES.index(stage)}-{stage}{self.part}"
-            _write(self._dump.directory, name, result, self._constants)
+            _write(self._dump.directory, name, step.result, self._constants)
         if stage == self._dump.until:
             raise StoppedError(stage)
-        return result
 
 
-def _write(directory: Path, name: str, result: Any, constants: ConstantFiles) -> None:
+def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
     """Writes the IR in a step's result: one file, or a folder where there are several pieces. What
     is too large for text goes to `constants`."""
     pieces = dict(_pieces(result))
@@ -111,7 +131,7 @@ def _write(directory: Path, name: str, result: Any, constants: ConstantFiles) ->
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
 
 
-def _pieces(result: Any) -> Iterable[tuple[str, Graph | Program | Function]]:
+def _pieces(result: object) -> Iterable[tuple[str, Graph | Program | Function]]:
     """The printable parts of a step's result, by name: those of a kernel are called as it is."""
     match result:
         case Graph() | Program() | Function():

@@ -219,8 +219,8 @@ class Backend(Protocol):
         beside: Any = None,
     ) -> Plan:
         """Places the memory of a model, with room for `threads` threads and for every core of the
-        target. `kernels` are by task key; constants, sizes and checks are placed beside those of
-        the plan `beside`."""
+        target. `kernels` are by task key; constants and sizes are placed beside those of the
+        plan `beside`."""
         ...
 
     def assemble(

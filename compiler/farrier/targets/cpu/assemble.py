@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from farrier.artifact.calls import CallArgument, CallRecord
 from farrier.artifact.params import ParamArena
-from farrier.ir.control import Grown, symbol_of
-from farrier.ir.dim import Atom, Extent, Symbol, substitute, symbols, typical, upper
+from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
-from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, steps_in
 from farrier.passes import MemoryPlan, plan_memory
-from farrier.passes.plan_memory import Place, buffers_of, scratch_of, slices_of
-from farrier.passes.plan_memory import Segment as Where
+from farrier.passes.plan_memory import Place, Segment, buffers_of, scratch_of, slices_of
 from farrier.targets import Target
-from farrier.targets.cpu.codegen import compile_text, emit_entry, entry, library
+from farrier.targets.cpu.codegen import compile_text, library
 from farrier.targets.cpu.codegen.entry import (
     ENTRY,
     WORKSPACE_BYTES,
+    Argument,
+    Entry,
     HotEntry,
-    Input,
-    Output,
-    Params,
-    Pointer,
+    KernelCall,
+    Placement,
     Sizes,
-    Workspace,
     emit_dispatch,
+    emit_entry,
     emit_workspace_bytes,
     position_of,
 )
@@ -44,47 +42,42 @@ GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
 class Plan:
     """Where everything of a model lies, before its code is linked."""
 
+    program: Program
     inputs: tuple[int, ...]  # bytes of each, at the typical sizes
     outputs: tuple[int, ...]
     arena: ParamArena
     memory: MemoryPlan
+    placement: Placement
     max_threads: int
-    steps: tuple[entry.Step, ...]
-    calls: tuple[CallRecord, ...]  # those in the steps, for the profiler
-    dims: tuple[Symbol, ...]  # what the caller says
-    capacities: tuple[Symbol, ...]  # the last of these
-    counted: tuple[Symbol, ...]  # what the entry says
-    checks: tuple[Check, ...]  # by number
-    sizes: tuple[int, ...]  # typical values of both, then those of calls, which records point to
+    calls: tuple[CallRecord, ...]  # those of the program, for the profiler
+    sizes: tuple[int, ...]  # typical values of dims and counted, then what records point to
     usual: Mapping[str, int]  # typical values of what the entry finds out, by symbol
 
-    def entry(self, target: Target, name: str = ENTRY, dims: Sequence[Symbol] = ()) -> bytes:
-        """The object of the entry point, under that name; `dims` are those that a caller says where
-        this plan is for one size of them."""
-        return self._entry(target, name, dims or self.dims)
+    def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
+        """The entry point, under that name; `dims` are those that a caller says where this plan is
+        for one size of them."""
+        return emit_entry(self.program, self.placement, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
-        """As `entry`, for any memory: what values decide has its typical size, and nothing is
-        checked."""
-        return self._entry(target, name, self.dims, self.usual)
+        """The object of an entry point for any memory: what values decide has its typical size, and
+        nothing is checked."""
+        made = emit_entry(self.program, self.placement, name, usual=self.usual)
+        return compile_text(made.text, target)
 
-    def _entry(
-        self,
-        target: Target,
-        name: str,
-        dims: Sequence[Symbol],
-        usual: Mapping[str, int] | None = None,
-    ) -> bytes:
-        text = emit_entry(
-            self.steps,
-            len(self.inputs),
-            len(self.outputs),
-            name,
-            dims,
-            self.counted,
-            usual,
-        )
-        return compile_text(text, target)
+    @property
+    def dims(self) -> tuple[Symbol, ...]:
+        """What the caller says."""
+        return self.program.dims
+
+    @property
+    def capacities(self) -> tuple[Symbol, ...]:
+        """The last of these."""
+        return self.program.capacities
+
+    @property
+    def counted(self) -> tuple[Symbol, ...]:
+        """What the entry says."""
+        return self.program.counted
 
     @property
     def params_bytes(self) -> int:
@@ -113,8 +106,8 @@ def plan(
     beside: Plan | None = None,
 ) -> Plan:
     """Places the memory of `program`, with room for `threads` threads and for every core of the
-    target. `kernels` are by task key; constants, sizes and checks are placed beside those of the
-    plan `beside`."""
+    target. `kernels` are by task key; constants and sizes are placed beside those of the plan
+    `beside`."""
     most = max(threads, target.cores)
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
@@ -131,21 +124,19 @@ def plan(
         typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
         # The size that fails a check: of this program, or of one for sizes of its dims.
         typicals += [0] if program.has_checks or program.dims else []
-        driver = _Driver(program, kernels, memory, ParamArena(), typicals, ())
+        placing = _Placing(program, kernels, memory, ParamArena(), typicals)
     else:
-        driver = _Driver(program, kernels, memory, beside.arena, beside.sizes, beside.checks)
+        placing = _Placing(program, kernels, memory, beside.arena, beside.sizes)
+    placement = placing.placement()
     return Plan(
+        program=program,
         inputs=tuple(typical(value.type.nbytes) for value in program.inputs),
         outputs=tuple(typical(program.room(value)) for value in program.outputs),
-        steps=driver.steps(program.steps),
-        calls=tuple(driver.records),
-        dims=program.dims,
-        capacities=program.capacities,
-        counted=program.counted,
-        checks=tuple(driver.checks),
-        sizes=tuple(driver.sizes),
+        placement=placement,
+        calls=tuple(placing.records),
+        sizes=tuple(placing.sizes),
         usual={symbol.name: symbol.typical for symbol in program.symbols},
-        arena=driver.arena,
+        arena=placing.arena,
         memory=memory,
         max_threads=most,
     )
@@ -164,7 +155,7 @@ def assemble(
     plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:
         packed = beside.submit(planned.arena.pack)
-        library = _library(planned, objects, target, hot)
+        library, checks = _library(planned, objects, target, hot)
         params = packed.result()
     shown = next(iter(hot.values()), planned)
     return LinkedModel(
@@ -176,7 +167,7 @@ def assemble(
         dims=planned.dims,
         capacities=planned.capacities,
         counted=planned.counted,
-        checks=plans[-1].checks,
+        checks=checks,
         sizes=shown.sizes,
         max_threads=planned.max_threads,
         memory=planned.memory,
@@ -187,31 +178,35 @@ def assemble(
 
 def _library(
     planned: Plan, objects: Sequence[bytes], target: Target, hot: Mapping[tuple[int, ...], Plan]
-) -> bytes:
-    """The shared library of a model, with its entry points and what they need."""
-    entries = []
-    made = [*objects]
+) -> tuple[bytes, tuple[Check, ...]]:
+    """The shared library of a model, with its entry points and what they need; and the checks that
+    they make, by number."""
+    general = planned.entry(GENERAL if hot else ENTRY)
+    checks = general.checks
+    entries, texts = [], []
     for number, (sizes, one) in enumerate(hot.items()):
         name = f"{ENTRY}.hot{number}"
         entries.append(HotEntry(sizes, name, one.memory.workspace_bytes))
-        made.append(one.entry(target, name, planned.dims))
-    made.append(planned.entry(target, GENERAL if hot else ENTRY))
+        made = one.entry(name, planned.dims, len(checks))
+        texts.append(made.text)
+        checks += made.checks
+    texts.append(general.text)
     if hot:
         sides = len(planned.inputs), len(planned.outputs)
-        made.append(compile_text(emit_dispatch(*sides, entries, GENERAL), target))
+        texts.append(emit_dispatch(*sides, entries, GENERAL))
     shown = next(iter(hot.values()), planned)
     # The kernels are seen from outside too, so that a profiler can call them one by one.
     exports = [ENTRY, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
-        text = emit_workspace_bytes(planned.memory.workspace_bytes, planned.dims, entries)
-        made.append(compile_text(text, target))
+        workspace_bytes = planned.memory.workspace_bytes
+        texts.append(emit_workspace_bytes(workspace_bytes, planned.dims, entries))
         exports.append(WORKSPACE_BYTES)
-    return library(made, exports, target)
+    made_objects = [*objects, *(compile_text(text, target) for text in texts)]
+    return library(made_objects, exports, target), checks
 
 
-class _Driver:
-    """The steps of a program with addresses in place of values; constants are placed as they are
-    met."""
+class _Placing:
+    """Places what the steps of a program are about; constants are placed as they are met."""
 
     def __init__(
         self,
@@ -220,142 +215,81 @@ class _Driver:
         memory: MemoryPlan,
         arena: ParamArena,
         sizes: Iterable[int],
-        checks: Iterable[Check],
     ) -> None:
         self.arena = arena
         self.records: list[CallRecord] = []
-        self.checks = [*checks]
+        self.sizes = [*sizes]
         self._program = program
         self._kernels = kernels
         self._memory = memory
-        self._starts: dict[str, entry.Address] = {}  # where each pointer points at first
-        self.sizes = [*sizes]
-        self._given = frozenset(symbol.name for symbol in program.dims)
-        self._bound = set(self._given)  # the names of symbols that are known at a step
+        self._calls: dict[str, KernelCall] = {}
+        self._places: dict[str, Place] = {}
+        self._starts: dict[str, Place] = {}  # where each pointer points at first
         self._sizes_at: dict[tuple[int, ...], int] = {}  # where in `sizes` those of a call are
 
-    def steps(self, steps: Iterable[Step]) -> tuple[entry.Step, ...]:
-        return tuple(made for step in steps for made in self._made(step))
+    def placement(self) -> Placement:
+        """Where everything is; `records` and `sizes` are filled."""
+        for step in steps_in(self._program.steps):
+            match step:
+                case Call():
+                    self._calls[step.outputs[0].name] = self._call(step)
+                    if step.count:
+                        self._put(step.outputs[-1])
+                case Bind():
+                    self._put(step.value)
+                case Fail():
+                    pass
+                case Branch():
+                    self._put(step.condition)
+                case Repeat():
+                    self._repeat(step)
+        return Placement(self._calls, self._places)
 
-    def _made(self, step: Step) -> Iterator[entry.Step]:
-        match step:
-            case Call():
-                yield self._call(step)
-            case Bind():
-                yield from self._bind(step)
-            case Fail(reason, origin):
-                self.checks.append(Check(0, True, origin, reason))
-                yield entry.Fail(len(self.checks) - 1)
-            case Branch(condition, then, otherwise, joined):
-                sizes = tuple((str(one.symbol), one.then, one.otherwise) for one in joined)
-                address = self._address(condition)
-                yield entry.Branch(address, self.steps(then), self.steps(otherwise), sizes)
-                self._bound.update(symbol for symbol, *_ in sizes)
-            case Repeat():
-                yield self._repeat(step)
-
-    def _bind(self, step: Bind) -> Iterator[entry.Bind]:
-        segment, offset = self._address(step.value)
-        for position, extent in enumerate(step.extents):
-            address = (segment, offset + position * step.value.type.dtype.nbytes)
-            symbol = symbol_of(extent)
-            if step.is_check or symbol is None or symbol.name in self._bound:
-                limit = self._limit(extent, step.origin, step.reason, is_exact=True)
-                yield entry.Bind(address, "", limit)
-            else:
-                self._bound.add(symbol.name)
-                limit = self._limit(symbol.high, step.origin, step.reason)
-                yield entry.Bind(address, symbol.name, limit)
-
-    def _limit(
-        self, most: Extent, origin: str, reason: str = "", is_exact: bool = False
-    ) -> entry.Limit:
-        """A check of its own. What is no exact size is at most what there is room for, and what
-        sizes found before allow."""
-        room = most
-        if not is_exact:
-            room = upper(most, lambda symbol: symbol.name in self._given)
-            most = upper(most, lambda symbol: symbol.name in self._bound)
-        self.checks.append(Check(room, is_exact, origin, reason))
-        return entry.Limit(len(self.checks) - 1, most, is_exact)
-
-    def _call(self, call: Call) -> entry.KernelCall:
+    def _call(self, call: Call) -> KernelCall:
         kernel = self._kernels[call.task]
         values = zip((*call.inputs, *call.outputs), kernel.params, strict=True)
-        args: list[entry.Address | Sizes]
-        args = [self._address(value, param.layout) for value, param in values]
+        args: list[Argument] = [self._place(value, param.layout) for value, param in values]
         name = call.outputs[0].name
         step = self._memory.slice_steps.get(name)
         if call.dims or step is not None:
             args.append(Sizes(call.dims if step is None else (*call.dims, step)))
         for own in (scratch_of(name), slices_of(name)):
             if own in self._memory.places:
-                args.append(_segment(self._memory.places[own]))
+                args.append(self._memory.places[own])
         nbytes = [typical(param.nbytes) for param in kernel.params]
         nbytes += [0] * (len(args) - len(nbytes))
         arguments = tuple(map(self._argument, args, nbytes))
         self.records.append(CallRecord(kernel.name, call.task, call.origin, arguments, call.runs))
-        count = (call.count, self._address(call.outputs[-1])) if call.count else None
-        self._bound.add(call.count)
-        return entry.KernelCall(kernel.name, tuple(args), call.needed, count)
+        return KernelCall(kernel.name, tuple(args))
 
-    def _repeat(self, step: Repeat) -> entry.Repeat:
-        carried = []
+    def _repeat(self, step: Repeat) -> None:
         for one in step.carried:
-            even, odd = (
-                _segment(self._memory.places[name]) for name in buffers_of(one.current.name)
-            )
-            initial = self._address(one.initial)
-            self._starts[one.current.name] = initial
-            self._starts[one.next.name] = even
-            carried.append(entry.Carried(one.current.name, one.next.name, initial, (even, odd)))
-        slices = []
+            even, odd = buffers_of(one.current.name)
+            self._places |= {name: self._memory.places[name] for name in (even, odd)}
+            self._starts[one.current.name] = self._put(one.initial)
+            self._starts[one.next.name] = self._places[even]
         for part in (*step.read, *step.written):
-            whole = self._address(part.whole)
-            self._starts[part.slice.name] = whole
-            slices.append(entry.Slice(part.slice.name, whole, part.slice.type.nbytes))
-        trips = self._address(step.trips) if isinstance(step.trips, Value) else step.trips
-        self._bound.update(str(one.symbol) for one in step.grown)
-        made = entry.Repeat(
-            trips,
-            None if step.condition is None else self._address(step.condition),
-            None if step.again is None else self._address(step.again),
-            self._address(step.iteration),
-            tuple(carried),
-            tuple(slices),
-            self.steps(step.body),
-            step.count.name if step.count else "",
-            self._limit_of(step),
-            tuple(self._grown(one, step.origin) for one in step.grown),
-        )
-        self._bound.update(str(one.result) for one in step.grown)
-        self._bound.update([] if step.count is None else [step.count.name])
-        return made
+            self._starts[part.slice.name] = self._put(part.whole)
+        for value in (step.trips, step.condition, step.again, step.iteration):
+            if isinstance(value, Value):
+                self._put(value)
 
-    def _limit_of(self, step: Repeat) -> entry.Limit | None:
-        """How often a loop may run, where no size says that."""
-        if step.count is None:
-            return None
-        most = upper(step.count.high, lambda symbol: symbol.name in self._given)
-        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
-        return self._limit(most, step.origin) if has_room else None
+    def _put(self, value: Value) -> Place:
+        """The place of a value that the driver itself reads or writes."""
+        self._places[value.name] = self._place(value)
+        return self._places[value.name]
 
-    def _grown(self, one: Grown, origin: str) -> entry.Grown:
-        symbol = symbol_of(one.symbol)
-        assert symbol is not None
-        limit = self._limit(symbol.high, origin)
-        return entry.Grown(symbol.name, one.initial, one.next, str(one.result), limit)
-
-    def _address(self, value: Value, layout: Layout | None = None) -> entry.Address:
+    def _place(self, value: Value, layout: Layout | None = None) -> Place:
         """Where a value lies; a constant in the `layout` in which it is read."""
         place = self._memory.places[value.name]
-        if place.segment is Where.PARAMS:
-            constant = self._program.constants[place.index]
-            is_whole = constant.value.type == value.type
-            return Params(), place.offset + self.arena.add(constant, layout if is_whole else None)
-        return _segment(place)
+        if place.segment is not Segment.PARAMS:
+            return place
+        constant = self._program.constants[place.index]
+        is_whole = constant.value.type == value.type
+        start = self.arena.add(constant, layout if is_whole else None)
+        return dataclasses.replace(place, offset=place.offset + start)
 
-    def _argument(self, argument: entry.Address | Sizes, nbytes: int) -> CallArgument:
+    def _argument(self, argument: Argument, nbytes: int) -> CallArgument:
         """Where an argument lies at the typical sizes, in a loop's first iteration."""
         inputs, outputs = len(self._program.inputs), len(self._program.outputs)
         if isinstance(argument, Sizes):
@@ -364,22 +298,8 @@ class _Driver:
             if start == len(self.sizes):
                 self.sizes.extend(values)
             return CallArgument(inputs + outputs + 2, 8 * start, 0)
-        segment, offset = argument
-        while isinstance(segment, Pointer):
-            segment, start_of = self._starts[segment.name]
-            offset += start_of
-        return CallArgument(position_of(segment, inputs, outputs), typical(offset), nbytes)
-
-
-def _segment(place: Place) -> entry.Address:
-    match place.segment:
-        case Where.INPUT:
-            return Input(place.index), place.offset
-        case Where.OUTPUT:
-            return Output(place.index), place.offset
-        case Where.PARAMS:
-            return Params(), place.offset
-        case Where.WORKSPACE:
-            return Workspace(), place.offset
-        case Where.POINTER:
-            return Pointer(place.pointer), place.offset
+        place, offset = argument, argument.offset
+        while place.segment is Segment.POINTER:
+            place = self._starts[place.pointer]
+            offset += place.offset
+        return CallArgument(position_of(place, inputs, outputs), typical(offset), nbytes)

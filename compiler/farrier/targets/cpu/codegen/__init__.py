@@ -3,7 +3,6 @@
 from farrier.targets.cpu.codegen.batch import compile_functions
 from farrier.targets.cpu.codegen.compile import assembly, compile_text
 from farrier.targets.cpu.codegen.emit import emit_function
-from farrier.targets.cpu.codegen.entry import emit_entry
 from farrier.targets.cpu.codegen.link import library, link
 from farrier.targets.cpu.codegen.support import support_object
 from farrier.targets.cpu.codegen.workspace import interface
@@ -12,7 +11,6 @@ __all__ = [
     "assembly",
     "compile_functions",
     "compile_text",
-    "emit_entry",
     "emit_function",
     "interface",
     "library",

@@ -1,5 +1,5 @@
-"""The driver of a whole model: one entry point that calls the kernels in order, under conditions
-and in loops. It calls nothing else.
+"""The driver of a whole model: one entry point that takes the steps of a program in order
+(`farrier.partition.program`), each value at its place in memory. It calls kernels, nothing else.
 
 i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, sizes?
 
@@ -13,49 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from farrier.ir.dim import Dim, Extent, Symbol, symbols
+from farrier.ir.control import Grown, symbol_of
+from farrier.ir.dim import Extent, Symbol, symbols, upper
+from farrier.ir.graph import Value
+from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step, calls_in
+from farrier.passes.plan_memory import Place, Segment, buffers_of
 from farrier.targets.cpu.codegen.extents import emit_extent
+from farrier.targets.linked import Check
 
 ENTRY = "farrier_entry"
 WORKSPACE_BYTES = "farrier_workspace_bytes"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Input:
-    """The model's input `number`."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Output:
-    """The model's output `number`."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Params:
-    """The model's packed constants."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Workspace:
-    """Memory for intermediate values and the kernels' scratch."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pointer:
-    """Memory that a loop moves on from iteration to iteration, by name."""
-
-    name: str
-
-
-Segment: TypeAlias = Input | Output | Params | Workspace | Pointer
-Address: TypeAlias = tuple[Segment, Extent]  # and the offset in bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,143 +35,66 @@ class Sizes:
     extents: tuple[Extent, ...]
 
 
+Argument: TypeAlias = Place | Sizes
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A call of a kernel with the addresses of its arguments, and the sizes that it runs for;
-    none where one of `needed` is 0. `count` is a symbol, and where the kernel leaves its value, an
-    i64."""
+    """What a `Call` is in native code: a kernel, and what it is given."""
 
     function: str
-    args: tuple[Address | Sizes, ...]
-    needed: tuple[Extent, ...] = ()
-    count: tuple[str, Address] | None = None
+    args: tuple[Argument, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limit:
-    """What a size found may be: `most` at most and not negative, or where it `is_exact`, that; else
-    check `number` fails."""
+class Placement:
+    """Where the driver finds what a program is about: each of `calls` by the name of its first
+    output, and of the values that other steps read or write, the places by name."""
 
-    number: int
-    most: Extent
-    is_exact: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bind:
-    """From here on the i64 at `address` is a symbol's value; "" where it is only checked."""
-
-    address: Address
-    symbol: str
-    limit: Limit
+    calls: Mapping[str, KernelCall]
+    places: Mapping[str, Place]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fail:
-    """Check `number` fails whenever the run gets here."""
+class Entry:
+    """A module with an entry point, and the checks that it makes, in the order of their numbers."""
 
-    number: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Branch:
-    """One of two sequences of steps, by the bool at `condition`. Of each symbol in `joined`, the
-    value is the first extent behind `then`, and the second behind `otherwise`."""
-
-    condition: Address
-    then: tuple[Step, ...]
-    otherwise: tuple[Step, ...]
-    joined: tuple[tuple[str, Extent, Extent], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Carried:
-    """Memory that changes places: at first `current` is `initial` and `next` the first buffer; with
-    each iteration `next` becomes current, and the other buffer next."""
-
-    current: str
-    next: str
-    initial: Address
-    buffers: tuple[Address, Address]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Grown:
-    """A symbol that is `initial` in the first iteration and what was `next` in the one before in
-    others; `result` is its value after the loop."""
-
-    symbol: str
-    initial: Extent
-    next: Extent
-    result: str
-    limit: Limit
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slice:
-    """The pointer `name` to `whole` plus `stride` bytes an iteration."""
-
-    name: str
-    whole: Address
-    stride: Extent
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Repeat:
-    """The body again and again: while the iteration, an i64 from 0 on that is written where the
-    body reads it, is below `trips` (an extent, or where an i64 lies), and as long as the bool at
-    `condition` holds at first, and that at `again` after an iteration. None: no such bound.
-    `count` is the symbol of how often it ran, at most `limit` times where there is one."""
-
-    trips: Extent | Address | None
-    condition: Address | None
-    again: Address | None
-    iteration: Address
-    carried: tuple[Carried, ...]
-    slices: tuple[Slice, ...]
-    body: tuple[Step, ...]
-    count: str = ""
-    limit: Limit | None = None
-    grown: tuple[Grown, ...] = ()
-
-
-Step: TypeAlias = KernelCall | Bind | Fail | Branch | Repeat
+    text: str
+    checks: tuple[Check, ...]
 
 
 def emit_entry(
-    steps: Sequence[Step],
-    inputs: int,
-    outputs: int,
+    program: Program,
+    placement: Placement,
     name: str = ENTRY,
     dims: Sequence[Symbol] = (),
-    counted: Sequence[Symbol] = (),
     usual: Mapping[str, int] | None = None,
-) -> str:
-    """A module with the entry point, the kernels it calls being declared.
+    first_check: int = 0,
+) -> Entry:
+    """The entry point of a program, the kernels that it calls being declared.
 
-    With `usual`, sizes that kernels leave in memory are these instead, by symbol, others are held
-    to their limits, and no branch is taken that fails: an entry to measure, whatever the memory
-    holds.
+    `dims` are what a caller says, where that is not what the program says. With `usual`, sizes that
+    kernels leave in memory are these instead, by symbol, others are held to their limits, and no
+    branch is taken that fails: an entry to measure, whatever the memory holds.
 
     It returns the first non-zero code of a kernel or of a check, and 0 when all have run. The
-    entry's last argument points to i64: the values of `dims`, behind them room for those of
-    `counted`, which it finds out, and for the size at which a check fails.
+    entry's last argument points to i64: the values of the dims, behind them room for those that are
+    counted, which it finds out, and for the size at which a check fails.
     """
-    driver = _Driver(inputs, outputs, dims, counted, usual)
-    driver.steps(steps)
-    declared = sorted({call.function for call in kernel_calls(steps)})
-    return "\n".join(
-        [
-            f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
-            "entry:",
-            *driver.head,
-            *driver.code,
-            "  ret i32 0",
-            "}",
-            *(f"declare i32 @{function}(ptr, ptr)" for function in declared),
-            "",
-        ]
-    )
+    driver = _Driver(program, placement, dims or program.dims, usual, first_check)
+    driver.steps(program.steps)
+    called = {placement.calls[call.outputs[0].name].function for call in calls_in(program.steps)}
+    lines = [
+        f"define i32 @{name}(ptr %args, ptr %pool) nounwind {{",
+        "entry:",
+        *driver.head,
+        *driver.code,
+        "  ret i32 0",
+        "}",
+        *(f"declare i32 @{function}(ptr, ptr)" for function in sorted(called)),
+        "",
+    ]
+    return Entry("\n".join(lines), tuple(driver.checks))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -280,34 +173,29 @@ def emit_workspace_bytes(
     )
 
 
-def kernel_calls(steps: Sequence[Step]) -> Iterator[KernelCall]:
-    """Every call in some steps, in the order of the text."""
-    for step in steps:
-        match step:
-            case KernelCall():
-                yield step
-            case Bind() | Fail():
-                pass
-            case Branch():
-                yield from kernel_calls(step.then)
-                yield from kernel_calls(step.otherwise)
-            case Repeat():
-                yield from kernel_calls(step.body)
-
-
-def position_of(segment: Input | Output | Params | Workspace, inputs: int, outputs: int) -> int:
-    """Which argument of the entry a segment is."""
-    match segment:
-        case Input(number):
-            return number
-        case Output(number):
-            return inputs + number
-        case Params():
+def position_of(place: Place, inputs: int, outputs: int) -> int:
+    """Which argument of the entry a place is in; that of a pointer is not known."""
+    match place.segment:
+        case Segment.INPUT:
+            return place.index
+        case Segment.OUTPUT:
+            return inputs + place.index
+        case Segment.PARAMS:
             return inputs + outputs
-        case Workspace():
+        case Segment.WORKSPACE:
             return inputs + outputs + 1
-        case _:
-            assert_never(segment)
+        case Segment.POINTER:
+            raise AssertionError(f"{place.pointer} is in no argument")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Limit:
+    """What a size found may be: `most` at most and not negative, or where it `is_exact`, that; else
+    check `number` fails."""
+
+    number: int
+    most: Extent
+    is_exact: bool = False
 
 
 class _Driver:
@@ -315,36 +203,41 @@ class _Driver:
 
     def __init__(
         self,
-        inputs: int,
-        outputs: int,
+        program: Program,
+        placement: Placement,
         dims: Sequence[Symbol],
-        counted: Sequence[Symbol],
         usual: Mapping[str, int] | None,
+        first_check: int,
     ) -> None:
         self.head: list[str] = []
         self.code: list[str] = []
-        self._inputs = inputs
-        self._outputs = outputs
+        self.checks: list[Check] = []
+        self._program = program
+        self._placement = placement
         self._usual = usual
+        self._first_check = first_check
+        self._sides = len(program.inputs), len(program.outputs)
         self._loaded: set[int] = set()
         self._pointers: dict[str, str] = {}
         self._block = "entry"
         self._count = itertools.count()
         self._known: dict[str, str] = {}  # results of instructions in the head
         self._dims: dict[str, str] = {}
+        self._sizes_at = sum(self._sides) + 2
         for number, symbol in enumerate(dims):
-            base = self._base(inputs + outputs + 2)
+            base = self._base(self._sizes_at)
             at = self._hoisted(f"getelementptr i64, ptr {base}, i64 {number}")
             self._dims[symbol.name] = self._hoisted(f"load i64, ptr {at}, align 8")
         self._given = frozenset(self._dims)
-        self._sizes_at = inputs + outputs + 2
-        self._returned = {s.name: len(dims) + at for at, s in enumerate(counted)}
-        self._found_at = len(dims) + len(counted)
+        self._told = frozenset(symbol.name for symbol in program.dims)
+        self._bound = set(self._told)  # the program's symbols that are known at a step
+        self._returned = {s.name: len(dims) + at for at, s in enumerate(program.counted)}
+        self._found_at = len(dims) + len(program.counted)
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             match step:
-                case KernelCall():
+                case Call():
                     self._call(step)
                 case Bind():
                     self._bind(step)
@@ -355,10 +248,11 @@ class _Driver:
                 case Repeat():
                     self._repeat(step)
 
-    def _call(self, call: KernelCall) -> None:
+    def _call(self, step: Call) -> None:
         """Fills the argument array, calls, and leaves on a failure."""
         number = next(self._count)
-        for position, extent in enumerate(call.needed):
+        call = self._placement.calls[step.outputs[0].name]
+        for position, extent in enumerate(step.needed):
             self._put(f"%any{number}.{position} = icmp ne i64 {self._extent(extent)}, 0")
             self._put(
                 f"br i1 %any{number}.{position}, label %go{number}.{position}, label %next{number}"
@@ -379,18 +273,18 @@ class _Driver:
         self._open(f"leave{number}")
         self._put(f"ret i32 %code{number}")
         self._open(f"next{number}")
-        if call.count is not None:
-            symbol, address = call.count
-            self._define(symbol, self._found(symbol, address))
+        if step.count:
+            self._define(step.count, self._found(step.count, self._place(step.outputs[-1])))
 
-    def _found(self, symbol: str, address: Address) -> str:
+    def _found(self, symbol: str, place: Place) -> str:
         """The value of a symbol that lies in memory."""
         if self._usual is not None:
             return str(self._usual[symbol])
-        return self._new(f"load i64, ptr {self._address(address)}, align 8")
+        return self._new(f"load i64, ptr {self._address(place)}, align 8")
 
     def _define(self, symbol: str, value: str) -> None:
         """The value of a symbol is known from here on."""
+        self._bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:
             self._tell(value, self._returned[symbol])
@@ -401,14 +295,36 @@ class _Driver:
         at = self._new(f"getelementptr i64, ptr {base}, i64 {position}")
         self._put(f"store i64 {value}, ptr {at}, align 8")
 
-    def _bind(self, bind: Bind) -> None:
-        if bind.symbol:
-            value = self._checked(self._found(bind.symbol, bind.address), bind.limit)
-            self._define(bind.symbol, value)
-        elif self._usual is None:
-            self._checked(self._new(f"load i64, ptr {self._address(bind.address)}"), bind.limit)
+    def _bind(self, step: Bind) -> None:
+        start = self._place(step.value)
+        for position, extent in enumerate(step.extents):
+            offset = start.offset + position * step.value.type.dtype.nbytes
+            place = dataclasses.replace(start, offset=offset)
+            symbol = symbol_of(extent)
+            if step.is_check or symbol is None or symbol.name in self._bound:
+                limit = self._limit(extent, step.origin, step.reason, is_exact=True)
+                if self._usual is None:
+                    self._checked(self._new(f"load i64, ptr {self._address(place)}"), limit)
+            else:
+                limit = self._limit(symbol.high, step.origin, step.reason)
+                value = self._checked(self._found(symbol.name, place), limit)
+                self._define(symbol.name, value)
 
-    def _checked(self, value: str, limit: Limit) -> str:
+    def _limit(self, most: Extent, origin: str, reason: str = "", is_exact: bool = False) -> _Limit:
+        """A check of its own. What is no exact size is at most what there is room for, and what
+        sizes found before allow."""
+        room = most
+        if not is_exact:
+            room = upper(most, lambda symbol: symbol.name in self._told)
+            most = upper(most, lambda symbol: symbol.name in self._bound)
+        return _Limit(self._check(Check(room, is_exact, origin, reason)), most, is_exact)
+
+    def _check(self, check: Check) -> int:
+        """The number of a check that is made here."""
+        self.checks.append(check)
+        return self._first_check + len(self.checks) - 1
+
+    def _checked(self, value: str, limit: _Limit) -> str:
         """The value; leaves where it is beyond its limit, or negative."""
         if self._usual is not None:
             most = self._extent(limit.most)
@@ -428,8 +344,9 @@ class _Driver:
         return value
 
     def _fail(self, step: Fail) -> None:
-        self._put(f"ret i32 {-1 - step.number}")
-        self._open(f"behind{step.number}")  # which nothing reaches
+        number = self._check(Check(0, True, step.origin, step.reason))
+        self._put(f"ret i32 {-1 - number}")
+        self._open(f"behind{number}")  # which nothing reaches
 
     def _branch(self, branch: Branch) -> None:
         number = next(self._count)
@@ -439,15 +356,15 @@ class _Driver:
         for side, (label, steps) in enumerate((("then", branch.then), ("else", branch.otherwise))):
             self._open(f"{label}{number}")
             self.steps(steps)
-            values = [self._extent(extents[side]) for _, *extents in branch.joined]
+            values = [self._extent((one.then, one.otherwise)[side]) for one in branch.joined]
             ends.append([(value, self._block) for value in values])
             self._put(f"br label %join{number}")
         self._open(f"join{number}")
         joined = []
-        for (symbol, *_), *pairs in zip(branch.joined, *ends, strict=True):
+        for one, *pairs in zip(branch.joined, *ends, strict=True):
             name = f"%v{next(self._count)}"
             self._put(f"{name} = phi i64 " + ", ".join(f"[ {v}, %{b} ]" for v, b in pairs))
-            joined.append((symbol, name))
+            joined.append((str(one.symbol), name))
         for symbol, name in joined:
             self._define(symbol, name)
 
@@ -456,43 +373,57 @@ class _Driver:
         match loop.trips:
             case None:
                 trips = None
-            case int() | Dim():
-                trips = self._extent(loop.trips)
-            case address:
-                trips = self._new(f"load i64, ptr {self._address(address)}, align 8")
+            case Value() as value:
+                trips = self._new(f"load i64, ptr {self._address(self._place(value))}, align 8")
+            case extent:
+                trips = self._extent(extent)
         starts = "true" if loop.condition is None else self._bool(loop.condition)
-        initial = [self._address(one.initial) for one in loop.carried]
-        buffers = [[self._address(buffer) for buffer in one.buffers] for one in loop.carried]
-        wholes = [self._address(one.whole) for one in loop.slices]
-        sizes = [self._checked(self._extent(one.initial), one.limit) for one in loop.grown]
+        initial = [self._address(self._place(one.initial)) for one in loop.carried]
+        buffers = [
+            [self._address(self._placement.places[name]) for name in buffers_of(one.current.name)]
+            for one in loop.carried
+        ]
+        slices = (*loop.read, *loop.written)
+        wholes = [self._address(self._place(one.whole)) for one in slices]
+        most = self._most_trips(loop)
+        limits = [self._limit_of_grown(one, loop.origin) for one in loop.grown]
+        sizes = [
+            self._checked(self._extent(one.initial), limit)
+            for one, limit in zip(loop.grown, limits, strict=True)
+        ]
         before = self._block
         self._put(f"br label %loop{number}")
         self._open(f"loop{number}")
         heading = len(self.code)  # where the values that change stand, once their ends are known
         i, goes = f"%i{number}", f"%goes{number}"
         for position, one in enumerate(loop.carried):
-            self._pointers[one.current] = f"%current{number}.{position}"
-            self._pointers[one.next] = f"%next{number}.{position}"
+            self._pointers[one.current.name] = f"%current{number}.{position}"
+            self._pointers[one.next.name] = f"%next{number}.{position}"
         for position, grown in enumerate(loop.grown):
-            self._dims[grown.symbol] = f"%size{number}.{position}"
+            self._bound.add(str(grown.symbol))
+            self._dims[str(grown.symbol)] = f"%size{number}.{position}"
         ends = [] if trips is None else [trips]
-        if loop.limit is not None and self._usual is not None:
-            ends.append(self._extent(loop.limit.most))
+        if most is not None and self._usual is not None:
+            ends.append(self._extent(most.most))
         for end in ends:
             below = self._new(f"icmp slt i64 {i}, {end}")
             goes = self._new(f"and i1 {goes}, {below}")
         self._put(f"br i1 {goes}, label %body{number}, label %done{number}")
         self._open(f"body{number}")
-        if loop.limit is not None:
-            self._checked(self._new(f"add i64 {i}, 1"), loop.limit)
-        self._put(f"store i64 {i}, ptr {self._address(loop.iteration)}, align 8")
-        for part, whole in zip(loop.slices, wholes, strict=True):
-            offset = self._new(f"mul i64 {i}, {self._extent(part.stride)}")
-            self._pointers[part.name] = self._new(f"getelementptr i8, ptr {whole}, i64 {offset}")
+        if most is not None:
+            self._checked(self._new(f"add i64 {i}, 1"), most)
+        self._put(f"store i64 {i}, ptr {self._address(self._place(loop.iteration))}, align 8")
+        for part, whole in zip(slices, wholes, strict=True):
+            offset = self._new(f"mul i64 {i}, {self._extent(part.slice.type.nbytes)}")
+            pointer = self._new(f"getelementptr i8, ptr {whole}, i64 {offset}")
+            self._pointers[part.slice.name] = pointer
         self.steps(loop.body)
         again = "true" if loop.again is None else self._bool(loop.again)
         following = self._new(f"add i64 {i}, 1")
-        after_sizes = [self._checked(self._extent(one.next), one.limit) for one in loop.grown]
+        after_sizes = [
+            self._checked(self._extent(one.next), limit)
+            for one, limit in zip(loop.grown, limits, strict=True)
+        ]
         first = self._new(f"icmp eq i64 {i}, 0")
         phis = [
             f"{i} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]",
@@ -509,10 +440,23 @@ class _Driver:
         self._put(f"br label %loop{number}")
         self.code[heading:heading] = [f"  {phi}" for phi in phis]
         self._open(f"done{number}")
-        if loop.count:
-            self._define(loop.count, i)
+        if loop.count is not None:
+            self._define(loop.count.name, i)
         for grown in loop.grown:
-            self._define(grown.result, self._dims[grown.symbol])
+            self._define(str(grown.result), self._dims[str(grown.symbol)])
+
+    def _most_trips(self, loop: Repeat) -> _Limit | None:
+        """How often a loop may run, where no size says that."""
+        if loop.count is None:
+            return None
+        most = upper(loop.count.high, lambda symbol: symbol.name in self._told)
+        has_room = any(symbol in self._program.capacities for symbol in symbols((most,)))
+        return self._limit(most, loop.origin) if has_room else None
+
+    def _limit_of_grown(self, grown: Grown, origin: str) -> _Limit:
+        symbol = symbol_of(grown.symbol)
+        assert symbol is not None
+        return self._limit(symbol.high, origin)
 
     def _condition(self, branch: Branch) -> str:
         if self._usual is not None:
@@ -521,19 +465,21 @@ class _Driver:
                     return other
         return self._bool(branch.condition)
 
-    def _bool(self, address: Address) -> str:
-        byte = self._new(f"load i8, ptr {self._address(address)}, align 1")
+    def _bool(self, value: Value) -> str:
+        byte = self._new(f"load i8, ptr {self._address(self._place(value))}, align 1")
         return self._new(f"icmp ne i8 {byte}, 0")
 
-    def _address(self, address: Address) -> str:
-        segment, offset = address
-        if isinstance(segment, Pointer):
-            base = self._pointers[segment.name]
+    def _place(self, value: Value) -> Place:
+        return self._placement.places[value.name]
+
+    def _address(self, place: Place) -> str:
+        if place.segment is Segment.POINTER:
+            base = self._pointers[place.pointer]
         else:
-            base = self._base(position_of(segment, self._inputs, self._outputs))
-        if offset == 0:
+            base = self._base(position_of(place, *self._sides))
+        if place.offset == 0:
             return base
-        return self._new(f"getelementptr i8, ptr {base}, i64 {self._extent(offset)}")
+        return self._new(f"getelementptr i8, ptr {base}, i64 {self._extent(place.offset)}")
 
     def _extent(self, extent: Extent) -> str:
         emit = self._hoisted if self._is_given((extent,)) else self._new

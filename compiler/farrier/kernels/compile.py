@@ -1,0 +1,64 @@
+"""The way of a kernel: its schedule → scheduled loops (`lower`) → machine code (`codegen`).
+
+Every kernel goes it, be its schedule a default, tuned, for a hot size or a candidate of a search,
+and whichever process it is in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.ir.loop import Function
+from farrier.kernels.choose import Choice
+from farrier.space import Decisions, Space
+from farrier.targets import Target, backend_of
+from farrier.targets.interface import Interface
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """A kernel to compile: one schedule of a space, and the name of the function. `loops` are what
+    it is lowered to, where that is done already."""
+
+    space: Space
+    decisions: Decisions
+    name: str
+    loops: Function | None = None
+
+    @classmethod
+    def of(cls, choice: Choice) -> Order:
+        """The kernel of a task as it is in the model."""
+        return cls(choice.space, choice.decisions, choice.program.name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel as machine code: `content` is an object that defines it, maybe beside others."""
+
+    interface: Interface
+    content: bytes
+
+
+def lower(order: Order) -> Function:
+    """The scheduled loops of a kernel, ready for code generation. Raises CompilerError."""
+    if order.loops is not None:
+        return order.loops
+    return dataclasses.replace(order.space.build(order.decisions), name=order.name)
+
+
+def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
+    """Some kernels as one object; their names must differ. Raises CompilerError."""
+    backend = backend_of(target)
+    (content,) = backend.compile(functions, target)
+    return [Compiled(backend.interface(function), content) for function in functions]
+
+
+def lowered(choices: Mapping[str, Choice], *, here: bool) -> dict[str, Order]:
+    """The kernel of every choice, lowered `here`, one after the other. Otherwise the process that
+    compiles a kernel lowers it first: to hand loops from process to process, or to wait until all
+    are made, takes longer. Raises CompilerError."""
+    orders = {key: Order.of(choice) for key, choice in choices.items()}
+    if not here:
+        return orders
+    return {key: dataclasses.replace(one, loops=lower(one)) for key, one in orders.items()}
