@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.boards import board
-from farrier.errors import FarrierError
+from farrier.errors import UsageError
 from farrier.files.atomic import write_text_atomically
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ _TOOLS = {
 _GLIBC = range(17, 37)  # of wheels that Debian 12's runs
 
 
-class NoRootError(FarrierError):
+class NoRootError(UsageError):
     """There can be no arm64 root here; the message says what is missing, the hint how to get it."""
 
     code = "no-root"

@@ -24,6 +24,7 @@ _LEFT_OUT: Mapping[str, Sequence[str]] = {
     ),
     "time and caches there are the emulator's": (
         "tests/codegen/test_support_measure.py::test_flushed_memory_is_slower_to_read",
+        "tests/codegen/test_support_pool.py::test_a_helper_that_holds_up_the_caller_earns_it_a_rest",
         "tests/codegen/test_support_pool.py::"
         "test_what_is_saved_is_remembered_up_to_the_longest_rest",
         "tests/rpc_device/test_local_runner.py::TestVerdicts::test_min_time_adds_samples",
