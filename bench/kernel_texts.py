@@ -25,17 +25,17 @@ from pathlib import Path
 from bench.workloads import NAMES, Shapes, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.importer import import_model
-from farrier.kernels import Order, lower
-from farrier.kernels.choose import Choice
+from farrier.kernels import BuildInput, lower
+from farrier.kernels.choose import ScheduledTask
 from farrier.model.file import model_of
+from farrier.model_tuning.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
+from farrier.model_tuning.variant import Variant, make_variant
 from farrier.options import TYPICAL_ALONE
 from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape
 from farrier.passes import Settings, prepare
 from farrier.targets import Target, parse_target
 from farrier.targets.cpu.codegen import compile_functions
-from farrier.tuning.hot import hot_sizes, shapes_at, with_shared_kernels, with_shared_panels
-from farrier.tuning.variant import Variant, make_variant
 
 _EXTENSIONS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512_vnni")
 _IN_BF16 = ("resnet18", "bert_base", "squeezenet")
@@ -95,7 +95,7 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
     target = case.target
     found = set()
     for choice in _choices(case, data, shapes):
-        objects = compile_functions([lower(Order.of(choice))], target)
+        objects = compile_functions([lower(BuildInput.of(choice))], target)
         knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
         code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
         rule = choice.space.rule.name.replace(" ", "_")
@@ -105,7 +105,7 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
 
 def _choices(
     case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes
-) -> Iterator[Choice]:
+) -> Iterator[ScheduledTask]:
     """What `compile_model` gives to the code generator, without tuning and records."""
     model, target = model_of(data), case.target
     settings = Settings(target, target.cores, precision=case.precision)

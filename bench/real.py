@@ -44,11 +44,11 @@ from farrier.bench.race import Entrant, race
 from farrier.errors import FarrierError, UsageError
 from farrier.importer import ImportedModel, import_model, inspect
 from farrier.ir.special import convert
+from farrier.model_tuning.hot import hot_sizes, shapes_at
 from farrier.options import CompileOptions
 from farrier.options.shapes import GivenShape, parse_hot, parse_shapes, parse_sum
 from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
-from farrier.tuning.hot import hot_sizes, shapes_at
 from farrier_device import describe
 
 Array = npt.NDArray[Any]

@@ -20,6 +20,17 @@ from farrier.kernels.choose import choose_defaults
 from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
+from farrier.model_tuning.algorithms import algorithms_report
+from farrier.model_tuning.compare import Comparison, Race, compared
+from farrier.model_tuning.hot import (
+    check_hot,
+    hot_sizes,
+    shapes_at,
+    with_shared_kernels,
+    with_shared_panels,
+)
+from farrier.model_tuning.tune_model import known_variant, tune_model
+from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
 from farrier.partition import Task, extract_tasks
@@ -41,17 +52,6 @@ from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
 from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
 from farrier.targets.linked import LinkedModel
-from farrier.tuning.algorithms import algorithms_report
-from farrier.tuning.compare import Comparison, Race, compared
-from farrier.tuning.hot import (
-    check_hot,
-    hot_sizes,
-    shapes_at,
-    with_shared_kernels,
-    with_shared_panels,
-)
-from farrier.tuning.tune_model import known_variant, tune_model
-from farrier.tuning.variant import Variant
 from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
 

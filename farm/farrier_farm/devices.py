@@ -69,10 +69,10 @@ class Devices:
         text = json.dumps(dict(description))
         return self._call("connect", device_id, secrets.token_hex(8), text, instance)
 
-    def close_sessions(self, walls: str) -> list[str]:
-        """Has the devices register again whose sandbox lacks one of `walls` (`seccomp+landlock`);
+    def close_sessions(self, layers: str) -> list[str]:
+        """Has the devices register again whose sandbox lacks one of `layers` (`seccomp+landlock`);
         returns their ids."""
-        weak = [d.id for d in self.list() if d.session and missing_walls(walls, d.description)]
+        weak = [d.id for d in self.list() if d.session and missing_layers(layers, d.description)]
         for device_id in weak:
             self._call("close", device_id)
         return weak
@@ -204,7 +204,7 @@ def runs(need: str, description: Mapping[str, Any]) -> bool:
     return description.get("arch") == arch and set(features) <= set(description.get("features", ()))
 
 
-def missing_walls(required: str, description: Mapping[str, Any]) -> list[str]:
+def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:
     """What a device's sandbox lacks of what is required, both as in `seccomp+landlock`."""
     reached = str(description.get("sandbox", "")).split("+")
     return sorted(set(filter(None, required.split("+"))) - set(reached))

@@ -13,12 +13,12 @@ from farrier_device import describe, measurement
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, RefusedError, UnreachableError
 from farrier_device.measurement import DeviceFault, MeasureResult
-from farrier_device.outbox import Letter, Outbox
+from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2
 from farrier_device.runners.local import ChildRunner
 from farrier_device.sandbox import SandboxError
 from farrier_device.session import Backoff, Session
-from farrier_device.work import Bench, Held
+from farrier_device.work import BatchWorker, Held
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Agent:
         self._trouble = ""  # why it cannot measure now
         self._patience = Backoff(1.0, 60.0)
         self._draining = threading.Event()
-        self._bench = Bench(connection, self._session, token, store, runner, self._draining)
+        self._bench = BatchWorker(connection, self._session, token, store, runner, self._draining)
         self._stop_polling: Callable[[], object] = lambda: None
         self._beat_now = threading.Event()
         self._finished = threading.Event()
@@ -119,7 +119,7 @@ class Agent:
                 log.info("batch %s was revoked", batch.lease)
                 return
             log.info("batch %s: %s", batch.lease, _summary(result))
-            self._outbox.add(Letter(batch.lease, batch.fence, measurement.to_json(result)))
+            self._outbox.add(PendingResult(batch.lease, batch.fence, measurement.to_json(result)))
         finally:
             self._held = None
         if result.fault in _MENDABLE:
@@ -130,7 +130,7 @@ class Agent:
         for letter in self._outbox.waiting():
 
             def report(
-                session: device_pb2.Session, letter: Letter = letter
+                session: device_pb2.Session, letter: PendingResult = letter
             ) -> device_pb2.ReportReply:
                 return self._connection.report(
                     device_pb2.ReportRequest(

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Letter:
+class PendingResult:
     """A result on its way: `result` is the JSON text of a MeasureResult."""
 
     lease: str
@@ -38,7 +38,7 @@ class Outbox:
         files = sorted(root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         self._letters = [letter for letter in map(_read, files) if letter is not None]
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: PendingResult) -> None:
         """Keeps a result; on a full disk only until this process ends. What waits is on the disk
         before it is listed."""
         path = self._root / letter.file_name
@@ -54,17 +54,17 @@ class Outbox:
             draft.unlink(missing_ok=True)
         self._letters.append(letter)
 
-    def waiting(self) -> tuple[Letter, ...]:
+    def waiting(self) -> tuple[PendingResult, ...]:
         return tuple(self._letters)
 
-    def delivered(self, letter: Letter) -> None:
+    def delivered(self, letter: PendingResult) -> None:
         self._letters.remove(letter)
         (self._root / letter.file_name).unlink(missing_ok=True)
 
 
-def _read(path: Path) -> Letter | None:
+def _read(path: Path) -> PendingResult | None:
     try:
-        return plain.read(Letter, json.loads(path.read_text()))
+        return plain.read(PendingResult, json.loads(path.read_text()))
     except ValueError:
         log.warning("%s is no result: removed", path)
         path.unlink()

@@ -1,4 +1,4 @@
-"""The walls around a process that runs code nobody has read, and who pulls it down when it hangs.
+"""The layers of protection around a process that runs code nobody has read, and who pulls it down when it hangs.
 
 `enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper.
 What a wall needs differs by kernel and architecture, so `enter` says which it could raise, as a

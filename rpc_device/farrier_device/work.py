@@ -47,7 +47,7 @@ class Held:
         self._stop_transfer()
 
 
-class Bench:
+class BatchWorker:
     """Where batches are measured: a runner, and the store its blobs come to."""
 
     def __init__(

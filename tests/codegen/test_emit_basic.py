@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var, add, mul
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var, add, mul
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 
@@ -43,7 +43,7 @@ def test_elementwise(run_function, kind, n):
 def matmul(m, n, k, tile_m, lanes, unroll) -> Function:
     """C[m, n] = A[m, k] B[k, n] in register tiles of tile_m rows and `lanes` columns."""
     a, b, c = Buffer("a", F32, (m, k)), Buffer("b", F32, (k, n)), Buffer("c", F32, (m, n))
-    acc = Buffer("acc", F32, (tile_m, lanes), scope=Scope.REGISTER)
+    acc = Buffer("acc", F32, (tile_m, lanes), scope=MemoryScope.REGISTER)
     row = add(mul(Var("mo"), tile_m), Var("mi"))
     column = add(mul(Var("no"), lanes), Var("l"))
     depth = add(mul(Var("ko"), unroll), Var("ki"))

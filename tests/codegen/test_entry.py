@@ -14,7 +14,7 @@ from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, Unary, UnaryOp, Var
 from farrier.ir.graph import Value
 from farrier.ir.loop import For, Function, LoopKind, Store
 from farrier.ir.types import DType, TensorType
-from farrier.partition.program import Branch, Call, Fail, Program, Repeat, Slice
+from farrier.partition.program import Branch, Call, DriverProgram, Fail, Repeat, Slice
 from farrier.passes.plan_memory import Place, Segment
 from farrier.targets.cpu.codegen import compile_functions, compile_text, link, support_object
 from farrier.targets.cpu.codegen.entry import (
@@ -48,13 +48,13 @@ def call(output: str) -> Call:
     return Call(output, (), (value(output),), "")
 
 
-def program(steps, inputs: int = 0, outputs: int = 0) -> Program:
+def program(steps, inputs: int = 0, outputs: int = 0) -> DriverProgram:
     """A program of some steps, its inputs and outputs being single numbers."""
     sides = (
         [value(f"{side}{n}") for n in range(count)]
         for side, count in (("x", inputs), ("y", outputs))
     )
-    return Program(*map(tuple, sides), (), tuple(steps), {})
+    return DriverProgram(*map(tuple, sides), (), tuple(steps), {})
 
 
 def test_a_model_of_two_kernels(target):

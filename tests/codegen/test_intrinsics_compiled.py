@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.finalize import finalize
@@ -18,7 +18,7 @@ from tests.codegen.differential import run_compiled
 from tests.schedule.programs import inputs_of, matmul
 
 
-@pytest.mark.parametrize("scope", [Scope.REGISTER, Scope.LOCAL])
+@pytest.mark.parametrize("scope", [MemoryScope.REGISTER, MemoryScope.LOCAL])
 @pytest.mark.parametrize(
     ("name", "lanes"), [("avx512_broadcast_fma", 16), ("avx2_broadcast_fma", 8)]
 )

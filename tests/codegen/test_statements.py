@@ -13,7 +13,7 @@ from farrier.ir.expr import (
     Cast,
     Const,
     Load,
-    Scope,
+    MemoryScope,
     Select,
     Var,
     add,
@@ -50,7 +50,7 @@ def plus(a, b):
 def test_a_register_that_branches_change_is_merged(threads):
     """acc of each row: adds, resets every third step, doubles in a nested branch."""
     x, out = Buffer("x", F32, (9, 17)), Buffer("out", F32, (9,))
-    acc = Buffer("acc", F32, (2,), scope=Scope.REGISTER)
+    acc = Buffer("acc", F32, (2,), scope=MemoryScope.REGISTER)
     first, second = (ZERO,), (Const(1, I64),)
     step = If(
         Binary(BinaryOp.EQ, mod(J, 3), ZERO),
@@ -84,8 +84,8 @@ def test_a_register_that_branches_change_is_merged(threads):
 def test_a_parallel_loop_sees_what_is_around_it(threads):
     """An outer serial variable, a scratch buffer and a register value reach the body."""
     x, out = Buffer("x", F32, (4, 10, 19)), Buffer("out", F32, (4, 10, 19))
-    row = Buffer("row", F32, (19,), scope=Scope.WORKSPACE)
-    scale = Buffer("scale", F32, (1,), scope=Scope.REGISTER)
+    row = Buffer("row", F32, (19,), scope=MemoryScope.WORKSPACE)
+    scale = Buffer("scale", F32, (1,), scope=MemoryScope.REGISTER)
     fill = For("k0", 19, VECTORIZED, Store(row, (Var("k0"),), Load(x, (I, ZERO, Var("k0")))))
     body = Store(
         out,
@@ -106,7 +106,7 @@ def test_a_parallel_loop_sees_what_is_around_it(threads):
 def test_scratch_of_one_thread(threads, columns):
     """A LOCAL buffer on the stack, and one so large that it is a slice of the workspace."""
     x, out = Buffer("x", F32, (5, columns)), Buffer("out", F32, (5, columns))
-    line = Buffer("line", F32, (columns,), scope=Scope.LOCAL)
+    line = Buffer("line", F32, (columns,), scope=MemoryScope.LOCAL)
     write = For("j", columns, SERIAL, Store(line, (J,), plus(Load(x, (I, J)), Const(1.0, F32))))
     last = Binary(BinaryOp.SUB, Const(columns - 1, I64), K)
     read = For("k", columns, SERIAL, Store(out, (I, K), Load(line, (last,))))
@@ -124,8 +124,8 @@ def test_memory_of_all_threads_beside_that_of_each(shared, threads):
     """The sum of a line, by way of a copy in the thread's slice, times what all threads share."""
     columns = 20_000
     x, out = Buffer("x", F32, (5, columns)), Buffer("out", F32, (5, shared))
-    line = Buffer("line", F32, (columns,), scope=Scope.LOCAL)
-    factors = Buffer("factors", F32, (shared,), scope=Scope.WORKSPACE)
+    line = Buffer("line", F32, (columns,), scope=MemoryScope.LOCAL)
+    factors = Buffer("factors", F32, (shared,), scope=MemoryScope.WORKSPACE)
     write = For("j", columns, SERIAL, Store(line, (J,), Load(x, (I, J))))
     total = plus(Load(line, (Const(0, I64),)), Load(line, (Const(columns - 1, I64),)))
     read = For("k", shared, SERIAL, Store(out, (I, K), mul(total, Load(factors, (K,)))))
@@ -140,7 +140,7 @@ def test_memory_of_all_threads_beside_that_of_each(shared, threads):
 
 def test_a_parallel_loop_may_not_write_an_outer_register():
     out = Buffer("out", F32, (4,))
-    acc = Buffer("acc", F32, (1,), scope=Scope.REGISTER)
+    acc = Buffer("acc", F32, (1,), scope=MemoryScope.REGISTER)
     body = Block((Store(acc, (ZERO,), Const(1.0, F32)), Store(out, (I,), Load(acc, (ZERO,)))))
     with pytest.raises(CompilerError, match="acc"):
         check(Function("kernel", (out,), Alloc(acc, For("i", 4, PARALLEL, body))), {})
@@ -148,7 +148,7 @@ def test_a_parallel_loop_may_not_write_an_outer_register():
 
 def test_a_register_index_that_is_not_constant_is_an_error():
     out = Buffer("out", F32, (4,))
-    acc = Buffer("acc", F32, (4,), scope=Scope.REGISTER)
+    acc = Buffer("acc", F32, (4,), scope=MemoryScope.REGISTER)
     nest = For("i", 4, SERIAL, Store(acc, (I,), Const(1.0, F32)))
     with pytest.raises(CompilerError, match="not constant"):
         check(Function("kernel", (out,), Alloc(acc, nest)), {})
@@ -218,7 +218,7 @@ def test_a_condition_that_one_lane_meets_may_name_its_element(read):
 
 def test_a_condition_on_the_lane_masks_registers_and_reductions():
     x, out, total = (Buffer(n, F32, s) for n, s in (("x", (20,)), ("out", (20,)), ("total", (1,))))
-    acc = Buffer("acc", F32, (20,), scope=Scope.REGISTER)
+    acc = Buffer("acc", F32, (20,), scope=MemoryScope.REGISTER)
     sum_up = Store(total, (ZERO,), plus(Load(total, (ZERO,)), Load(x, (J,))))
     nest = Alloc(
         acc,
@@ -382,7 +382,7 @@ def test_lanes_beyond_a_tail_do_not_read_for_the_others():
 @pytest.mark.parametrize("bound", [0.0, 9.0])
 def test_a_register_that_lanes_store_to_under_a_condition(bound):
     x, out = Buffer("x", F32, (7,)), Buffer("out", F32, (1,))
-    flag = Buffer("flag", F32, (1,), scope=Scope.REGISTER)
+    flag = Buffer("flag", F32, (1,), scope=MemoryScope.REGISTER)
     at = (ZERO,)
     above = Binary(BinaryOp.LT, Const(bound, F32), Load(x, (J,)))
     parts = (

@@ -10,11 +10,11 @@ import pytest
 from farrier.ir.graph import Graph
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.kernels import Order, lower
+from farrier.kernels import BuildInput, lower
 from farrier.kernels.choose import choose_defaults
 from farrier.ops import run_graph
 from farrier.ops.verify import verify
-from farrier.partition import Program, extract_tasks
+from farrier.partition import DriverProgram, extract_tasks
 from farrier.passes import Settings, optimize
 from farrier.progress import ignore
 from farrier.targets import Target, parse_target
@@ -27,7 +27,7 @@ from farrier_device.native import Library, Pool, aligned_buffer, call, pointers
 class Compiled:
     graph: Graph
     optimized: Graph
-    program: Program
+    program: DriverProgram
     linked: LinkedModel
     threads: int
 
@@ -68,7 +68,7 @@ def compiled(target):
         verify(optimized)
         tasks, program = extract_tasks(optimized)
         choices = choose_defaults(tasks, program.calls, target, threads, ignore)
-        functions = {key: lower(Order.of(choice)) for key, choice in choices.items()}
+        functions = {key: lower(BuildInput.of(choice)) for key, choice in choices.items()}
         kernels = {key: interface(function) for key, function in functions.items()}
         planned = plan(program, kernels, target, threads)
         linked = assemble(planned, compile_functions(list(functions.values()), target), target)

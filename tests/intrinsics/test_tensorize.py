@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from farrier.intrinsics import lookup
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Intrinsic
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
@@ -28,7 +28,7 @@ def _lanes(program, *, packed=True):
     s.cache_write("y", "acc")
     s.split("y_n", 16, "y_vec", "y_lane")
     s.compute_at("acc", "y_vec")
-    s.set_scope("acc", Scope.REGISTER)
+    s.set_scope("acc", MemoryScope.REGISTER)
     s.reorder("acc_k", "acc_m", "acc_n")
     if packed:
         s.transform_layout("w", Layout((PhysicalDim(1, 16), PhysicalDim(0), PhysicalDim(1, 1, 16))))

@@ -11,7 +11,7 @@ from farrier.ir.expr import Axis, Buffer, Size, index
 from farrier.ir.graph import Graph
 from farrier.ir.loop import For, Function
 from farrier.ir.sizes import with_extents
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.walk import rewrite
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
                 return dataclasses.replace(part, extent=extent(part.extent))
             case Size(old):
                 return index(extent(old))
-            case Program():
+            case TensorProgram():
                 return dataclasses.replace(part, dims=_free(part.dims, values))
             case Function():
                 return dataclasses.replace(part, dims=_free(part.dims, values), sizes=())

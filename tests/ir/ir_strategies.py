@@ -16,9 +16,9 @@ from farrier.ir.expr import (
     Cast,
     Const,
     Load,
+    MemoryScope,
     Reduce,
     ReduceOp,
-    Scope,
     Select,
     Size,
     Unary,
@@ -39,7 +39,7 @@ from farrier.ir.loop import (
     Tile,
     While,
 )
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
 N = dim("n", 1, 64, 16)
@@ -134,7 +134,7 @@ def graphs(draw, depth=1, prefix="v"):
 @st.composite
 def buffers(draw, name):
     type = draw(tensor_types())
-    return Buffer(name, type.dtype, type.shape, type.layout, draw(st.sampled_from(Scope)))
+    return Buffer(name, type.dtype, type.shape, type.layout, draw(st.sampled_from(MemoryScope)))
 
 
 @st.composite
@@ -182,7 +182,7 @@ def programs(draw):
         known.append(buffer)
     written = [stage.buffer for stage in stages]
     outputs = draw(st.lists(st.sampled_from(written), max_size=2)) if written else []
-    return Program("kernel", inputs, tuple(stages), tuple(outputs), DIMS)
+    return TensorProgram("kernel", inputs, tuple(stages), tuple(outputs), DIMS)
 
 
 @st.composite

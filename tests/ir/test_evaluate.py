@@ -13,13 +13,13 @@ from farrier.ir import expr as e
 from farrier.ir.evaluate import evaluate
 from farrier.ir.expr import Axis, Binary, BinaryOp, Buffer, Load, Reduce, ReduceOp, Select, Var
 from farrier.ir.special import convert, erf
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 
 F32 = DType.F32
 
 
-def window_sum(layout: Layout | None, guarded: bool) -> Program:
+def window_sum(layout: Layout | None, guarded: bool) -> TensorProgram:
     """y[i] = x[i − 1] + x[i] + x[i + 1]."""
     x, y = Buffer("x", F32, (5,), layout), Buffer("y", F32, (5,))
     at = e.sub(e.add(Var("i"), Var("k")), 1)
@@ -28,7 +28,7 @@ def window_sum(layout: Layout | None, guarded: bool) -> Program:
         inside = e.both(Binary(BinaryOp.LE, e.index(0), at), e.less(at, 5))
         value = Select(inside, value, e.Const(0.0, F32))
     body = Reduce(ReduceOp.SUM, (Axis("k", 3),), value)
-    return Program("window", (x,), (Stage(y, (Axis("i", 5),), body),), (y,))
+    return TensorProgram("window", (x,), (Stage(y, (Axis("i", 5),), body),), (y,))
 
 
 X = np.array([1, 2, 4, 8, 16], np.float32)
@@ -58,7 +58,7 @@ def test_an_unguarded_load_out_of_bounds():
 def test_operands_of_two_dtypes():
     y = Buffer("y", F32, (2,))
     mixed = Binary(BinaryOp.ADD, e.Const(1.0, F32), Var("i"))
-    program = Program("mixed", (), (Stage(y, (Axis("i", 2),), mixed),), (y,))
+    program = TensorProgram("mixed", (), (Stage(y, (Axis("i", 2),), mixed),), (y,))
     with pytest.raises(CompilerError, match="add of float32 and int64"):
         evaluate(program, {})
 
@@ -72,7 +72,7 @@ def test_inputs_of_another_type():
 def test_slabs_do_not_change_the_result(monkeypatch, op):
     x, y = Buffer("x", F32, (3, 5, 7)), Buffer("y", F32, (3,))
     body = Reduce(op, (Axis("j", 5), Axis("k", 7)), Load(x, (Var("i"), Var("j"), Var("k"))))
-    program = Program("reduce", (x,), (Stage(y, (Axis("i", 3),), body),), (y,))
+    program = TensorProgram("reduce", (x,), (Stage(y, (Axis("i", 3),), body),), (y,))
     data = np.random.default_rng(0).uniform(0.5, 1.5, (3, 5, 7)).astype(np.float32)
     whole = evaluate(program, {"x": data})["y"]
     monkeypatch.setattr(module, "_SLAB", 4)

@@ -18,7 +18,7 @@ from farrier.ir.expr import (
     add,
     less,
 )
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.ir.work import arithmetic
 
@@ -26,8 +26,8 @@ X = Buffer("x", DType.F32, (5, 7))
 W = Buffer("w", DType.F32, (7, 3))
 
 
-def program(*stages: Stage) -> Program:
-    return Program("p", (X, W), stages, (stages[-1].buffer,))
+def program(*stages: Stage) -> TensorProgram:
+    return TensorProgram("p", (X, W), stages, (stages[-1].buffer,))
 
 
 def test_a_multiply_add_counts_two_at_every_point_and_its_indices_nothing():

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Alloc, For, LoopKind
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
@@ -84,7 +84,7 @@ def test_a_plain_argument_read_at_the_blocked_axis_keeps_the_logical_extent():
     y = Buffer("y", DType.F32, (1, 5, 2, 2), Layout.blocked(4, 1, 4))
     points = axes(n=1, c=5, h=2, w=2)
     stage = Stage(y, points, plus(load(x, "n", "c", "h", "w"), load(x, "n", "c", "h", "w")))
-    program = Program("double", (x,), (stage,), (y,))
+    program = TensorProgram("double", (x,), (stage,), (y,))
     function = to_loops(program)
     assert _extents(function)["y_c"] == 5
     inputs = inputs_of(program)
@@ -97,7 +97,7 @@ def test_a_shifted_read_keeps_the_logical_extent():
     from farrier.ir.expr import Var, add
 
     body = load(x, "n", add(Var("c"), 3), "h", "w")
-    program = Program("shift", (x,), (Stage(y, axes(n=1, c=5, h=1, w=1), body),), (y,))
+    program = TensorProgram("shift", (x,), (Stage(y, axes(n=1, c=5, h=1, w=1), body),), (y,))
     assert _extents(to_loops(program))["y_c"] == 5
 
 
@@ -108,10 +108,10 @@ def test_a_shifted_read_keeps_the_logical_extent():
 def test_the_halo_of_an_output_is_written_with_zeros(halo, block):
     plain = Layout.plain(4) if block is None else Layout.blocked(4, 1, block)
     layout = Layout(plain.dims, halo)
-    x = Buffer("x", DType.F32, (2, 5, 3, 2), None, Scope.PARAM)
+    x = Buffer("x", DType.F32, (2, 5, 3, 2), None, MemoryScope.PARAM)
     y = Buffer("y", DType.F32, (2, 5, 3, 2), layout)
     stage = Stage(y, axes(n=2, c=5, h=3, w=2), load(x, "n", "c", "h", "w"))
-    program = Program("relayout", (x,), (stage,), (y,))
+    program = TensorProgram("relayout", (x,), (stage,), (y,))
     inputs = inputs_of(program)
     function = to_loops(program)
     verify_function(function)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farrier.errors import CompilerError
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.graph import Graph, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
@@ -129,8 +129,12 @@ def test_blocked_layouts_with_a_halo_do_not_change_results(name, halo):
 def test_constant_inputs_and_outputs_have_their_scopes_and_places():
     graph = parse_ir(REGIONS["gemm"])
     program = to_program(graph, "kernel", ["b"])
-    assert [b.scope for b in program.inputs] == [Scope.PARAM, Scope.CONSTANT, Scope.PARAM]
-    assert [b.scope for b in program.outputs] == [Scope.PARAM]
+    assert [b.scope for b in program.inputs] == [
+        MemoryScope.PARAM,
+        MemoryScope.CONSTANT,
+        MemoryScope.PARAM,
+    ]
+    assert [b.scope for b in program.outputs] == [MemoryScope.PARAM]
     function = to_loops(program)
     assert [b.name for b in function.params] == ["a", "b", "z", program.outputs[0].name]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farrier.errors import CompilerError
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Store
 from farrier.ir.types import DType, Layout, TensorType
@@ -17,8 +17,8 @@ from farrier.measure import BatchBuilder, TaskMeasurer
 from farrier.partition.extract import Task
 from farrier.progress import TrialsMeasured
 from farrier.records import MemoryRecords, RuleId
-from farrier.search import TuningTask, tune
-from farrier.search.trial import DeviceFaultError
+from farrier.schedule_search import TuningTask, tune
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Estimate, Knob, Space
 from farrier.targets import host
 from farrier.targets.cpu.codegen.batch import compile_functions
@@ -120,7 +120,7 @@ class Sabotage:
             case "unschedulable":
                 raise CompilerError("refused, for the test")
             case _:  # a register whose number is known only when the code runs
-                tile = Buffer("tile", DType.F32, (8,), None, Scope.REGISTER)
+                tile = Buffer("tile", DType.F32, (8,), None, MemoryScope.REGISTER)
                 loop = For("i", 8, LoopKind.SERIAL, Store(tile, (Var("i"),), zero))
                 body = Alloc(tile, loop)
         return Function(right.name, right.params, body)

@@ -12,12 +12,12 @@ from farrier.errors import VerificationError
 from farrier.importer import import_model
 from farrier.kernels import Helpers, lowered
 from farrier.measure import LocalDevice
+from farrier.model_tuning.variant import make_variant
 from farrier.passes import Settings, prepare
 from farrier.release.package import specs
 from farrier.release.verify import Verifier, random_inputs
 from farrier.targets import parse_target
 from farrier.targets.cpu.assemble import assemble, plan
-from farrier.tuning.variant import make_variant
 
 TARGET = parse_target("host")
 node, info = helper.make_node, helper.make_tensor_value_info

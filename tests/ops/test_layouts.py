@@ -9,7 +9,7 @@ import pytest
 
 from farrier.errors import CompilerError
 from farrier.ir.evaluate import evaluate
-from farrier.ir.expr import Reduce, Scope, Select
+from farrier.ir.expr import MemoryScope, Reduce, Select
 from farrier.ir.graph import Constant, Graph, Node, Value, attributes
 from farrier.ir.types import DType, Layout, TensorType
 from farrier.ir.walk import walk
@@ -72,7 +72,7 @@ def test_stages_of_a_convolution():
     assert [axis.name for axis in raw.axes] == ["n", "oc", "oy", "ox"]
     assert isinstance(raw.body, Reduce)
     assert [axis.name for axis in raw.body.axes] == ["ic", "kh", "kw"]
-    assert (raw.buffer.scope, out.buffer.scope) == (Scope.WORKSPACE, Scope.PARAM)
+    assert (raw.buffer.scope, out.buffer.scope) == (MemoryScope.WORKSPACE, MemoryScope.PARAM)
     assert raw.buffer.layout == dataclasses.replace(blocked(), halo=())
     assert out.buffer.layout == blocked(1)
 

@@ -27,7 +27,7 @@ from farrier_device.measurement import (
     TimingPolicy,
     to_json,
 )
-from farrier_device.outbox import Letter, Outbox
+from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2, signing
 from farrier_device.session import Backoff
 
@@ -402,7 +402,11 @@ class TestAddress:
 class TestOutbox:
     def test_survives_and_forgets(self, tmp_path):
         outbox = Outbox(tmp_path)
-        letters = [Letter("a/../b", 1, "{}"), Letter("a/../b", 2, "{}"), Letter("ü", 1, "{}")]
+        letters = [
+            PendingResult("a/../b", 1, "{}"),
+            PendingResult("a/../b", 2, "{}"),
+            PendingResult("ü", 1, "{}"),
+        ]
         for letter in letters:
             outbox.add(letter)
         again = Outbox(tmp_path)

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 from farrier import pipeline
 from farrier.errors import UsageError
+from farrier.model_tuning.hot import with_shared_kernels
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 from farrier.records.store import MemoryRecords
-from farrier.tuning.hot import with_shared_kernels
 
 RNG = np.random.default_rng(5)
 

@@ -14,7 +14,7 @@ from farrier.ir.dim import dim, symbols
 from farrier.ir.graph import Value
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
-from farrier.partition.program import Call, Program, Repeat, Slice
+from farrier.partition.program import Call, DriverProgram, Repeat, Slice
 from farrier.passes.plan_memory import Place, Segment
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
@@ -68,7 +68,7 @@ def artifact():
         iteration = Value("i", TensorType(DType.I64, ()))
         steps.append(Repeat(n, None, None, iteration, (), slices[:-1], slices[-1:], (call,)))
     inputs = rows("x", n), rows("k", n)
-    program = Program(inputs, (rows("y", 2 * n),), (), tuple(steps), {})
+    program = DriverProgram(inputs, (rows("y", 2 * n),), (), tuple(steps), {})
     assert program.dims == dims
     texts = (
         _KERNEL,

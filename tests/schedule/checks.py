@@ -17,7 +17,7 @@ from farrier.ir.loop import For, Function, LoopKind, Stmt
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
 from farrier.ops.verify import verify_function
@@ -32,10 +32,10 @@ from tests.schedule.random_nests import functions
 _IN_ANY_ORDER = (LoopKind.VECTORIZED, LoopKind.DOT, LoopKind.GROUP)
 
 
-def function_of(source: str | Program | Function) -> Function:
+def function_of(source: str | TensorProgram | Function) -> Function:
     """The function that the text, or the program's naive nests, are."""
     match source:
-        case Program():
+        case TensorProgram():
             return to_loops(source)
         case str():
             function = parse_ir(source)
@@ -44,7 +44,7 @@ def function_of(source: str | Program | Function) -> Function:
     return source
 
 
-def scheduled(source: str | Program | Function, *steps: str) -> Function:
+def scheduled(source: str | TensorProgram | Function, *steps: str) -> Function:
     """The function after these steps, each a line of a trace; its results are the same, and so it
     is when its trace is replayed."""
     before = function_of(source)
@@ -68,7 +68,7 @@ def text(block: str) -> str:
 
 
 def assert_refused(
-    source: str | Program | Function, step: str, reason: str, *, after: tuple[str, ...] = ()
+    source: str | TensorProgram | Function, step: str, reason: str, *, after: tuple[str, ...] = ()
 ) -> None:
     """The step, after those before it, is refused for that reason: the error names what the step
     names, and shows the nest; the function stays as it is, and so does the trace."""

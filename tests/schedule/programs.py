@@ -14,14 +14,14 @@ from farrier.ir.expr import (
     Buffer,
     Const,
     Load,
+    MemoryScope,
     Reduce,
     ReduceOp,
-    Scope,
     Var,
 )
 from farrier.ir.loop import Function
 from farrier.ir.run_loops import run_loops
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 from farrier.lower.loops import to_loops
 
@@ -52,28 +52,28 @@ def relu(value: e.Expr) -> e.Expr:
     return Binary(BinaryOp.MAX, value, Const(0.0, F32))
 
 
-def matmul(m: int, n: int, k: int) -> Program:
+def matmul(m: int, n: int, k: int) -> TensorProgram:
     """y[m, n] = sum_k x[m, k] * w[k, n]"""
     x = Buffer("x", F32, (m, k))
-    w = Buffer("w", F32, (k, n), None, Scope.CONSTANT)
+    w = Buffer("w", F32, (k, n), None, MemoryScope.CONSTANT)
     y = Buffer("y", F32, (m, n))
     body = total(axes(k=k), times(load(x, "m", "k"), load(w, "k", "n")))
-    return Program("matmul", (x, w), (Stage(y, axes(m=m, n=n), body),), (y,))
+    return TensorProgram("matmul", (x, w), (Stage(y, axes(m=m, n=n), body),), (y,))
 
 
-def bf16_matmul(m: int, n: int, k: int, *follow: Callable[[e.Expr], e.Expr]) -> Program:
+def bf16_matmul(m: int, n: int, k: int, *follow: Callable[[e.Expr], e.Expr]) -> TensorProgram:
     """y[m, n] = sum_k x[m, k] * w[k, n], multiplied in bf16 and summed in f32; `follow` are applied
     to the sum, a stage each."""
     x = Buffer("x", DType.BF16, (m, k))
-    w = Buffer("w", DType.BF16, (k, n), None, Scope.CONSTANT)
+    w = Buffer("w", DType.BF16, (k, n), None, MemoryScope.CONSTANT)
     factors = (e.Cast(F32, load(x, "m", "k")), e.Cast(F32, load(w, "k", "n")))
     names = [*(f"s{number}" for number in range(len(follow))), "y"]
-    buffers = [Buffer(name, F32, (m, n), None, Scope.WORKSPACE) for name in names[:-1]]
+    buffers = [Buffer(name, F32, (m, n), None, MemoryScope.WORKSPACE) for name in names[:-1]]
     buffers.append(Buffer("y", F32, (m, n)))
     stages = [Stage(buffers[0], axes(m=m, n=n), total(axes(k=k), times(*factors)))]
     for before, after, apply in zip(buffers, buffers[1:], follow, strict=False):
         stages.append(Stage(after, axes(m=m, n=n), apply(load(before, "m", "n"))))
-    return Program("matmul", (x, w), tuple(stages), (buffers[-1],))
+    return TensorProgram("matmul", (x, w), tuple(stages), (buffers[-1],))
 
 
 def conv_bias_relu(
@@ -88,7 +88,7 @@ def conv_bias_relu(
     halo_out: int = 0,
     dtype: DType = F32,
     planar: bool = False,
-) -> Program:
+) -> TensorProgram:
     """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
     plain. What is multiplied is of `dtype`, the rest of f32; the input lies in planes if
     `planar`."""
@@ -100,9 +100,9 @@ def conv_bias_relu(
 
     planes = Layout(Layout.plain(4).dims, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     x = Buffer("x", dtype, (1, channels, size, size), planes if planar else blocked(padding))
-    w = Buffer("w", dtype, (filters, channels, kernel, kernel), None, Scope.CONSTANT)
-    b = Buffer("b", F32, (filters,), None, Scope.CONSTANT)
-    conv = Buffer("conv", F32, (1, filters, out, out), blocked(0), Scope.WORKSPACE)
+    w = Buffer("w", dtype, (filters, channels, kernel, kernel), None, MemoryScope.CONSTANT)
+    b = Buffer("b", F32, (filters,), None, MemoryScope.CONSTANT)
+    conv = Buffer("conv", F32, (1, filters, out, out), blocked(0), MemoryScope.WORKSPACE)
     y = Buffer("y", F32, (1, filters, out, out), blocked(halo_out))
     rows, cols = (
         e.sub(e.add(e.mul(Var(o), stride), e.mul(Var(k), dilation)), padding)
@@ -121,15 +121,15 @@ def conv_bias_relu(
         Stage(conv, points, total(reduced, product)),
         Stage(y, points, relu(plus(load(conv, "n", "oc", "oh", "ow"), load(b, "oc")))),
     )
-    return Program("conv_bias_relu", (x, w, b), stages, (y,))
+    return TensorProgram("conv_bias_relu", (x, w, b), stages, (y,))
 
 
-def softmax(rows: int, columns: int) -> Program:
+def softmax(rows: int, columns: int) -> TensorProgram:
     """y = exp(x - max(x)) / sum(exp(x - max(x))) by rows"""
     x = Buffer("x", F32, (rows, columns))
-    most = Buffer("most", F32, (rows,), None, Scope.WORKSPACE)
-    power = Buffer("power", F32, (rows, columns), None, Scope.WORKSPACE)
-    norm = Buffer("norm", F32, (rows,), None, Scope.WORKSPACE)
+    most = Buffer("most", F32, (rows,), None, MemoryScope.WORKSPACE)
+    power = Buffer("power", F32, (rows, columns), None, MemoryScope.WORKSPACE)
+    norm = Buffer("norm", F32, (rows,), None, MemoryScope.WORKSPACE)
     y = Buffer("y", F32, (rows, columns))
     shifted = Binary(BinaryOp.SUB, load(x, "i", "j"), load(most, "i"))
     stages = (
@@ -142,19 +142,19 @@ def softmax(rows: int, columns: int) -> Program:
             Binary(BinaryOp.DIV, load(power, "i", "j"), load(norm, "i")),
         ),
     )
-    return Program("softmax", (x,), stages, (y,))
+    return TensorProgram("softmax", (x,), stages, (y,))
 
 
-def inputs_of(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
+def inputs_of(program: TensorProgram, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     return {b.name: rng.standard_normal(b.shape).astype(b.dtype.numpy) for b in program.inputs}
 
 
-def run(function: Function, program: Program, seed: int = 0) -> dict[str, np.ndarray]:
+def run(function: Function, program: TensorProgram, seed: int = 0) -> dict[str, np.ndarray]:
     return run_loops(function, inputs_of(program, seed))
 
 
-def assert_same_result(function: Function, program: Program, seed: int = 0) -> None:
+def assert_same_result(function: Function, program: TensorProgram, seed: int = 0) -> None:
     """The scheduled function computes what the naive nests compute."""
     expected = run(to_loops(program), program, seed)
     found = run(function, program, seed)

@@ -18,7 +18,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from farrier.ir import expr as e
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, Function, If, Stmt, Store
 from farrier.ir.types import DType
 from farrier.schedule.nest import nested
@@ -139,7 +139,7 @@ class _Writer:
     def stage(self, name: str, source: Buffer | None) -> tuple[Buffer, list[Stmt]]:
         """A buffer of its own, and the nests that write all of it from `source`."""
         points = [(f"{name}_{axis}", extent) for axis, extent in enumerate(self.shape())]
-        buffer = Buffer(name, _F32, tuple(n for _, n in points), None, Scope.WORKSPACE)
+        buffer = Buffer(name, _F32, tuple(n for _, n in points), None, MemoryScope.WORKSPACE)
         at = tuple(Var(var) for var, _ in points)
         if not self.chance(3):
             return buffer, [nested(points, Store(buffer, at, self._made_of(source, name, points)))]

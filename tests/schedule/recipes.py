@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
@@ -23,7 +23,7 @@ def conv_tiles(function: Function, vectors: int, points: int, lanes: int = 16) -
     s.split("y_ow", points, "y_ow_o", "y_ow_i")
     s.reorder("y_n", "y_oc_o", "y_oh", "y_ow_o", "y_ow_i", "y_vec", "y_lane")
     s.compute_at("conv", "y_ow_o")
-    s.set_scope("conv", Scope.REGISTER)
+    s.set_scope("conv", MemoryScope.REGISTER)
     for nest in ("conv_init", "conv"):
         s.split(f"{nest}_oc", lanes, f"{nest}_vec", f"{nest}_lane")
     s.split("conv_ic", lanes, "conv_ic_o", "conv_ic_i")
@@ -51,7 +51,7 @@ def pointwise_tiles(function: Function, vectors: int, points: int, lanes: int = 
     s.split("y_pixel", points, "y_pixel_o", "y_pixel_i")
     s.reorder("y_n", "y_oc_o", "y_pixel_o", "y_pixel_i", "y_vec", "y_lane")
     s.compute_at("conv", "y_pixel_o")
-    s.set_scope("conv", Scope.REGISTER)
+    s.set_scope("conv", MemoryScope.REGISTER)
     for nest in ("conv_init", "conv"):
         s.split(f"{nest}_oc", lanes, f"{nest}_vec", f"{nest}_lane")
     s.split("conv_ic", lanes, "conv_ic_o", "conv_ic_i")
@@ -80,7 +80,7 @@ def matmul_tiles(
     s.split("y_n_i", lanes, "y_vec", "y_lane")
     s.reorder("y_n_o", "y_m_o", "y_m_i", "y_vec", "y_lane")
     s.compute_at("acc", "y_m_o")
-    s.set_scope("acc", Scope.REGISTER)
+    s.set_scope("acc", MemoryScope.REGISTER)
     for nest in ("acc_init", "acc"):
         s.split(f"{nest}_n", lanes, f"{nest}_vec", f"{nest}_lane")
     s.split("acc_k", depth, "acc_k_o", "acc_k_i")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.run_loops import run_loops
 from farrier.lower.finalize import finalize
 from farrier.lower.loops import to_loops
@@ -77,7 +77,7 @@ def _random_step(data, schedule, step):
         case "inline":
             schedule.inline(dice.buffer())
         case "set_scope":
-            schedule.set_scope(dice.buffer(), dice.pick([Scope.WORKSPACE, Scope.LOCAL]))
+            schedule.set_scope(dice.buffer(), dice.pick([MemoryScope.WORKSPACE, MemoryScope.LOCAL]))
         case "transform_layout":
             buffer = dice.any_buffer()
             schedule.transform_layout(buffer, dice.layout(buffer))

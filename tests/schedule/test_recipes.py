@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Alloc, For, If, LoopKind, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
@@ -49,7 +49,9 @@ def _assert_register_tiles(body):
         if isinstance(s, For) and s.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED)
     }
     allocations = [
-        s for s in walk_stmts(body) if isinstance(s, Alloc) and s.buffer.scope is Scope.REGISTER
+        s
+        for s in walk_stmts(body)
+        if isinstance(s, Alloc) and s.buffer.scope is MemoryScope.REGISTER
     ]
     assert allocations
     for allocation in allocations:

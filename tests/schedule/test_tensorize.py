@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from farrier.ir import expr as e
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.schedule.nest import nested
@@ -104,7 +104,7 @@ def _products(draw: st.DrawFn) -> Function:
     layout = Layout(tuple(PhysicalDim(axis) for axis in order))
     t = Buffer("t", DType.F32, (3, wide))
     x = Buffer("x", DType.F32, (3, 3))
-    w = Buffer("w", DType.F32, (3, wide), layout, Scope.CONSTANT)
+    w = Buffer("w", DType.F32, (3, wide), layout, MemoryScope.CONSTANT)
     at = (draw(st.sampled_from([Var("v"), e.index(1)])), along(draw(st.sampled_from(["v", None]))))
     b = Load(w, (Var("k"), along(draw(st.sampled_from(["v", "k", None])))))
     product = Binary(BinaryOp.MUL, Load(x, (Var("v"), Var("k"))), b)

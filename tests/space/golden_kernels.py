@@ -23,7 +23,7 @@ import numpy as np
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.lower.region import lower_region
 from farrier.ops.registry import lookup
 from farrier.ops.winograd import filtering_of, transformed
@@ -88,7 +88,7 @@ class GoldenKernel:
         return TARGETS[self._line("target")]
 
     @functools.cached_property
-    def program(self) -> Program | Function:
+    def program(self) -> TensorProgram | Function:
         constants = [name for name in self._line("constant").split(", ") if name]
         return lower_region(self.graph, self.name, constants, self.target, THREADS)
 

@@ -240,7 +240,7 @@ class _Import:
                 raise InvalidModelError(f"nothing defines the output {output.name!r}")
         return [self._values.entry(output.name) for output in graph.output]
 
-    # What upgrades may ask for: the protocol `Scope`.
+    # What upgrades may ask for: the protocol `ImportScope`.
 
     def constant(self, data: npt.NDArray[Any]) -> str:
         name = self.fresh()

@@ -26,7 +26,7 @@ def first_room(beside: int) -> int:
     return _FIRST_ROOM[min(max(beside, 1), len(_FIRST_ROOM)) - 1]
 
 
-class Scope(Protocol):
+class ImportScope(Protocol):
     """The import, as a rewrite of one node sees it."""
 
     def constant(self, data: npt.NDArray[Any]) -> str:
@@ -86,7 +86,7 @@ class Region:
         return tuple(substitute(extent, self.body.sizes) for extent in shape)
 
 
-class Regions(Scope, Protocol):
+class Regions(ImportScope, Protocol):
     """The import, as a rewrite of control flow sees it."""
 
     def entry(self, name: str) -> Entry:

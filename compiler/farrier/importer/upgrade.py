@@ -35,7 +35,7 @@ from farrier.importer.rewrites import (
     training,
     trees,
 )
-from farrier.importer.scope import Regions, Scope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Regions, Upgrade, ints
 from farrier.importer.strings import operators as strings
 from farrier.importer.strings.codes import words
 from farrier.importer.strings.tables import label_encoder
@@ -62,20 +62,20 @@ def upgrade(node: RawNode, opset: int, scope: Regions) -> list[RawNode]:
 _IRRELEVANT = ("stash_type", "consumed_inputs")
 
 
-def _attribute_to_input(node: RawNode, scope: Scope, name: str, position: int) -> None:
+def _attribute_to_input(node: RawNode, scope: ImportScope, name: str, position: int) -> None:
     """Moves an attribute that is a list of integers to where newer opsets have an input."""
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
         node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))
 
 
-def _axes_to_input(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _axes_to_input(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Squeeze, Unsqueeze (13), ReduceSum (13) and the other reductions (18)."""
     _attribute_to_input(node, scope, "axes", 1)
     return [node]
 
 
-def _softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 13, axis (default 1) cut the tensor into a matrix, and whole rows were normalized."""
     if opset >= 13:
         return [node]
@@ -95,7 +95,7 @@ def _softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     ]
 
 
-def _clip(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _clip(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 11, bounds were attributes."""
     if opset < 11:
         for position, name in enumerate(("min", "max"), 1):
@@ -105,7 +105,7 @@ def _clip(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
-def _pad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 11, pads and value were attributes."""
     if opset < 11:
         _attribute_to_input(node, scope, "pads", 1)
@@ -113,14 +113,14 @@ def _pad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return pads.pad(node, opset, scope)
 
 
-def _slice(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 10, starts, ends and axes were attributes."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         _attribute_to_input(node, scope, name, position)
     return slices.slice_(node, opset, scope)
 
 
-def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
     _attribute_to_input(node, scope, "split", 1)
     sizes = scope.data(node.input(1))
@@ -145,14 +145,14 @@ def _split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [*nodes, RawNode("Split", [node.inputs[0], kept], full, node.attrs, node.origin)]
 
 
-def _upsample(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Upsample is Resize with plain floor division of coordinates."""
     if "scales" in node.attrs:
         node.inputs.append(scope.constant(np.array(node.attrs.pop("scales"), np.float32)))
     return _resize(RawNode("Resize", node.inputs, node.outputs, node.attrs, node.origin), 10, scope)
 
 
-def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 11: (x, scales), asymmetric coordinates, rounded down."""
     if opset < 11:
         node.inputs.insert(1, "")
@@ -168,14 +168,14 @@ def _resize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
-def _roi_align(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _roi_align(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 16, coordinates were not shifted by half an element."""
     if opset < 16:
         node.attrs["coordinate_transformation_mode"] = "output_half_pixel"
     return [node]
 
 
-def _einsum(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """An ellipsis stands for axes that have labels of their own here; one of extent 1 that others
     broadcast against goes."""
     equation = str(node.attrs["equation"]).replace(" ", "")
@@ -217,7 +217,7 @@ def _einsum(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Unsqueeze", [result, back], node.outputs, {}, node.origin)]
 
 
-def _layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """With the mean or the deviation read, it is computed by its definition."""
     if not any(name and scope.is_read(name) for name in node.outputs[1:]):
         return [node]
@@ -225,7 +225,7 @@ def _layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNod
     return []
 
 
-def _group_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 21, scale and bias had one element a group."""
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
@@ -239,7 +239,7 @@ def _group_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNod
     return [node]
 
 
-def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The element type is a number in ONNX and a name in Farrier."""
     to = dtype_of(node.attrs["to"], f"the result of node {node.origin!r}")
     return [_conversion(node, to)]
@@ -248,7 +248,7 @@ def _cast(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 def _named(attribute: str) -> Upgrade:
     """The element type that an attribute gives is a number in ONNX and a name in Farrier."""
 
-    def rule(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         if attribute in node.attrs:
             what = f"the result of node {node.origin!r}"
             node.attrs[attribute] = str(dtype_of(node.attrs[attribute], what))
@@ -257,7 +257,7 @@ def _named(attribute: str) -> Upgrade:
     return rule
 
 
-def _cast_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _cast_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return [_conversion(node, scope.dtype(node.inputs[1]))]
 
 
@@ -271,14 +271,14 @@ def _conversion(node: RawNode, to: DType) -> RawNode:
     return RawNode("Cast", node.inputs[:1], node.outputs, attrs, node.origin)
 
 
-def _concat(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Leaves out what adds no elements."""
     full = [name for name in node.inputs if 0 not in scope.shape(name)]
     node.inputs = full or node.inputs[:1]
     return [node]
 
 
-def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _constant_of_shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The value is a tensor in ONNX; Farrier's attributes hold an element and its type."""
     value = node.attrs.pop("value", np.zeros(1, np.float32))
     if value.size != 1:
@@ -292,7 +292,7 @@ def _constant_of_shape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]
     return [node]
 
 
-def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Constants are no nodes: the value takes the output's place as a constant of the graph."""
     forms: dict[str, Any] = {"value": np.asarray, "value_string": words, "value_strings": words}
     forms |= dict.fromkeys(("value_float", "value_floats"), np.float32)
@@ -304,12 +304,12 @@ def _constant(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     raise NotSupported(f"a constant given as {', '.join(node.attrs) or 'nothing'}")
 
 
-def _scatter(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _scatter(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The name that ScatterElements had before 11."""
     return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
-def _max_pool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Where the maxima lie is an operator of its own, which alone asks for the storage order."""
     attrs, (values, *indices) = dict(node.attrs), node.outputs
     node.attrs.pop("storage_order", None)
@@ -319,7 +319,7 @@ def _max_pool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return nodes
 
 
-def _top_k(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def _top_k(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
     shape = scope.shape(node.inputs[0])

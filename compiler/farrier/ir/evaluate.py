@@ -33,8 +33,8 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import convert, decay, erf, whole_power
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.special import convert, erf, exp_nonpositive, whole_power
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -42,7 +42,7 @@ Array: TypeAlias = npt.NDArray[Any]
 _SLAB = 1 << 22
 
 
-def evaluate(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def evaluate(program: TensorProgram, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The program's outputs by buffer name; `inputs` are logical arrays by buffer name. A program
     with dims is run once numbers stand in their place.
 
@@ -186,7 +186,7 @@ _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
     UnaryOp.NEG: np.negative,
     UnaryOp.ABS: np.abs,
     UnaryOp.EXP: np.exp,
-    UnaryOp.DECAY: decay,
+    UnaryOp.EXP_NONPOSITIVE: exp_nonpositive,
     UnaryOp.LOG: np.log,
     UnaryOp.SQRT: np.sqrt,
     UnaryOp.ERF: erf,

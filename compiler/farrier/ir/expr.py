@@ -3,8 +3,8 @@
     expr   = Const(value, dtype) | Var(name) | Size(dim) | Load(buffer, [expr])
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
-    unary  = neg | abs | exp | decay | log | sqrt | erf | tanh | floor | ceil | round | not | sin
-           | cos
+    unary  = neg | abs | exp | exp_nonpositive | log | sqrt | erf | tanh | floor | ceil | round
+           | not | sin | cos
     binary = add | sub | mul | div | mod | min | max | pow | lt | le | eq | ne | and | or
            | bit_and | bit_or | bit_xor | shl | shr            (integers)
     buffer = name : dtype[extent, ...] [@layout] in scope
@@ -29,7 +29,7 @@ from farrier.ir.interned import Interned
 from farrier.ir.types import DType, Layout, Shape, TensorType
 
 
-class Scope(enum.StrEnum):
+class MemoryScope(enum.StrEnum):
     """Where a buffer lives."""
 
     PARAM = "param"  # an argument of the kernel
@@ -47,7 +47,7 @@ class Buffer:
     dtype: DType
     shape: Shape
     layout: Layout | None = None
-    scope: Scope = Scope.PARAM
+    scope: MemoryScope = MemoryScope.PARAM
 
     @property
     def type(self) -> TensorType:
@@ -110,7 +110,9 @@ class UnaryOp(enum.StrEnum):
     NEG = "neg"
     ABS = "abs"
     EXP = "exp"
-    DECAY = "decay"  # exp of what is at most 0, and 0 where that is no normal number
+    EXP_NONPOSITIVE = (
+        "exp_nonpositive"  # exp of what is at most 0, and 0 where that is no normal number
+    )
     LOG = "log"
     SQRT = "sqrt"
     ERF = "erf"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from farrier.errors import UsageError
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.functions import FunctionReader
 from farrier.ir.text.graphs import GraphReader
 from farrier.ir.text.programs import ProgramReader
@@ -39,7 +39,7 @@ class ParseError(UsageError):
 
 def parse_ir(
     text: str, constants: Mapping[str, npt.NDArray[Any]] | None = None
-) -> Graph | Program | Function:
+) -> Graph | TensorProgram | Function:
     """The one node that `text` declares, told apart by its `@graph`, `@program` or `@function`.
 
     `constants` holds the arrays that the text names by sha256 (`Constant.digest`). Raises

@@ -48,8 +48,8 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
-    Scope,
     Select,
     Size,
     Unary,
@@ -72,7 +72,7 @@ from farrier.ir.loop import (
     Tile,
     While,
 )
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
 INLINE_ELEMENTS = 16
@@ -81,7 +81,7 @@ _INDENT = "    "
 
 
 def print_ir(
-    node: Graph | Program | Function | Node | Stmt | Expr, named: Named | None = None
+    node: Graph | TensorProgram | Function | Node | Stmt | Expr, named: Named | None = None
 ) -> str:
     """The text of a node; for a graph, program or function `parse_ir` gives back an equal one.
     `named` says what large constants are called instead of by their digests, which are found by
@@ -90,7 +90,7 @@ def print_ir(
     match node:
         case Graph():
             lines: Iterable[str] = (f"@graph{_dims(node.dims)}", *_graph(node, "", named))
-        case Program():
+        case TensorProgram():
             lines = (f"@program{_dims(node.dims)}", *_program(node))
         case Function():
             lines = (f"@function{_dims(node.dims, node.sizes)}", *_function(node))
@@ -136,7 +136,7 @@ def _physical_dim(dim: PhysicalDim) -> str:
 
 
 def _buffer(buffer: Buffer) -> str:
-    scope = "" if buffer.scope is Scope.PARAM else f" in {buffer.scope.value}"
+    scope = "" if buffer.scope is MemoryScope.PARAM else f" in {buffer.scope.value}"
     return f"{print_type(buffer.type)}{scope}"
 
 
@@ -213,7 +213,7 @@ def _literal(value: Any) -> str:
 # Programs ---------------------------------------------------------------------------------------
 
 
-def _program(program: Program) -> Iterator[str]:
+def _program(program: TensorProgram) -> Iterator[str]:
     yield f"def {program.name}({_params(program.inputs)}):"
     for stage in program.stages:
         yield f"{_INDENT}{stage.buffer.name}: {_buffer(stage.buffer)}"

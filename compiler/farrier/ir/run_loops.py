@@ -45,7 +45,7 @@ from farrier.ir.loop import (
     Store,
     While,
 )
-from farrier.ir.special import convert, decay, whole_power
+from farrier.ir.special import convert, exp_nonpositive, whole_power
 from farrier.ir.types import DType, Layout
 
 
@@ -153,7 +153,7 @@ _RUNTIME: dict[str, Any] = {
     "most": _nan_last(max),
     "u_abs": abs,
     "u_exp": _float_function(np.exp),
-    "u_decay": _float_function(decay),
+    "u_exp_nonpositive": _float_function(exp_nonpositive),
     "u_log": _float_function(np.log),
     "u_sqrt": _float_function(np.sqrt),
     "u_erf": math.erf,

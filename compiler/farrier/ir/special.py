@@ -13,7 +13,10 @@ import numpy.typing as npt
 from farrier.ir.narrow import FORMATS
 from farrier.ir.types import DType
 
-DECAY_END = {True: -708.3964185322641, False: -87.3365447505531}  # ln(2^-1022), ln(2^-126)
+EXP_NONPOSITIVE_END = {
+    True: -708.3964185322641,
+    False: -87.3365447505531,
+}  # ln(2^-1022), ln(2^-126)
 _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
 
 
@@ -32,12 +35,14 @@ def _erf_series() -> tuple[np.polynomial.Chebyshev, np.polynomial.Chebyshev]:
     return interpolate(near, 16, domain=[0.0, 1.0]), interpolate(far, 45, domain=[1.0, _ERF_ONE])
 
 
-def decay(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """exp(x) of x <= 0, and 0 below the smallest normal number of f32, or of f64 for those.
 
     Numbers that are not normal take some processors a hundred cycles each.
     """
-    result: npt.NDArray[Any] = np.where(x < DECAY_END[x.dtype == np.float64], 0, np.exp(x))
+    result: npt.NDArray[Any] = np.where(
+        x < EXP_NONPOSITIVE_END[x.dtype == np.float64], 0, np.exp(x)
+    )
     return result.astype(x.dtype)
 
 

@@ -1,6 +1,6 @@
 """The tensor grammar: what to compute, and nothing of how.
 
-    program = Program(name, [buffer] inputs, [stage], [buffer] outputs, [symbol] dims)
+    program = TensorProgram(name, [buffer] inputs, [stage], [buffer] outputs, [symbol] dims)
     stage   = Stage(buffer, [axis], expr)        for every point of axes: buffer[axes] = expr
 
 A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier
@@ -25,7 +25,7 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class TensorProgram:
     """One kernel: inputs and outputs are its arguments in order, outputs last. `dims` are the
     symbols of its shapes and indices."""
 

@@ -15,8 +15,8 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
-    Scope,
     Select,
     Size,
     Unary,
@@ -37,16 +37,16 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.printer import print_ir, print_type
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
-_ARGUMENTS = (Scope.PARAM, Scope.CONSTANT, Scope.WORKSPACE)
+_ARGUMENTS = (MemoryScope.PARAM, MemoryScope.CONSTANT, MemoryScope.WORKSPACE)
 _OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.PARALLEL)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
 _BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)
 
 
-def verify_program(program: Program) -> None:
+def verify_program(program: TensorProgram) -> None:
     """Raises CompilerError where a stage reads what is not written, at the wrong rank or type."""
     checker = _Checker(program)
     for buffer in program.inputs:
@@ -91,7 +91,7 @@ def verify_function(function: Function) -> None:
 class _Checker:
     """What is in scope at the place that is being checked."""
 
-    def __init__(self, root: Program | Function) -> None:
+    def __init__(self, root: TensorProgram | Function) -> None:
         self._root = root
         sizes = root.sizes if isinstance(root, Function) else ()
         self._symbols = frozenset((*root.dims, *(size.symbol for size in sizes)))

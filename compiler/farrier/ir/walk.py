@@ -25,7 +25,7 @@ _LEAVES = frozenset(
         "Shape",
         "tuple[Symbol, ...]",
         "DType",
-        "Scope",
+        "MemoryScope",
         "LoopKind",
         "UnaryOp",
         "BinaryOp",

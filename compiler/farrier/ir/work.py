@@ -5,7 +5,7 @@ from __future__ import annotations
 from farrier.ir.dim import Extent, ceildiv, product, typical
 from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Reduce, ReduceOp, Select, Unary, dtype_of
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
 # What indices and conditions on them are made of.
@@ -16,7 +16,7 @@ _USUAL_TRIPS = 4  # of a while loop
 _USUALLY_TAKEN = 0.25  # of the times that a condition is tested
 
 
-def arithmetic(kernel: Program | Function) -> int:
+def arithmetic(kernel: TensorProgram | Function) -> int:
     """Operations on data where dims have their typical values, at every point of every stage: a
     multiply-add counts two, a function such as exp one, an index none. Padding is counted as if it
     were data, as is usual; so are both branches of a loop function's conditions, and some
@@ -26,7 +26,7 @@ def arithmetic(kernel: Program | Function) -> int:
     return sum(typical(_of_stage(stage)) for stage in kernel.stages)
 
 
-def multiply_adds(program: Program) -> int:
+def multiply_adds(program: TensorProgram) -> int:
     """Products that sums of products add up, where dims have their typical values: what a machine
     that does one at once cannot do in fewer steps. Padding is counted as if it were data."""
     return sum(typical(_products(stage)) for stage in program.stages)

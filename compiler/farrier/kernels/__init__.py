@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.kernels.compile import Compiled, Order, lower, lowered
+from farrier.kernels.compile import BuildInput, Compiled, lower, lowered
 from farrier.kernels.helpers import Helpers, Kernels, helpers_for
 
-__all__ = ["Compiled", "Helpers", "Kernels", "Order", "helpers_for", "lower", "lowered"]
+__all__ = ["BuildInput", "Compiled", "Helpers", "Kernels", "helpers_for", "lower", "lowered"]

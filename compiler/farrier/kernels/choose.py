@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic, multiply_adds
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
@@ -25,11 +25,11 @@ MARGIN = 0.01  # what a schedule must win over the default by
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class ScheduledTask:
     """One task's schedule. `source` is as in the manifest: tuned, transferred or default."""
 
     task: Task
-    program: Program | Function
+    program: TensorProgram | Function
     space: Space
     decisions: Mapping[str, int]
     source: str
@@ -37,7 +37,7 @@ class Choice:
     operations: int
     measured_s: float | None = None
 
-    def printed(self) -> tuple[str, Program | Function]:
+    def printed(self) -> tuple[str, TensorProgram | Function]:
         """The task's name, and what it computes."""
         return self.task.symbol, self.program
 
@@ -47,7 +47,9 @@ class Choice:
             task=self.task.key,
             calls=self.calls,
             operations=self.operations,
-            multiply_adds=multiply_adds(self.program) if isinstance(self.program, Program) else 0,
+            multiply_adds=multiply_adds(self.program)
+            if isinstance(self.program, TensorProgram)
+            else 0,
             rule=self.space.rule.name,
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,
@@ -61,8 +63,8 @@ def choose_defaults(
     target: Target,
     threads: int,
     listener: Listener,
-    known: Mapping[str, Choice] | None = None,
-) -> dict[str, Choice]:
+    known: Mapping[str, ScheduledTask] | None = None,
+) -> dict[str, ScheduledTask]:
     """Every task, by key, with the schedule that its space's analytic model ranks first. Spaces are
     those of `known` choices, for the same target and threads, where there are any."""
     counts: collections.Counter[str] = collections.Counter()
@@ -84,15 +86,15 @@ def choose_defaults(
         space = backend_of(target).space(program, target, threads)
         if space.rule.name == _SLOW_RULE and space.cost(space.candidates()).min() > _SLOW_S:
             listener(Warned(f"no schedule rule knows {task.name}: it runs, slowly"))
-        choices[key] = Choice(
+        choices[key] = ScheduledTask(
             task, program, space, space.default(), "default", counts[key], arithmetic(program)
         )
     return choices
 
 
 def choose_known(
-    defaults: Mapping[str, Choice], records: RecordStore, target: Target, threads: int
-) -> dict[str, Choice]:
+    defaults: Mapping[str, ScheduledTask], records: RecordStore, target: Target, threads: int
+) -> dict[str, ScheduledTask]:
     """The fastest schedule that `records` hold for each task on this target; its default where they
     hold none, or none that beats it clearly."""
     chosen = dict(defaults)

@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from farrier.ir.loop import Function
-from farrier.kernels.choose import Choice
+from farrier.kernels.choose import ScheduledTask
 from farrier.space import Decisions, Space
 from farrier.targets import Target, backend_of
 from farrier.targets.interface import Interface
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Order:
+class BuildInput:
     """A kernel to compile: one schedule of a space, and the name of the function. `loops` are what
     it is lowered to, where that is done already."""
 
@@ -27,7 +27,7 @@ class Order:
     loops: Function | None = None
 
     @classmethod
-    def of(cls, choice: Choice) -> Order:
+    def of(cls, choice: ScheduledTask) -> BuildInput:
         """The kernel of a task as it is in the model."""
         return cls(choice.space, choice.decisions, choice.program.name)
 
@@ -40,7 +40,7 @@ class Compiled:
     content: bytes
 
 
-def lower(order: Order) -> Function:
+def lower(order: BuildInput) -> Function:
     """The scheduled loops of a kernel, ready for code generation. Raises CompilerError."""
     if order.loops is not None:
         return order.loops
@@ -54,11 +54,11 @@ def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
     return [Compiled(backend.interface(function), content) for function in functions]
 
 
-def lowered(choices: Mapping[str, Choice], *, here: bool) -> dict[str, Order]:
+def lowered(choices: Mapping[str, ScheduledTask], *, here: bool) -> dict[str, BuildInput]:
     """The kernel of every choice, lowered `here`, one after the other. Otherwise the process that
     compiles a kernel lowers it first: to hand loops from process to process, or to wait until all
     are made, takes longer. Raises CompilerError."""
-    orders = {key: Order.of(choice) for key, choice in choices.items()}
+    orders = {key: BuildInput.of(choice) for key, choice in choices.items()}
     if not here:
         return orders
     return {key: dataclasses.replace(one, loops=lower(one)) for key, one in orders.items()}

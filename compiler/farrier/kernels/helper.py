@@ -24,9 +24,9 @@ from farrier.ir.dim import as_extent
 from farrier.ir.loop import Block, Function
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
-from farrier.kernels.compile import Order, codegen, lower
+from farrier.kernels.compile import BuildInput, codegen, lower
 from farrier.space import Space
 from farrier.targets import Target, backend_of
 from farrier.targets.interface import Interface
@@ -54,7 +54,7 @@ def serve() -> None:
 def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
     try:
         orders = [
-            Order(_space(one["program"], target, threads), one["decisions"], one["name"])
+            BuildInput(_space(one["program"], target, threads), one["decisions"], one["name"])
             for one in wanted
         ]
         compiled = codegen([lower(order) for order in orders], target)
@@ -71,7 +71,7 @@ def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -
 def _space(text: str, target: Target, threads: int) -> Space:
     """The space of a program; one that is tuned is asked for again and again."""
     program = parse_ir(text)
-    assert isinstance(program, Program | Function)
+    assert isinstance(program, TensorProgram | Function)
     return backend_of(target).space(program, target, threads)
 
 

@@ -25,7 +25,7 @@ from typing import TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
-from farrier.kernels.compile import Compiled, Order, codegen, lower
+from farrier.kernels.compile import BuildInput, Compiled, codegen, lower
 from farrier.kernels.helper import read_interface, serve
 from farrier.targets import Target
 from farrier.targets.interface import Interface
@@ -48,7 +48,7 @@ class Kernels:
     objects: Sequence[bytes]
 
 
-Module: TypeAlias = Mapping[str, Order]  # the kernels of one object
+Module: TypeAlias = Mapping[str, BuildInput]  # the kernels of one object
 Made: TypeAlias = dict[str, Compiled | CompilerError]  # what became of each
 Answer: TypeAlias = tuple[int, Made | str]  # the module's number; or what became of its helper
 
@@ -65,18 +65,18 @@ class Helpers(Closing):
 
     def __init__(self, count: int, target: Target, threads: int) -> None:
         self._target = target
-        self._begun: list[tuple[dict[str, Order], _Job]] = []
+        self._begun: list[tuple[dict[str, BuildInput], _Job]] = []
         self._helpers: list[_Helper] = []
         with contextlib.suppress(OSError):  # no more processes: those that there are do the work
             for _ in range(count):
                 self._helpers.append(_Helper(target, threads))
 
-    def begin(self, orders: Mapping[str, Order]) -> None:
+    def begin(self, orders: Mapping[str, BuildInput]) -> None:
         """Has the helpers compile kernels that `compile` will be asked for, while others are being
         chosen. One whose order changes until then is compiled in vain."""
         self._begun.append((dict(orders), self._started(orders)))
 
-    def compile(self, orders: Mapping[str, Order]) -> Kernels:
+    def compile(self, orders: Mapping[str, BuildInput]) -> Kernels:
         """Every kernel that is ordered, by task key. Raises CompilerError."""
         made: Made = {}
         for begun, started in self._begun:
@@ -92,11 +92,11 @@ class Helpers(Closing):
             objects.append(one.content)
         return Kernels(interfaces, list(dict.fromkeys(objects)))
 
-    def build(self, orders: Mapping[str, Order]) -> Made:
+    def build(self, orders: Mapping[str, BuildInput]) -> Made:
         """Every kernel that is ordered, or why there is none, in the order of `orders`."""
         return self._finished(self._started(orders), orders.keys())
 
-    def _started(self, orders: Mapping[str, Order]) -> _Job:
+    def _started(self, orders: Mapping[str, BuildInput]) -> _Job:
         """Modules that the helpers compile from now on."""
         items = list(orders.items())
         modules: list[Module] = [
@@ -135,7 +135,7 @@ class Helpers(Closing):
             helper.close()
 
 
-def _is_same(one: Order, other: Order | None) -> bool:
+def _is_same(one: BuildInput, other: BuildInput | None) -> bool:
     """Whether both are one kernel, wherever it is lowered."""
     return other is not None and one.space is other.space and one.decisions == other.decisions
 

@@ -18,12 +18,12 @@ from farrier.ir.dim import Extent
 from farrier.ir.expr import Binary, Buffer, Expr, Load, Reduce, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Stmt, Store
 from farrier.ir.substitute import Substitution
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.halos import zeros_around
 from farrier.lower.padding import Padding, plan_padding
 
 
-def to_loops(program: Program) -> Function:
+def to_loops(program: TensorProgram) -> Function:
     """The program as loop nests. Loops over the blocked axis of an output run to the end of the
     last block where all that they read lies in memory; a halo gets a nest that writes its zeros."""
     padding = plan_padding(program)
@@ -42,7 +42,7 @@ def to_loops(program: Program) -> Function:
     return Function(program.name, tuple(buffers[b.name] for b in params), body, program.dims)
 
 
-def _buffers(program: Program, padding: Padding) -> dict[str, Buffer]:
+def _buffers(program: TensorProgram, padding: Padding) -> dict[str, Buffer]:
     """Every buffer by name, with the shape and layout that the padding asks for."""
     found = {buffer.name: buffer for buffer in program.inputs}
     outputs = {buffer.name for buffer in program.outputs}

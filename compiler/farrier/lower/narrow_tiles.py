@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, is_less, number, product
-from farrier.ir.expr import Scope, Var
+from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import loads, variables
@@ -91,7 +91,7 @@ class Tiles:
     def _found(self, stmt: Stmt) -> Mapping[str, _Tile]:
         if isinstance(stmt, Block | If):
             return {var: one for part in below(stmt) for var, one in self._within(part).items()}
-        if isinstance(stmt, Alloc) and stmt.buffer.scope is Scope.REGISTER:
+        if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
             return {
                 var: one if one.alloc is not None else dataclasses.replace(one, alloc=stmt)
                 for var, one in self._within(stmt.body).items()
@@ -181,7 +181,7 @@ def _adds_over(var: str, body: Stmt) -> bool:
 
 def _is_sum(store: Store) -> bool:
     own = store.buffer
-    return own.scope is Scope.REGISTER and any(
+    return own.scope is MemoryScope.REGISTER and any(
         load.buffer.name == own.name for load in loads(store.value)
     )
 
@@ -189,7 +189,7 @@ def _is_sum(store: Store) -> bool:
 def _mentions(store: Store, var: str) -> bool:
     """Whether a variable says which element of a register tile is stored, or read."""
     touched = [store.indices]
-    touched += [x.indices for x in loads(store.value) if x.buffer.scope is Scope.REGISTER]
+    touched += [x.indices for x in loads(store.value) if x.buffer.scope is MemoryScope.REGISTER]
     return any(var in variables(index) for indices in touched for index in indices)
 
 
@@ -197,7 +197,7 @@ def _spans(alloc: Alloc) -> list[set[Extent]]:
     """The extents of the unrolled loops that walk along each axis of a register tile: all that
     write and read it do so as far, for what a Select does not take is read all the same."""
     spans: list[set[Extent]] = [set() for _ in alloc.buffer.shape]
-    if alloc.buffer.scope is not Scope.REGISTER:
+    if alloc.buffer.scope is not MemoryScope.REGISTER:
         return spans
     inside = list(walk_stmts(alloc.body))
     unrolled = {

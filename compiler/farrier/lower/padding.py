@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import block_of, coverage
 from farrier.ir.dim import Extent, is_less
-from farrier.ir.expr import Buffer, Reduce, Scope, Var
+from farrier.ir.expr import Buffer, MemoryScope, Reduce, Var
 from farrier.ir.substitute import loads, variables
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, Shape
 
 
@@ -28,7 +28,7 @@ class Padding:
     layouts: Mapping[str, Layout]  # of constants that are read beyond their logical shape
 
 
-def plan_padding(program: Program) -> Padding:
+def plan_padding(program: TensorProgram) -> Padding:
     """Which stages compute whole blocks, and the layouts that constants need for that."""
     plan = Padding({}, {})
     stages = {stage.buffer.name: stage for stage in program.stages}
@@ -75,10 +75,10 @@ def _extend(
 ) -> Padding | None:
     """`plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage reads."""
     if buffer.name in stages:
-        owned = buffer.scope is not Scope.PARAM and buffer.layout is None
+        owned = buffer.scope is not MemoryScope.PARAM and buffer.layout is None
         fits = owned or is_less(whole - 1, coverage(buffer, axis))
         return _pad(stages, stages[buffer.name], axis, whole, plan) if fits else None
-    if buffer.scope is not Scope.CONSTANT or buffer.layout is not None:
+    if buffer.scope is not MemoryScope.CONSTANT or buffer.layout is not None:
         return None
     if buffer.name in plan.layouts:
         chosen = dataclasses.replace(buffer, layout=plan.layouts[buffer.name])

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from farrier.errors import CompilerError
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.graph import Graph
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ops.builder import Builder
 from farrier.ops.registry import lookup
 
 
-def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) -> Program:
+def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) -> TensorProgram:
     """The stages that compute `region`, in order, through each operator's `compute` rule.
 
     `constant_inputs` names the inputs whose content is known at compile time: a schedule may choose
@@ -27,7 +27,7 @@ def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) 
     """
     buffers: dict[str, Buffer] = {}
     for value in region.inputs:
-        scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
+        scope = MemoryScope.CONSTANT if value.name in constant_inputs else MemoryScope.PARAM
         kind = value.type
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
     builder = Builder(
@@ -43,7 +43,7 @@ def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) 
         made = compute(builder, node, inputs)
         for value, buffer in zip(node.outputs, made, strict=True):
             buffers[value.name] = buffer
-    return Program(
+    return TensorProgram(
         name,
         tuple(buffers[value.name] for value in region.inputs),
         tuple(builder.stages),

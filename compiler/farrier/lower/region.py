@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from farrier.errors import CompilerError
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.lower.program import to_program
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.registry import lookup
 from farrier.targets import Target
 
 
 def lower_region(
     region: Graph, name: str, constant_inputs: Collection[str], target: Target, threads: int
-) -> Program | Function:
+) -> TensorProgram | Function:
     """The kernel `name` of a region, for that many threads of the target. Raises CompilerError as
     `to_program` does, and where an operator that gives loops does not stand alone."""
     rules = [lookup(node.op).nest for node in region.nodes]
@@ -30,8 +30,8 @@ def lower_region(
     buffers = {}
     for value in (*region.inputs, *region.outputs):
         kind = value.type
-        scope = Scope.CONSTANT if value.name in constant_inputs else Scope.PARAM
+        scope = MemoryScope.CONSTANT if value.name in constant_inputs else MemoryScope.PARAM
         buffers[value.name] = Buffer(value.name, kind.dtype, kind.shape, kind.layout, scope)
-    nest = Nest(node, buffers, region.constant_data(), target, threads)
+    nest = LoopBuilder(node, buffers, region.constant_data(), target, threads)
     rule(nest, node)
     return nest.function(name, region.given_dims)

@@ -20,7 +20,7 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import Extent, bounds, is_less
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Scope, Size, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Size, Var
 from farrier.ir.loop import Block, For, If, LoopKind, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads, variables
@@ -57,7 +57,7 @@ def _fills_registers(stmt: Stmt) -> bool:
     """Whether a statement does nothing but store to registers, where conditions let it."""
     match stmt:
         case Store(buffer, _, _):
-            return buffer.scope is Scope.REGISTER
+            return buffer.scope is MemoryScope.REGISTER
         case For(_, _, _, body) | If(_, body, None):
             return _fills_registers(body)
         case Block(statements):
@@ -118,7 +118,7 @@ def _unguarded(
             here = context.over(inner)
 
             def within(loaded: Buffer, at: Indices) -> Indices:
-                if loaded.scope is Scope.REGISTER:
+                if loaded.scope is MemoryScope.REGISTER:
                     return at
                 return tuple(
                     i if variables(i) & lanes else _within(here, i, loaded, axis)

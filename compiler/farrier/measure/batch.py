@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import number as static
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.types import DType
-from farrier.kernels import Compiled, Helpers, Order
+from farrier.kernels import BuildInput, Compiled, Helpers
 from farrier.measure.drift import drift_candidate, drift_object
 from farrier.measure.packing import as_argument, packing_function
 from farrier.measure.runner import Blobs
@@ -78,7 +78,7 @@ class BatchBuilder:
         packers: dict[tuple[Buffer, ...], Function] = {}
         distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
         orders = {
-            f"candidate{number}": Order(space, dict(decisions), f"candidate{number}")
+            f"candidate{number}": BuildInput(space, dict(decisions), f"candidate{number}")
             for number, decisions in enumerate(distinct)
         }
         compiled = self._helpers.build(orders)
@@ -122,7 +122,7 @@ class BatchBuilder:
         packed: list[tuple[Buffer, Buffer]] = []
         values = (*self._task.region.inputs, *self._task.region.outputs)
         for buffer, value, given in zip(kernel.params, values, (*inputs, *outputs), strict=True):
-            cold = buffer.scope is Scope.CONSTANT
+            cold = buffer.scope is MemoryScope.CONSTANT
             if buffer.layout == value.type.layout:
                 arguments.append(dataclasses.replace(given, cold=cold))
                 continue

@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
 from farrier.measure.runner import Blobs
@@ -46,7 +46,7 @@ def drift_candidate(blobs: Blobs) -> Candidate:
 def _function() -> Function:
     source = Buffer("source", DType.F32, (_STEPS * _LANES,))
     result = Buffer("result", DType.F32, (_LANES,))
-    total = Buffer("total", DType.F32, (_LANES,), None, Scope.REGISTER)
+    total = Buffer("total", DType.F32, (_LANES,), None, MemoryScope.REGISTER)
     lane, first, last = Var("lane"), Var("first"), Var("last")
     element = Load(source, (e.add(e.mul(Var("step"), _LANES), lane),))
     add = Store(total, (lane,), Binary(BinaryOp.ADD, Load(total, (lane,)), element))

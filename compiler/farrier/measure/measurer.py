@@ -9,14 +9,14 @@ from farrier.measure.batch import BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.progress.clock import Clock
-from farrier.search.trial import DeviceFaultError
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
 from farrier_device.measurement import CandidateResult, TimingPolicy
 
 
 class TaskMeasurer:
-    """Measures candidates of `tasks`, by task key (`farrier.search.Measurer`)."""
+    """Measures candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`)."""
 
     def __init__(
         self,

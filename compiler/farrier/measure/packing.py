@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.ir.blocks import block_of
-from farrier.ir.expr import Buffer, Load, Scope, Var
+from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Stmt, Store
 from farrier.lower.finalize import finalize
 from farrier.schedule import Schedule
@@ -39,4 +39,4 @@ def packing_function(
 
 def as_argument(buffer: Buffer, name: str = "") -> Buffer:
     """The buffer as something that a function may write, under another name where one is given."""
-    return Buffer(name or buffer.name, buffer.dtype, buffer.shape, buffer.layout, Scope.PARAM)
+    return Buffer(name or buffer.name, buffer.dtype, buffer.shape, buffer.layout, MemoryScope.PARAM)

@@ -15,7 +15,7 @@ from farrier.errors import CompilerError
 from farrier.ir import dim
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Axis, Buffer, Expr, Reduce, ReduceOp, Scope, Var
+from farrier.ir.expr import Axis, Buffer, Expr, MemoryScope, Reduce, ReduceOp, Var
 from farrier.ir.graph import Node, Value
 from farrier.ir.tensor import Stage
 from farrier.ir.types import DType, Layout, Shape
@@ -139,7 +139,7 @@ class Builder:
         *,
         axes: Sequence[str] = (),
         layout: Layout | None = None,
-        scope: Scope = Scope.WORKSPACE,
+        scope: MemoryScope = MemoryScope.WORKSPACE,
     ) -> Buffer:
         """Declares `buffer[axes] = body(*axes)`; `axes` names the dimensions."""
         buffer = Buffer(self._unique(hint), dtype, tuple(shape), layout, scope)
@@ -183,7 +183,7 @@ class Builder:
             body,
             axes=axes,
             layout=value.type.layout,
-            scope=Scope.PARAM if value.name in self._outputs else Scope.WORKSPACE,
+            scope=MemoryScope.PARAM if value.name in self._outputs else MemoryScope.WORKSPACE,
         )
 
     def _unique(self, hint: str) -> str:

@@ -8,7 +8,7 @@ from farrier.ir.dim import number as number_of
 from farrier.ir.dim import product
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -36,7 +36,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype),)
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """Gaussian elimination with the largest pivot of each column, one matrix a thread."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from farrier.ir.dim import Extent, maximum
 from farrier.ir.types import DType
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.scalar import Scalar, both, either, equal, guarded, number
 
 
 class Heap:
     """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2."""
 
-    def __init__(self, nest: Nest, k: Extent, dtype: DType, largest: bool) -> None:
+    def __init__(self, nest: LoopBuilder, k: Extent, dtype: DType, largest: bool) -> None:
         self._nest = nest
         self._k = k
         self._largest = largest

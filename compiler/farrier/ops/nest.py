@@ -27,7 +27,7 @@ from farrier.errors import CompilerError
 from farrier.ir import dim
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent, Symbol, ceildiv, maximum, product
-from farrier.ir.expr import Buffer, Expr, Load, Scope, Var
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.graph import Node
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Prefetch, Stmt, Store, While
 from farrier.ir.types import DType
@@ -50,7 +50,7 @@ class Tensor:
     """
 
     def __init__(
-        self, nest: Nest, buffer: Buffer, shape: Shape, literal: Scalar | None = None
+        self, nest: LoopBuilder, buffer: Buffer, shape: Shape, literal: Scalar | None = None
     ) -> None:
         self._nest = nest
         self._buffer = buffer
@@ -107,7 +107,7 @@ class Variable:
         self._tensor[()] = new
 
 
-class Nest:
+class LoopBuilder:
     """The loop function of one node under construction.
 
     `buffers` are the node's inputs and outputs by value name, in the order of the function's
@@ -198,15 +198,15 @@ class Nest:
 
     def local(self, name: str, shape: Shape, dtype: DType) -> Tensor:
         """Memory of this thread, to the end of the block; undefined at first."""
-        return self._allocate(name, shape, dtype, Scope.LOCAL)
+        return self._allocate(name, shape, dtype, MemoryScope.LOCAL)
 
     def shared(self, name: str, shape: Shape, dtype: DType) -> Tensor:
         """Memory that all threads see, to the end of the block; undefined at first."""
-        return self._allocate(name, shape, dtype, Scope.WORKSPACE)
+        return self._allocate(name, shape, dtype, MemoryScope.WORKSPACE)
 
     def registers(self, name: str, shape: Shape, dtype: DType) -> Tensor:
         """Values, to the end of the block: every index is constant once loops are unrolled."""
-        return self._allocate(name, shape, dtype, Scope.REGISTER)
+        return self._allocate(name, shape, dtype, MemoryScope.REGISTER)
 
     def variable(self, initial: Scalar, name: str = "v") -> Variable:
         """A scalar in a register, to the end of the block."""
@@ -218,7 +218,7 @@ class Nest:
         """The value that a formula has here."""
         return self.variable(value, name).value
 
-    def _allocate(self, name: str, shape: Shape, dtype: DType, scope: Scope) -> Tensor:
+    def _allocate(self, name: str, shape: Shape, dtype: DType, scope: MemoryScope) -> Tensor:
         buffer = Buffer(self._unique(name), dtype, tuple(shape), None, scope)
         self._suites[-1].append(buffer)
         return Tensor(self, buffer, buffer.shape)

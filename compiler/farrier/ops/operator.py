@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from farrier.ops.builder import Builder
-    from farrier.ops.nest import Nest
+    from farrier.ops.nest import LoopBuilder
 
     Array: TypeAlias = npt.NDArray[Any]
 else:
@@ -39,7 +39,7 @@ Buffers: TypeAlias = Sequence[Buffer | None]
 Infer: TypeAlias = Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]
 Reference: TypeAlias = Callable[[Arrays, Attrs], tuple[Array, ...]]
 Compute: TypeAlias = Callable[["Builder", Node, Buffers], tuple[Buffer, ...]]
-NestRule: TypeAlias = Callable[["Nest", Node], None]
+NestRule: TypeAlias = Callable[["LoopBuilder", Node], None]
 
 
 class Kind(enum.StrEnum):

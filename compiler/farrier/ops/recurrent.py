@@ -27,7 +27,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.activation import sigmoid, softplus
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -228,7 +228,7 @@ class _ReferenceStep:
         return np.asarray(function.numpy(x, alpha, beta), x.dtype)
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """Step by step, each in parallel over directions, sequences and blocks of units, whose sums
     stay in registers; states lie twice, for the step before and for this one."""
     _Kernel(nest, _Cell(attributes_of(node))).write()
@@ -244,7 +244,7 @@ def _evenly(count: Extent, most: int) -> int:
 class _Kernel:
     """What is common to all steps."""
 
-    def __init__(self, nest: Nest, cell: _Cell) -> None:
+    def __init__(self, nest: LoopBuilder, cell: _Cell) -> None:
         self.nest, self.cell = nest, cell
         shape = nest.shape(0)
         self.steps, self.batch = cell.steps_and_batch(shape)

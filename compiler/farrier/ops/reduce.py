@@ -32,8 +32,8 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import (
     Scalar,
-    decay,
     equal,
+    exp_nonpositive,
     log,
     magnitude,
     power,
@@ -168,7 +168,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
         "sum",
         out.shape,
         out.dtype,
-        lambda *at: total(ranges, lambda *r: decay(at_input(at, r) - high(*at))),
+        lambda *at: total(ranges, lambda *r: exp_nonpositive(at_input(at, r) - high(*at))),
     )
 
     def result(*at: Expr) -> Scalar:

@@ -13,7 +13,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.indexing import checked_indices, position
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -79,7 +79,7 @@ def _align_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     return (TensorType(x.dtype, (boxes.shape[0], x.shape[1], *size)),)
 
 
-def _align_nest(nest: Nest, node: Node) -> None:
+def _align_nest(nest: LoopBuilder, node: Node) -> None:
     """A bin is the mean, or the largest, of samples between elements. As ONNX has it, "largest"
     is that of the four neighbours' weighted values."""
     attrs = attributes_of(node)
@@ -194,7 +194,7 @@ def _pool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
     return (TensorType(x.dtype, (boxes.shape[0], x.shape[1], *size)),)
 
 
-def _pool_nest(nest: Nest, node: Node) -> None:
+def _pool_nest(nest: LoopBuilder, node: Node) -> None:
     """The largest element of each bin of a box whose corners are rounded to elements; 0 of none."""
     attrs = attributes_of(node)
     x, boxes, y = nest.input(0), nest.input(1), nest.output()

@@ -10,7 +10,7 @@ from farrier.ir.dim import ceildiv, product
 from farrier.ir.expr import ReduceOp
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
-from farrier.ops.nest import Index, Nest, Tensor
+from farrier.ops.nest import Index, LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -53,7 +53,7 @@ def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
         result = np.moveaxis(numpy.accumulate(moved, dtype=x.dtype), 0, axis)
         return (np.flip(result, axis) if attrs.get("reverse", 0) else result,)
 
-    def nest(nest: Nest, node: Node) -> None:
+    def nest(nest: LoopBuilder, node: Node) -> None:
         shape = node.outputs[0].type.shape
         axis = normal_axis((nest.static(1) or (0,))[0], len(shape))
         columns = product(shape[axis + 1 :])
@@ -81,7 +81,7 @@ class _Scan:
     """Combines the steps of `x`, (lines, steps, columns), into `y`, each line and column for
     itself."""
 
-    nest: Nest
+    nest: LoopBuilder
     x: Tensor
     y: Tensor
     combine: ReduceOp

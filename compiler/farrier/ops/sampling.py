@@ -15,7 +15,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.cubic import USUAL, cubic_weights
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -81,7 +81,7 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
     return where(either(below, place > high), inside, place)
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """Threads divide the lines of the outputs."""
     mode, padding, aligned = _modes(attributes_of(node))
     x, grid, y = nest.input(0), nest.input(1), nest.output()
@@ -136,7 +136,7 @@ def _place(given: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 
 
 def _taps(
-    nest: Nest, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
+    nest: LoopBuilder, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Scalar, Scalar | None, Scalar | None]]:
     """The elements that a place is read from: position, weight, and whether it counts (None:
     it does)."""

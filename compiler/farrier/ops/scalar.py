@@ -98,9 +98,9 @@ def exp(x: Scalar) -> Scalar:
     return unary(UnaryOp.EXP, x)
 
 
-def decay(x: Scalar) -> Scalar:
+def exp_nonpositive(x: Scalar) -> Scalar:
     """exp(x) of x <= 0, and 0 where that is no normal number."""
-    return unary(UnaryOp.DECAY, x)
+    return unary(UnaryOp.EXP_NONPOSITIVE, x)
 
 
 def log(x: Scalar) -> Scalar:

@@ -12,7 +12,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.indexing import bounded, checked_indices, position
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -64,7 +64,7 @@ def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) 
         _JOINS[reduction][1].at(out, at, updates)
 
 
-def _copy(nest: Nest, source: Tensor, target: Tensor) -> None:
+def _copy(nest: LoopBuilder, source: Tensor, target: Tensor) -> None:
     """All elements of one flat tensor to another."""
     with nest.parallel(ceildiv(target.size, _CHUNK)) as (chunk,), nest.vector(_CHUNK) as lane:
         at = chunk * _CHUNK + lane
@@ -98,7 +98,7 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (out,)
 
 
-def _elements_nest(nest: Nest, node: Node) -> None:
+def _elements_nest(nest: LoopBuilder, node: Node) -> None:
     """Lines along the axis are independent: threads divide the axes before, and those behind in
     strips."""
     attrs, shape = attributes_of(node), nest.input(1).shape
@@ -152,7 +152,7 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (out,)
 
 
-def _nd_nest(nest: Nest, node: Node) -> None:
+def _nd_nest(nest: LoopBuilder, node: Node) -> None:
     """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
     one of these. Each thread goes through all updates, in order, for a range of rows of its own."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))

@@ -13,7 +13,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.data_dim import COUNT, data_extent
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -37,7 +37,7 @@ _CHUNK = 1024  # elements that a thread looks through at once
 
 
 def _list(
-    nest: Nest,
+    nest: LoopBuilder,
     size: Extent,
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar, Scalar], None],
@@ -82,7 +82,7 @@ def _non_zero_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.array(found, np.int64, order="C"), np.asarray(found.shape[1], np.int64))
 
 
-def _non_zero_nest(nest: Nest, node: Node) -> None:
+def _non_zero_nest(nest: LoopBuilder, node: Node) -> None:
     shape = nest.shape(0)
     size = product(shape)
     x, out = nest.input(0, (size,)), nest.output(0, (len(shape) * size,))
@@ -125,7 +125,7 @@ def _compress_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.compress(chosen, x, axis), np.asarray(np.count_nonzero(chosen), np.int64))
 
 
-def _compress_nest(nest: Nest, node: Node) -> None:
+def _compress_nest(nest: LoopBuilder, node: Node) -> None:
     outer, along, inner = _compressed(attributes_of(node), nest.shape(0))
     x, condition = nest.input(0, (outer, along, inner)), nest.input(1)
     bound = minimum(along, condition.shape[0])
@@ -177,7 +177,7 @@ def _unique_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (items, *(np.asarray(r, np.int64) for r in results), np.asarray(first.size, np.int64))
 
 
-def _unique_nest(nest: Nest, node: Node) -> None:
+def _unique_nest(nest: LoopBuilder, node: Node) -> None:
     """Items sorted by merging, so that equal ones are neighbours and the first of them leads."""
     attrs = attributes_of(node)
     outer, along, inner = _compressed(attrs, nest.shape(0))
@@ -216,7 +216,7 @@ def _unique_nest(nest: Nest, node: Node) -> None:
 class _Items:
     """The items of a tensor [outer, item, inner], compared element by element; NaN comes last."""
 
-    def __init__(self, nest: Nest, x: Tensor) -> None:
+    def __init__(self, nest: LoopBuilder, x: Tensor) -> None:
         self._nest, self._x = nest, x
         self._outer, self._count, self._inner = x.shape
 

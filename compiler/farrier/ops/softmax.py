@@ -22,7 +22,17 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, decay, either, equal, log, number, scalar, unequal, where
+from farrier.ops.scalar import (
+    Scalar,
+    either,
+    equal,
+    exp_nonpositive,
+    log,
+    number,
+    scalar,
+    unequal,
+    where,
+)
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -85,7 +95,9 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     x = builder.operand(node, inputs, 0)
     row = _Row(builder, x, axis_attr(attributes_of(node), x.rank, -1))
     high = row.highest()
-    weights = builder.local("exp", x.shape, x.dtype, lambda *at: decay(x(*at) - high(*row.of(at))))
+    weights = builder.local(
+        "exp", x.shape, x.dtype, lambda *at: exp_nonpositive(x(*at) - high(*row.of(at)))
+    )
 
     def sums(*at: Expr) -> Reduce:
         return total(row.ranges, lambda r: weights(*at[: row.axis], r, *at[row.axis :]))
@@ -102,7 +114,7 @@ def _log_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     high = row.highest()
 
     def sums(*at: Expr) -> Reduce:
-        return total(row.ranges, lambda r: decay(row.element(at, r) - high(*at)))
+        return total(row.ranges, lambda r: exp_nonpositive(row.element(at, r) - high(*at)))
 
     whole = builder.local("sum", row.shape, x.dtype, sums)
 

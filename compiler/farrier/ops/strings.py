@@ -18,7 +18,7 @@ from farrier.ir.graph import Node
 from farrier.ir.strings import codes_of, fitted, strings_of
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import Nest, Tensor, Variable
+from farrier.ops.nest import LoopBuilder, Tensor, Variable
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -66,19 +66,19 @@ def _codes(types: Types, position: int) -> TensorType:
     return codes
 
 
-def _rows(nest: Nest, position: int) -> Tensor:
+def _rows(nest: LoopBuilder, position: int) -> Tensor:
     """An operand as [strings, width]."""
     *shape, width = nest.shape(position)
     return nest.input(position, (product(shape), width))
 
 
-def _count(nest: Nest, initial: Scalar | int = 0, name: str = "at") -> Variable:
+def _count(nest: LoopBuilder, initial: Scalar | int = 0, name: str = "at") -> Variable:
     if isinstance(initial, int):
         initial = number(initial, DType.I64)
     return nest.variable(initial, name)
 
 
-def _holds(nest: Nest, initial: Scalar | bool, name: str) -> Variable:
+def _holds(nest: LoopBuilder, initial: Scalar | bool, name: str) -> Variable:
     return nest.variable(
         number(initial, DType.BOOL) if isinstance(initial, bool) else initial, name
     )
@@ -93,7 +93,7 @@ def _has_character(x: Tensor, row: Scalar, at: Scalar) -> Scalar:
     return guarded(_inside(at, x.shape[-1]), unequal(x[row, at], 0))
 
 
-def _fill(nest: Nest, out: Tensor, start: Scalar, width: Extent) -> None:
+def _fill(nest: LoopBuilder, out: Tensor, start: Scalar, width: Extent) -> None:
     """An empty string, of `width` elements from `start` on in flat memory."""
     with nest.vector(width) as lane:
         out[start + lane] = 0
@@ -122,7 +122,7 @@ def _row_of(at: tuple[Scalar, ...], shape: Shape) -> Scalar:
     return row
 
 
-def _concat_nest(nest: Nest, node: Node) -> None:
+def _concat_nest(nest: LoopBuilder, node: Node) -> None:
     first, second = _rows(nest, 0), _rows(nest, 1)
     shapes = [nest.shape(position)[:-1] for position in range(2)]
     shape = broadcast_shapes(*shapes)
@@ -176,7 +176,7 @@ def _count_pieces_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (counts.reshape(x.shape[:-1]),)
 
 
-def _count_pieces_nest(nest: Nest, node: Node) -> None:
+def _count_pieces_nest(nest: LoopBuilder, node: Node) -> None:
     x, attrs = _rows(nest, 0), attributes_of(node)
     counts = nest.output(0, (x.shape[0],))
     with nest.parallel(x.shape[0]) as (row,):
@@ -202,7 +202,7 @@ def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (fitted(codes_of(padded), width).reshape(*shape, most, width),)
 
 
-def _split_nest(nest: Nest, node: Node) -> None:
+def _split_nest(nest: LoopBuilder, node: Node) -> None:
     x, attrs = _rows(nest, 0), attributes_of(node)
     strings, width = x.shape
     (most,) = nest.extents(1)
@@ -220,7 +220,9 @@ def _split_nest(nest: Nest, node: Node) -> None:
 
 
 @contextlib.contextmanager
-def _pieces(nest: Nest, attrs: Attrs, x: Tensor, row: Scalar) -> Iterator[tuple[Scalar, Scalar]]:
+def _pieces(
+    nest: LoopBuilder, attrs: Attrs, x: Tensor, row: Scalar
+) -> Iterator[tuple[Scalar, Scalar]]:
     """The block for each piece of a string: from a position up to another."""
     delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
     start, end, splits = (_count(nest, name=name) for name in ("start", "end", "splits"))
@@ -285,7 +287,7 @@ def _case_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (fitted(codes_of(change(strings_of(x))), x.shape[-1] * longer.shape[-1]),)
 
 
-def _case_nest(nest: Nest, node: Node) -> None:
+def _case_nest(nest: LoopBuilder, node: Node) -> None:
     x, pages, elements, longer = _rows(nest, 0), nest.input(1), nest.input(2), nest.input(3)
     strings, width = x.shape
     parts = number_of(longer.shape[-1])
@@ -366,7 +368,7 @@ def _filled(rows: Array, width: int) -> Array:
     return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, width - rows.shape[-1])])
 
 
-def _find_nest(nest: Nest, node: Node) -> None:
+def _find_nest(nest: LoopBuilder, node: Node) -> None:
     """By halving."""
     x, keys = _rows(nest, 0), nest.input(1)
     strings, width = x.shape
@@ -428,7 +430,7 @@ def _match_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return ((states >= 0) & accepts[states],)
 
 
-def _match_nest(nest: Nest, node: Node) -> None:
+def _match_nest(nest: LoopBuilder, node: Node) -> None:
     x, starts, following, accepts = _rows(nest, 0), nest.input(1), nest.input(2), nest.input(3)
     (strings, _), ranges = x.shape, starts.shape[0]
     out = nest.output(0, (strings,))

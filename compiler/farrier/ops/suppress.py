@@ -11,7 +11,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.data_dim import COUNT, data_extent
 from farrier.ops.heap import Heap
-from farrier.ops.nest import Nest, Tensor
+from farrier.ops.nest import LoopBuilder, Tensor
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -94,7 +94,7 @@ def _share(one: Array, other: Array) -> float:
     return float(common / (areas[0] + areas[1] - common))
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """Each class of each image by itself, in parallel: boxes come from a heap, best first, and stay
     where none that stayed before overlaps; what stays is then put together."""
     batches, classes, count = (number_of(extent) for extent in nest.shape(1))
@@ -135,13 +135,13 @@ def _nest(nest: Nest, node: Node) -> None:
     nest.output(1)[()] = total.value
 
 
-def _scalar(nest: Nest, position: int, default: int) -> Scalar:
+def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
     """An operand of one element."""
     given = nest.optional(position, (1,))
     return number(default, DType.F32) if given is None else given[0]
 
 
-def _known(node: Node, nest: Nest, count: int) -> int:
+def _known(node: Node, nest: LoopBuilder, count: int) -> int:
     """How many boxes of one class may stay, where that is a constant."""
     known = nest.known(2)
     return count if known is None else max(int(known), 0)
@@ -153,7 +153,7 @@ class _Candidates(Heap):
     length: Scalar
 
 
-def _candidates(nest: Nest, scores: Tensor, batch: Scalar, kind: Scalar) -> _Candidates:
+def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) -> _Candidates:
     count = number_of(scores.shape[2])
     heap = _Candidates(nest, count, scores.dtype, largest=False)
     threshold = nest.optional(4, (1,))
@@ -174,7 +174,7 @@ def _candidates(nest: Nest, scores: Tensor, batch: Scalar, kind: Scalar) -> _Can
 class _Boxes:
     """The boxes that stayed, as sides."""
 
-    def __init__(self, nest: Nest, node: Node, batch: Scalar, most: int) -> None:
+    def __init__(self, nest: LoopBuilder, node: Node, batch: Scalar, most: int) -> None:
         self._nest, self._batch, self._boxes = nest, batch, nest.input(0)
         self._is_centered = bool(int_attr(attributes_of(node), "center_point_box", 0))
         self._sides = nest.local("sides", (4, most), self._boxes.dtype)  # low and high of each axis

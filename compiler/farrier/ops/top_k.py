@@ -9,7 +9,7 @@ from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
 from farrier.ops.heap import Heap
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -54,7 +54,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return np.take_along_axis(x, chosen, axis), chosen.astype(np.int64)
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """A heap of the best k so far for each row, the worst of them at its root; then each root goes
     to the end of the output. Blocks in which nothing beats the root are passed over in vectors."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None

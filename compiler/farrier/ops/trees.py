@@ -14,7 +14,7 @@ import numpy as np
 from farrier.ir.graph import Node
 from farrier.ir.types import TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -67,7 +67,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (totals,)
 
 
-def _nest(nest: Nest, node: Node) -> None:
+def _nest(nest: LoopBuilder, node: Node) -> None:
     """Rows in parallel; each walks down all trees."""
     attrs = attributes_of(node)
     x, roots, features, splits, same, missing, yes, no, first, targets, weights = (

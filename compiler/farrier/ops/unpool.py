@@ -16,7 +16,7 @@ from farrier.ir.dim import number as number_of
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
-from farrier.ops.nest import Nest
+from farrier.ops.nest import LoopBuilder
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -83,7 +83,7 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (out + planes * math.prod(spatial),)
 
 
-def _indices_nest(nest: Nest, node: Node) -> None:
+def _indices_nest(nest: LoopBuilder, node: Node) -> None:
     """One window after another, in parallel over planes and lines."""
     attrs, shape = attributes_of(node), nest.shape(0)
     window, extents = _geometry(shape, attrs)
@@ -162,7 +162,7 @@ def _unpool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (out,)
 
 
-def _unpool_nest(nest: Nest, node: Node) -> None:
+def _unpool_nest(nest: LoopBuilder, node: Node) -> None:
     """Zeros, and each plane's elements where its indices say; an index of another plane is none."""
     attrs, out_shape = attributes_of(node), node.outputs[0].type.shape
     types = [value.type if value is not None else None for value in node.inputs]

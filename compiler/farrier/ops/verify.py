@@ -15,7 +15,7 @@ from farrier.ir.control import is_control
 from farrier.ir.graph import Constant, ConstantData, Derived, Graph, Node, Value
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir, print_type
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import Layout, TensorType
 from farrier.ir.verify_kernel import verify_function, verify_program
 
@@ -23,13 +23,13 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ATTRIBUTES = (int, float, str, bool)
 
 
-def verify(node: Graph | Program | Function, before: Graph | None = None) -> None:
+def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) -> None:
     """Raises CompilerError where `node` breaks a rule of its grammar. What stands in the graph
     `before` as well, which was verified, is taken to be right by itself."""
     match node:
         case Graph():
             _verify_graph(node, frozenset() if before is None else frozenset(_parts(before)))
-        case Program():
+        case TensorProgram():
             verify_program(node)
         case Function():
             verify_function(node)

@@ -3,6 +3,14 @@
 from farrier.partition.canonical import canonical_region
 from farrier.partition.extract import Task, extract_tasks, task_key
 from farrier.partition.naming import task_name
-from farrier.partition.program import Call, Program
+from farrier.partition.program import Call, DriverProgram
 
-__all__ = ["Call", "Program", "Task", "canonical_region", "extract_tasks", "task_key", "task_name"]
+__all__ = [
+    "Call",
+    "DriverProgram",
+    "Task",
+    "canonical_region",
+    "extract_tasks",
+    "task_key",
+    "task_name",
+]

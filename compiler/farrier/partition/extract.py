@@ -20,9 +20,9 @@ from farrier.partition.program import (
     Branch,
     Call,
     Carried,
+    DriverProgram,
     Fail,
     Home,
-    Program,
     Repeat,
     Slice,
     Step,
@@ -60,7 +60,7 @@ def task_key(region: Graph, constant_inputs: Collection[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def extract_tasks(graph: Graph) -> tuple[dict[str, Task], Program]:
+def extract_tasks(graph: Graph) -> tuple[dict[str, Task], DriverProgram]:
     """The tasks of an optimized graph by key, in the order of their first call, and the program
     that calls them. A view lies where its operand lies, the parts of an Adjoin lie where it does,
     and what a region returns lies where the results of its node do. What writes no elements is not
@@ -70,7 +70,7 @@ def extract_tasks(graph: Graph) -> tuple[dict[str, Task], Program]:
     """
     flattening = _Flattening()
     steps = flattening.steps_of(graph, "", 1)
-    program = Program(
+    program = DriverProgram(
         graph.inputs,
         graph.outputs,
         tuple(flattening.constants.values()),

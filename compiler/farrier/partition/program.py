@@ -1,6 +1,6 @@
 """The program of a model's driver: calls of kernels in order, under conditions and in loops.
 
-    program = Program([value] inputs, [value] outputs, [constant], [step], homes)
+    program = DriverProgram([value] inputs, [value] outputs, [constant], [step], homes)
     step    = Call(task, [value] inputs, [value] outputs)
             | Bind(value, [extent])
             | Fail(reason)
@@ -123,7 +123,7 @@ class Home:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class DriverProgram:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     constants: tuple[Constant, ...]
@@ -172,12 +172,12 @@ class Program:
         """Every call, each once, in the order of the text."""
         return list(calls_in(self.steps))
 
-    def with_tasks(self, tasks: Iterable[str]) -> Program:
+    def with_tasks(self, tasks: Iterable[str]) -> DriverProgram:
         """The same with other tasks, one for each of `calls`."""
         pairs = zip(self.calls, tasks, strict=True)
         return self.with_calls(dataclasses.replace(call, task=task) for call, task in pairs)
 
-    def with_calls(self, calls: Iterable[Call]) -> Program:
+    def with_calls(self, calls: Iterable[Call]) -> DriverProgram:
         """The same with other calls, one for each of `calls`."""
         return dataclasses.replace(self, steps=_with_calls(self.steps, iter(calls)))
 

@@ -18,7 +18,7 @@ from farrier.ir.types import TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.passes.attention import attention_regions
-from farrier.passes.bottlenecks import bottlenecks
+from farrier.passes.inverted_bottlenecks import inverted_bottlenecks
 from farrier.passes.rewriting import join_origins, rename
 from farrier.passes.settings import Settings
 from farrier.passes.views import is_view
@@ -97,7 +97,7 @@ class _Grouping:
         # Nodes that join the kernel of one that reads them, all of these or none.
         self._taken = {
             **attention_regions(graph),
-            **bottlenecks(graph, lambda node: self._homes[id(node)], settings),
+            **inverted_bottlenecks(graph, lambda node: self._homes[id(node)], settings),
         }
         self._group_of: dict[int, _Group] = {}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, ceildiv, is_less, maximum, number, typical, upper
 from farrier.ir.graph import Value
-from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step
+from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, Step
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _MOST_ATTEMPTS = 100
@@ -84,7 +84,7 @@ _SPREADS = (
 
 
 def plan_memory(
-    program: Program,
+    program: DriverProgram,
     scratch: Mapping[str, Extent] = _NONE,
     slices: Mapping[str, Extent] = _NONE,
     threads: int = 1,
@@ -116,7 +116,7 @@ def plan_memory(
 class _Packing:
     """The blocks of a program, `offsets` and `total` where sizes are typical."""
 
-    program: Program
+    program: DriverProgram
     fixed: Mapping[str, Place]
     timeline: _Timeline
     blocks: Sequence[Block]
@@ -128,7 +128,7 @@ class _Packing:
     @classmethod
     def of(
         cls,
-        program: Program,
+        program: DriverProgram,
         scratch: Mapping[str, Extent],
         slices: Mapping[str, Extent],
         threads: int,
@@ -185,7 +185,7 @@ def buffers_of(current: str) -> tuple[str, str]:
     return f"{current}.even", f"{current}.odd"
 
 
-def _fixed_places(program: Program) -> dict[str, Place]:
+def _fixed_places(program: DriverProgram) -> dict[str, Place]:
     """Places of what the caller owns, by the name of the value that holds the memory."""
     places = {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
     for i, constant in enumerate(program.constants):
@@ -205,7 +205,7 @@ class _Timeline:
 
     def __init__(
         self,
-        program: Program,
+        program: DriverProgram,
         fixed: Mapping[str, Place],
         scratch: Mapping[str, Extent],
         spans: Mapping[str, Extent],

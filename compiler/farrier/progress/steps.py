@@ -14,7 +14,7 @@ from farrier.ir.constants import FOLDER, ConstantFiles
 from farrier.ir.graph import Graph
 from farrier.ir.loop import Function
 from farrier.ir.printer import print_ir
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.progress import Listener, StageFinished, StageStarted
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Dump:
 class Printable(Protocol):
     """What stands for a piece of IR."""
 
-    def printed(self) -> tuple[str, Graph | Program | Function]:
+    def printed(self) -> tuple[str, Graph | TensorProgram | Function]:
         """Its name, and the IR."""
         ...
 
@@ -131,10 +131,10 @@ def _write(directory: Path, name: str, result: object, constants: ConstantFiles)
         raise StorageError(f"cannot write to {directory}: {error.strerror}") from error
 
 
-def _pieces(result: object) -> Iterable[tuple[str, Graph | Program | Function]]:
+def _pieces(result: object) -> Iterable[tuple[str, Graph | TensorProgram | Function]]:
     """The printable parts of a step's result, by name: those of a kernel are called as it is."""
     match result:
-        case Graph() | Program() | Function():
+        case Graph() | TensorProgram() | Function():
             yield result.name, result
         case Printable():
             yield result.printed()

@@ -30,6 +30,8 @@ from farrier.ir.dim import Extent, typical
 from farrier.ir.graph import Constant, Graph, Value
 from farrier.ir.printer import print_ir
 from farrier.ir.types import Shape
+from farrier.model_tuning.compare import Race
+from farrier.model_tuning.variant import Variant
 from farrier.ops import winograd
 from farrier.options.precision import Precision
 from farrier.records import RecordStore, usable
@@ -37,8 +39,6 @@ from farrier.release.verify import Verification
 from farrier.runtime import artifact as members
 from farrier.runtime.artifact import Artifact
 from farrier.targets.linked import LinkedModel
-from farrier.tuning.compare import Race
-from farrier.tuning.variant import Variant
 
 _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
 

@@ -9,14 +9,14 @@ from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import is_less
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Alloc, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Layout
-from farrier.schedule.nest import Nest, Path, loops
+from farrier.schedule.nest import NestView, Path, loops
 
 
-def set_scope(function: Function, buffer: str, scope: Scope) -> Function:
+def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
     """Says in which memory an allocated buffer lives.
 
     before:
@@ -36,7 +36,7 @@ def set_scope(function: Function, buffer: str, scope: Scope) -> Function:
                 for j in serial(2):
                     b[j] = t[j] * 2.0
     """
-    nest = Nest(function, "set_scope")
+    nest = NestView(function, "set_scope")
     path = _check_scope(nest, buffer, scope)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
@@ -44,14 +44,14 @@ def set_scope(function: Function, buffer: str, scope: Scope) -> Function:
     return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
 
 
-def _check_scope(nest: Nest, name: str, scope: Scope) -> Path:
+def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
     path = nest.path_to_alloc(name)
-    if scope not in (Scope.WORKSPACE, Scope.LOCAL, Scope.REGISTER):
+    if scope not in (MemoryScope.WORKSPACE, MemoryScope.LOCAL, MemoryScope.REGISTER):
         nest.fail(f"{name} is not an argument, so it cannot be in scope {scope}")
     around = [s.var for s in path if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
-    if scope is Scope.WORKSPACE and around:
+    if scope is MemoryScope.WORKSPACE and around:
         nest.fail(f"the threads of {around[0]} would share the workspace buffer {name}")
-    if scope is not Scope.WORKSPACE:
+    if scope is not MemoryScope.WORKSPACE:
         threads = [s.var for s in loops(path[-1]) if s.kind is LoopKind.PARALLEL]
         if threads:
             nest.fail(f"{name} is shared by the iterations of the parallel loop {threads[0]}")
@@ -76,20 +76,20 @@ def transform_layout(function: Function, buffer: str, layout: Layout) -> Functio
 
     Indices are logical and do not change; constants are packed when the model is compiled.
     """
-    nest = Nest(function, "transform_layout")
+    nest = NestView(function, "transform_layout")
     new = dataclasses.replace(_check_layout(nest, buffer, layout), layout=layout)
     change = Substitution(buffers={buffer: new})
     params = tuple(change.buffers.get(p.name, p) for p in function.params)
     return dataclasses.replace(function, params=params, body=change.stmt(function.body))
 
 
-def _check_layout(nest: Nest, name: str, layout: Layout) -> Buffer:
+def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
     buffer = nest.param(name)
     if buffer is None:
         alloc = nest.path_to_alloc(name)[-1]
         assert isinstance(alloc, Alloc)
         buffer = alloc.buffer
-    elif buffer.scope is not Scope.CONSTANT:
+    elif buffer.scope is not MemoryScope.CONSTANT:
         nest.fail(f"the layout of the argument {name} is part of the kernel's signature")
     if any(map(any, layout.halo)):
         nest.fail(f"a halo for {name}, which no nest would fill")
@@ -108,7 +108,7 @@ def _check_layout(nest: Nest, name: str, layout: Layout) -> Buffer:
     return buffer
 
 
-def _check_memory(nest: Nest, old: Buffer, new: Buffer) -> None:
+def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
     """What lies in memory stays there: loops may run to the end of the old layout's blocks."""
     for axis in range(len(old.shape)):
         if coverage(new, axis) < coverage(old, axis):
@@ -138,7 +138,7 @@ def merge_axes(function: Function, buffer: str, axis: int) -> Function:
                 for g in serial(49):
                     b[g] = t[g]
     """
-    nest = Nest(function, "merge_axes")
+    nest = NestView(function, "merge_axes")
     path = nest.path_to_alloc(buffer)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
@@ -188,7 +188,7 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
     Elements that are a multiple of a large power of two apart compete for a few lines of a cache; a
     little room between them spreads them over all.
     """
-    nest = Nest(function, "pad_axis")
+    nest = NestView(function, "pad_axis")
     path = _check_pad(nest, buffer, axis, extent)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
@@ -197,7 +197,7 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
     return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
 
 
-def _check_pad(nest: Nest, name: str, axis: int, extent: int) -> Path:
+def _check_pad(nest: NestView, name: str, axis: int, extent: int) -> Path:
     path = nest.path_to_alloc(name)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)

@@ -11,7 +11,7 @@ from farrier.ir.loop import Alloc, For, Function, Stmt, Store
 from farrier.ir.substitute import Indices, Substitution
 from farrier.schedule.accesses import guarded_reads, writes
 from farrier.schedule.nest import (
-    Nest,
+    NestView,
     Path,
     block,
     guarded,
@@ -48,13 +48,13 @@ def cache_read(function: Function, buffer: str, loop: str, name: str) -> Functio
     are under conditions, so that the box may reach beyond all of them, or out of memory, the copy
     gets a guard.
     """
-    nest = Nest(function, "cache_read")
+    nest = NestView(function, "cache_read")
     path, source, box = _check(nest, buffer, loop, name)
     return nest.replace(path, _edit(nest, path, source, box, name))
 
 
 def _check(
-    nest: Nest, buffer: str, loop_name: str, name: str
+    nest: NestView, buffer: str, loop_name: str, name: str
 ) -> tuple[Path, Buffer, tuple[Interval, ...]]:
     path, loop = nest.path_to_loop(loop_name), nest.loop(loop_name)
     found = list(guarded_reads(loop.body, buffer))
@@ -79,7 +79,7 @@ def _memory(buffer: Buffer, axis: int) -> Interval:
     return Interval(e.index(-before), coverage(buffer, axis) + before, True)
 
 
-def _edit(nest: Nest, path: Path, source: Buffer, box: tuple[Interval, ...], name: str) -> Stmt:
+def _edit(nest: NestView, path: Path, source: Buffer, box: tuple[Interval, ...], name: str) -> Stmt:
     loop = path[-1]
     assert isinstance(loop, For)
     shape = tuple(interval.extent for interval in box)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from farrier.ir.expr import Buffer, Load, Scope, Var
+from farrier.ir.expr import Buffer, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
 from farrier.schedule.accesses import accesses, reads_of, touches, writes
 from farrier.schedule.nest import (
-    Nest,
+    NestView,
     Path,
     block,
     find,
@@ -47,12 +47,12 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
     The nests that compute take the new name, the copy keeps the old one: so a reduction gets an
     epilogue, and its sums can live in registers. Apply it before any other primitive.
     """
-    nest = Nest(function, "cache_write")
+    nest = NestView(function, "cache_write")
     path, nests, old = _check(nest, buffer, name)
     return nest.replace(path, _edit(path, nests, old, name))
 
 
-def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
+def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
     """The way to the block that holds the nests that write the buffer, these nests, the buffer."""
     body = nest.function.body
     nest.require_new_buffer(new)
@@ -82,7 +82,7 @@ def _check(nest: Nest, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
     return path or (body,), nests, stores(nests[-1], name)[0].buffer
 
 
-def _check_values(nest: Nest, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
+def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
     """The nests begin anew, and are as well run where the last of them stands."""
     if reads_of(nests[0], name):
         nest.fail(f"{name} is computed from what it held before")
@@ -121,7 +121,9 @@ def _edit(path: Path, nests: list[Stmt], old: Buffer, name: str) -> Stmt:
     extents = {loop.var: loop.extent for loop in loops(nests[-1])}
     points = [index.name for index in store.indices if isinstance(index, Var)]
     shape = tuple(extents[var] for var in points)
-    cache = dataclasses.replace(old, name=name, shape=shape, layout=None, scope=Scope.WORKSPACE)
+    cache = dataclasses.replace(
+        old, name=name, shape=shape, layout=None, scope=MemoryScope.WORKSPACE
+    )
     renamed = {
         loop.var: _renamed(loop.var, old.name, name) for stmt in nests for loop in loops(stmt)
     }

@@ -7,14 +7,14 @@ import dataclasses
 from farrier.ir import expr as e
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Scope, Var
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, MemoryScope, Var
 from farrier.ir.loop import Alloc, For, Function, Prefetch, Stmt
 from farrier.ir.statements import below, walk_stmts
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Shape
 from farrier.schedule.accesses import changed_after, guarded_reads, touches, writes
 from farrier.schedule.nest import (
-    Nest,
+    NestView,
     Path,
     block,
     find,
@@ -57,7 +57,7 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
     what the guards of the reads let through, they get a guard. Elements that several iterations
     read are computed by each of them. Split the writing nests afterwards, not before.
     """
-    nest = Nest(function, "compute_at")
+    nest = NestView(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
 
 
@@ -88,7 +88,7 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
     So every box is computed whole and without a guard, as tensor intrinsics want it: the last one
     computes elements again that the one before it did.
     """
-    nest = Nest(function, "compute_whole_at")
+    nest = NestView(function, "compute_whole_at")
     move = _check(nest, buffer, loop)
     alloc = move.alloc_path[-1]
     assert isinstance(alloc, Alloc)
@@ -98,7 +98,7 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
     return _edit(nest, dataclasses.replace(move, box=inside))
 
 
-def _inside(nest: Nest, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
+def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
     """The interval moved back to where it ends within `extent`."""
     low, high = simplifier.bounds(interval.first)
     if interval.whole or not is_less(extent, high + interval.extent):
@@ -120,7 +120,7 @@ class _Move:
     simplifier: Simplifier
 
 
-def _check(nest: Nest, name: str, loop_name: str) -> _Move:
+def _check(nest: NestView, name: str, loop_name: str) -> _Move:
     alloc_path, loop = nest.path_to_alloc(name), nest.loop(loop_name)
     alloc = alloc_path[-1]
     assert isinstance(alloc, Alloc)
@@ -151,7 +151,7 @@ def _check(nest: Nest, name: str, loop_name: str) -> _Move:
     return _Move(alloc_path, producers, loop, box, simplifier)
 
 
-def _check_stores(nest: Nest, producer: Stmt, name: str) -> None:
+def _check_stores(nest: NestView, producer: Stmt, name: str) -> None:
     """Every element comes from the point of the same index."""
     bound = {loop.var for loop in loops(producer)}
     found = {store.indices for store in stores(producer, name)}
@@ -163,7 +163,7 @@ def _check_stores(nest: Nest, producer: Stmt, name: str) -> None:
             )
 
 
-def _covered(nest: Nest, producers: list[Stmt], name: str) -> Shape:
+def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
     """How far the nests that write the buffer run along each axis."""
     ranges = nest.ranges()
     shapes = {
@@ -179,7 +179,7 @@ def _covered(nest: Nest, producers: list[Stmt], name: str) -> Shape:
     return shapes.pop()
 
 
-def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
+def _check_readers(nest: NestView, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
     """All that reads the buffer stands within the loop; what its nests read does not change."""
     name = alloc.buffer.name
     if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
@@ -202,11 +202,11 @@ def _check_readers(nest: Nest, alloc: Alloc, producers: list[Stmt], loop: For) -
         nest.fail(f"{name} is prefetched")
 
 
-def _edit(nest: Nest, move: _Move) -> Function:
+def _edit(nest: NestView, move: _Move) -> Function:
     alloc = move.alloc_path[-1]
     assert isinstance(alloc, Alloc)
     old, box, simplifier = alloc.buffer, move.box, move.simplifier
-    scope = local_scope(move.loop) if old.scope is Scope.WORKSPACE else old.scope
+    scope = local_scope(move.loop) if old.scope is MemoryScope.WORKSPACE else old.scope
     new = Buffer(old.name, old.dtype, tuple(i.extent for i in box), None, scope)
 
     def shift(buffer: Buffer, indices: Indices) -> Indices:

@@ -9,7 +9,7 @@ from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Substitution
-from farrier.schedule.nest import Nest, Path, block, loops, map_children
+from farrier.schedule.nest import NestView, Path, block, loops, map_children
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:
@@ -32,12 +32,12 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
     What is known of a choice in either part is left out there; guards are left to `finalize`. The
     loops below are named anew in the second part: `<rest>_<loop>`.
     """
-    nest = Nest(function, "cut")
+    nest = NestView(function, "cut")
     path, place = _check(nest, loop, at, rest)
     return nest.replace(path, _edit(nest, path[-1], place, rest))
 
 
-def _check(nest: Nest, name: str, at: int, rest: str) -> tuple[Path, Extent]:
+def _check(nest: NestView, name: str, at: int, rest: str) -> tuple[Path, Extent]:
     """The way to the loop, and how many iterations come first."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     if loop.kind is not LoopKind.SERIAL:
@@ -51,7 +51,7 @@ def _check(nest: Nest, name: str, at: int, rest: str) -> tuple[Path, Extent]:
     return path, place
 
 
-def _edit(nest: Nest, loop: Stmt, at: Extent, rest: str) -> Stmt:
+def _edit(nest: NestView, loop: Stmt, at: Extent, rest: str) -> Stmt:
     assert isinstance(loop, For)
     ranges = nest.ranges()
     first = _simplified(loop.body, Simplifier({**ranges, loop.var: at}))

@@ -7,7 +7,7 @@ from farrier.ir.loop import Alloc, For, Function, If, Prefetch, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads
 from farrier.schedule.accesses import changed_after
-from farrier.schedule.nest import Nest, Path, loops, outermost_block, stores, without
+from farrier.schedule.nest import NestView, Path, loops, outermost_block, stores, without
 
 
 def inline(function: Function, buffer: str) -> Function:
@@ -29,12 +29,12 @@ def inline(function: Function, buffer: str) -> Function:
 
     The buffer must be written by one store, each element from the point of the same index.
     """
-    nest = Nest(function, "inline")
+    nest = NestView(function, "inline")
     path, producer, store = _check(nest, buffer)
     return nest.replace(path, _edit(path, producer, store))
 
 
-def _check(nest: Nest, name: str) -> tuple[Path, Stmt, Store]:
+def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
     path = nest.path_to_alloc(name)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
@@ -63,7 +63,7 @@ def _check(nest: Nest, name: str) -> tuple[Path, Stmt, Store]:
     return path, producer, store
 
 
-def _producer(nest: Nest, alloc: Alloc, store: Store) -> Stmt:
+def _producer(nest: NestView, alloc: Alloc, store: Store) -> Stmt:
     """The statement of the buffer's block that holds the store, and nothing else."""
     statements = outermost_block(alloc.body)
     producer = next((s for s in statements if any(t is store for t in walk_stmts(s))), alloc)

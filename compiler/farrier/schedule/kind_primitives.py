@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from farrier.intrinsics.dot import factors_of
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Expr, Scope
+from farrier.ir.expr import Expr, MemoryScope
 from farrier.ir.loop import Alloc, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.substitute import variables
 from farrier.schedule.accesses import Access, is_straight_line, touches
 from farrier.schedule.dependence import conflicts, loops_around
-from farrier.schedule.nest import Nest, Path, allocated, loops
+from farrier.schedule.nest import NestView, Path, allocated, loops
 
 
 def parallel(function: Function, loop: str) -> Function:
@@ -29,21 +29,21 @@ def parallel(function: Function, loop: str) -> Function:
     Refused where iterations conflict, and for reductions, whose result would depend on luck.
     """
     return _with_kind(
-        function, _check_parallel(Nest(function, "parallel"), loop), LoopKind.PARALLEL
+        function, _check_parallel(NestView(function, "parallel"), loop), LoopKind.PARALLEL
     )
 
 
-def _check_parallel(nest: Nest, name: str) -> Path:
+def _check_parallel(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
     _require_serial(nest, loop)
     for other in (*(s for s in path[:-1] if isinstance(s, For)), *loops(loop.body)):
         if other.kind is LoopKind.PARALLEL:
             nest.fail(f"{name} within or around {other.var}: parallel loops do not nest")
     for buffer in allocated(loop.body):
-        if buffer.scope is Scope.WORKSPACE:
+        if buffer.scope is MemoryScope.WORKSPACE:
             nest.fail(f"the threads of {name} would share the workspace buffer {buffer.name}")
     for stmt in path[:-1]:
-        if not isinstance(stmt, Alloc) or stmt.buffer.scope is Scope.WORKSPACE:
+        if not isinstance(stmt, Alloc) or stmt.buffer.scope is MemoryScope.WORKSPACE:
             continue
         if touches(loop, stmt.buffer.name):
             nest.fail(f"the threads of {name} would share {stmt.buffer.name}, which is local")
@@ -66,7 +66,7 @@ def serialize(function: Function, loop: str) -> Function:
             for i in serial(8):
                 b[i] = a[i]
     """
-    nest = Nest(function, "serialize")
+    nest = NestView(function, "serialize")
     path = nest.path_to_loop(loop)
     if nest.loop(loop).kind is not LoopKind.PARALLEL:
         nest.fail(f"{loop} is {nest.loop(loop).kind}")
@@ -90,11 +90,11 @@ def vectorize(function: Function, loop: str) -> Function:
     Refused where iterations conflict, unless all of them add to (multiply, minimise, maximise) one
     element: that is a horizontal reduction.
     """
-    path = _check_vectorize(Nest(function, "vectorize"), loop)
+    path = _check_vectorize(NestView(function, "vectorize"), loop)
     return _with_kind(function, path, LoopKind.VECTORIZED)
 
 
-def _check_vectorize(nest: Nest, name: str) -> Path:
+def _check_vectorize(nest: NestView, name: str) -> Path:
     path, loop = nest.path_to_loop(name), nest.loop(name)
     _require_serial(nest, loop)
     if not is_straight_line(loop.body):
@@ -126,7 +126,7 @@ def unroll(function: Function, loop: str) -> Function:
             for i in unrolled(2):
                 b[i] = a[i]
     """
-    nest = Nest(function, "unroll")
+    nest = NestView(function, "unroll")
     path = nest.path_to_loop(loop)
     _require_serial(nest, nest.loop(loop))
     return _with_kind(function, path, LoopKind.UNROLLED)
@@ -150,7 +150,7 @@ def dot(function: Function, loop: str) -> Function:
 
     A condition around the sum that does not depend on the loop is put around the loop.
     """
-    nest = Nest(function, "dot")
+    nest = NestView(function, "dot")
     path, conditions, body = _conditional(nest, loop)
     if not isinstance(body, Store) or any(loop in variables(index) for index in body.indices):
         nest.fail(f"{loop} holds something else than a sum into one element")
@@ -177,7 +177,7 @@ def group(function: Function, loop: str) -> Function:
 
     A condition around the store that does not depend on the loop is put around the loop.
     """
-    nest = Nest(function, "group")
+    nest = NestView(function, "group")
     path, conditions, body = _conditional(nest, loop)
     if not isinstance(body, Store):
         nest.fail(f"{loop} holds something else than a store")
@@ -186,7 +186,7 @@ def group(function: Function, loop: str) -> Function:
     return _within(nest, path, conditions, LoopKind.GROUP, body)
 
 
-def _conditional(nest: Nest, name: str) -> tuple[Path, list[Expr], Stmt]:
+def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
     """The way to a serial loop, the conditions around all of its body, none of which depends on it,
     and what stands within them."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
@@ -200,7 +200,9 @@ def _conditional(nest: Nest, name: str) -> tuple[Path, list[Expr], Stmt]:
     return path, conditions, body
 
 
-def _within(nest: Nest, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt) -> Function:
+def _within(
+    nest: NestView, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt
+) -> Function:
     """The loop at the end of `path` as one of that kind over `body`, the conditions around it."""
     old = path[-1]
     assert isinstance(old, For)
@@ -210,16 +212,18 @@ def _within(nest: Nest, path: Path, conditions: list[Expr], kind: LoopKind, body
     return nest.replace(path, made)
 
 
-def _conflicts(nest: Nest, path: Path, loop: For) -> list[tuple[Access, Access, frozenset[str]]]:
+def _conflicts(
+    nest: NestView, path: Path, loop: For
+) -> list[tuple[Access, Access, frozenset[str]]]:
     return conflicts(loop.body, loops_around(path), Simplifier(nest.ranges()), [loop.var])
 
 
 def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
     loop = path[-1]
     assert isinstance(loop, For)
-    return Nest(function, "").replace(path, For(loop.var, loop.extent, kind, loop.body))
+    return NestView(function, "").replace(path, For(loop.var, loop.extent, kind, loop.body))
 
 
-def _require_serial(nest: Nest, loop: For) -> None:
+def _require_serial(nest: NestView, loop: For) -> None:
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{loop.var} is {loop.kind} already")

@@ -12,7 +12,7 @@ from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, LoopKind, NamedSize, Stmt
 from farrier.ir.substitute import Substitution
 from farrier.schedule.dependence import conflicts, loops_around
-from farrier.schedule.nest import Nest, Path, guarded
+from farrier.schedule.nest import NestView, Path, guarded
 
 
 def split(function: Function, loop: str, factor: int, outer: str, inner: str) -> Function:
@@ -34,11 +34,11 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
     The guard is left out where the factor divides the extent; `finalize` takes it out of the hot
     loop. The inner loop of a vectorized one is vectorized.
     """
-    path = _check_split(Nest(function, "split"), loop, factor, outer, inner)
-    return Nest(function, "split").replace(path, _split(path[-1], factor, outer, inner))
+    path = _check_split(NestView(function, "split"), loop, factor, outer, inner)
+    return NestView(function, "split").replace(path, _split(path[-1], factor, outer, inner))
 
 
-def _check_split(nest: Nest, loop: str, factor: int, outer: str, inner: str) -> Path:
+def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str) -> Path:
     path = nest.path_to_loop(loop)
     if factor < 1:
         nest.fail(f"a factor of {factor} for {loop}")
@@ -70,7 +70,7 @@ def split_evenly(
     So a loop whose extent is a symbol keeps all threads busy, on chunks that fit a cache, whatever
     that is; a number is as well split by a factor.
     """
-    nest = Nest(function, "split_evenly")
+    nest = NestView(function, "split_evenly")
     path = _check_even_split(nest, loop, parts, most, step, outer, inner)
     around = path[-1]
     assert isinstance(around, For)
@@ -82,7 +82,7 @@ def split_evenly(
 
 
 def _check_even_split(
-    nest: Nest, loop: str, parts: int, most: int, step: int, outer: str, inner: str
+    nest: NestView, loop: str, parts: int, most: int, step: int, outer: str, inner: str
 ) -> Path:
     if min(parts, most, step) < 1 or most % step:
         nest.fail(f"{parts} parts of {loop}, of {most} iterations at most, {step} at a time")
@@ -123,11 +123,11 @@ def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
             for f in serial(12):
                 b[f // 4, f % 4] = a[f // 4, f % 4]
     """
-    path, one, other = _check_fuse(Nest(function, "fuse"), outer, inner, name)
-    return Nest(function, "fuse").replace(path, _fuse(one, other, name))
+    path, one, other = _check_fuse(NestView(function, "fuse"), outer, inner, name)
+    return NestView(function, "fuse").replace(path, _fuse(one, other, name))
 
 
-def _check_fuse(nest: Nest, outer: str, inner: str, name: str) -> tuple[Path, For, For]:
+def _check_fuse(nest: NestView, outer: str, inner: str, name: str) -> tuple[Path, For, For]:
     path, one = nest.path_to_loop(outer), nest.loop(outer)
     other = nest.loop(inner)
     if one.body is not other:
@@ -169,12 +169,12 @@ def reorder(function: Function, order: Sequence[str]) -> Function:
 
     The terms of a sum, product, minimum or maximum may so be combined in another order.
     """
-    nest = Nest(function, "reorder")
+    nest = NestView(function, "reorder")
     path, chain = _check_reorder(nest, order)
     return nest.replace(path, _reorder(chain, order))
 
 
-def _check_reorder(nest: Nest, order: Sequence[str]) -> tuple[Path, list[For]]:
+def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For]]:
     """The way to the outermost of the loops, and the perfect nest from there to the innermost."""
     if len(set(order)) != len(order) or len(order) < 2:
         nest.fail(f"an order names two or more distinct loops, not {', '.join(order)}")
@@ -195,7 +195,7 @@ def _check_reorder(nest: Nest, order: Sequence[str]) -> tuple[Path, list[For]]:
     return path, chain
 
 
-def _check_order(nest: Nest, path: Path, chain: list[For], order: Sequence[str]) -> None:
+def _check_order(nest: NestView, path: Path, chain: list[For], order: Sequence[str]) -> None:
     """Iterations that conflict keep their order, or add to one result in any order."""
     before = [loop.var for loop in chain]
     after = _permuted(before, order)
@@ -225,6 +225,6 @@ def _reorder(chain: list[For], order: Sequence[str]) -> Stmt:
     return body
 
 
-def _require_serial(nest: Nest, loop: For) -> None:
+def _require_serial(nest: NestView, loop: For) -> None:
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{loop.var} is {loop.kind} already; rearrange loops before they get a kind")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
 
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Buffer, Expr, Scope
+from farrier.ir.expr import Buffer, Expr, MemoryScope
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -28,7 +28,7 @@ Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one state
 _Place: TypeAlias = tuple[Stmt, "_Place | None"]  # a statement, and where the one around it stands
 
 
-class Nest:
+class NestView:
     """A function as a primitive sees it: the places it names, and its own name for errors."""
 
     __slots__ = ("_places", "function", "primitive")
@@ -217,7 +217,7 @@ def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
     return stmt.statements if isinstance(stmt, Block) else (stmt,)
 
 
-def local_scope(loop: For) -> Scope:
+def local_scope(loop: For) -> MemoryScope:
     """Where a buffer for one iteration of `loop` lives: in its thread, unless it has several."""
     shared = any(inside.kind is LoopKind.PARALLEL for inside in loops(loop.body))
-    return Scope.WORKSPACE if shared else Scope.LOCAL
+    return MemoryScope.WORKSPACE if shared else MemoryScope.LOCAL

@@ -12,7 +12,7 @@ from farrier.ir.loop import For, Function, LoopKind, Prefetch, Stmt
 from farrier.ir.substitute import Substitution
 from farrier.ir.types import Layout
 from farrier.schedule.accesses import reads_of
-from farrier.schedule.nest import Nest, Path, block, find, loops
+from farrier.schedule.nest import NestView, Path, block, find, loops
 from farrier.schedule.region import Interval, everything, region
 
 _LINE = 64  # bytes
@@ -44,7 +44,7 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
     up to whole cache lines; where `at` is `panel` itself it is all. In the last iteration it runs
     on into whatever follows the buffer; that never faults.
     """
-    nest = Nest(function, "prefetch")
+    nest = NestView(function, "prefetch")
     plan = _check(nest, buffer, panel, at, level)
     return nest.replace(plan.path, _edit(plan, level))
 
@@ -58,7 +58,7 @@ class _Plan:
     box: tuple[Interval, ...]  # what one iteration of `panel` reads
 
 
-def _check(nest: Nest, name: str, panel_name: str, at_name: str, level: int) -> _Plan:
+def _check(nest: NestView, name: str, panel_name: str, at_name: str, level: int) -> _Plan:
     panel = nest.loop(panel_name)
     path = nest.path_to_loop(at_name)
     if at_name != panel_name and find(panel.body, lambda s: s is path[-1]) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.schedule.buffer_primitives import (
     merge_axes,
@@ -43,7 +43,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "cache_write": cache_write,
     "compute_at": compute_at,
     "compute_whole_at": compute_whole_at,
-    "set_scope": lambda function, buffer, scope: set_scope(function, buffer, Scope(scope)),
+    "set_scope": lambda function, buffer, scope: set_scope(function, buffer, MemoryScope(scope)),
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,
     "pad_axis": pad_axis,

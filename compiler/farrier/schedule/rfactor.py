@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, ReduceOp, Scope, Var, dtype_of
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Load,
+    MemoryScope,
+    ReduceOp,
+    Var,
+    dtype_of,
+)
 from farrier.ir.loop import Alloc, Block, For, Function, If, Stmt, Store
 from farrier.ir.substitute import Substitution, variables
 from farrier.schedule.accesses import reduction
-from farrier.schedule.nest import Nest, Path, guarded, nested, replaced
+from farrier.schedule.nest import NestView, Path, guarded, nested, replaced
 
 _OPS = {op.binary: op for op in ReduceOp}
 
@@ -40,7 +50,7 @@ def rfactor(function: Function, loop: str, name: str) -> Function:
 
     The loop's iterations no longer depend on each other, so it may become the lanes of a vector.
     """
-    nest = Nest(function, "rfactor")
+    nest = NestView(function, "rfactor")
     found = _check(nest, loop, name)
     return nest.replace(found.path, _edit(found, name))
 
@@ -59,7 +69,7 @@ class _Reduction:
     term: Expr
 
 
-def _check(nest: Nest, loop_name: str, name: str) -> _Reduction:
+def _check(nest: NestView, loop_name: str, name: str) -> _Reduction:
     to_loop, loop = nest.path_to_loop(loop_name), nest.loop(loop_name)
     below: list[Stmt] = [loop]
     while not isinstance(below[-1], Store):
@@ -95,7 +105,7 @@ def _edit(found: _Reduction, name: str) -> Stmt:
     store, loops = found.store, [*found.points, found.loop]
     shape = tuple(loop.extent for loop in loops)
     inside = any(isinstance(s, For) for s in found.path[:-1])
-    scope = Scope.LOCAL if inside else Scope.WORKSPACE
+    scope = MemoryScope.LOCAL if inside else MemoryScope.WORKSPACE
     partial = Buffer(name, store.buffer.dtype, shape, None, scope)
 
     def at(prefix: str) -> tuple[Var, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.ir.types import Layout
-from farrier.schedule.nest import Nest
+from farrier.schedule.nest import NestView
 from farrier.schedule.primitives import PRIMITIVES
 from farrier.schedule.trace import Argument, Step, Trace
 
@@ -51,7 +51,7 @@ class Schedule:
 
     def extent(self, loop: str) -> Extent:
         """How many iterations a loop has. Raises ScheduleError where there is none of that name."""
-        return Nest(self.function, "extent").loop(loop).extent
+        return NestView(self.function, "extent").loop(loop).extent
 
     def cut(self, loop: str, at: int, rest: str) -> str:
         """Returns the name of the loop over the iterations from `at` on."""
@@ -94,7 +94,7 @@ class Schedule:
     def compute_whole_at(self, buffer: str, loop: str) -> None:
         self.apply("compute_whole_at", buffer, loop)
 
-    def set_scope(self, buffer: str, scope: Scope) -> None:
+    def set_scope(self, buffer: str, scope: MemoryScope) -> None:
         self.apply("set_scope", buffer, str(scope))
 
     def transform_layout(self, buffer: str, layout: Layout) -> None:

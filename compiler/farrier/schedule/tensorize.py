@@ -8,7 +8,7 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from farrier.ir.loop import For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.substitute import Indices, Substitution, variables
-from farrier.schedule.nest import Nest, Path
+from farrier.schedule.nest import NestView, Path
 
 
 def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
@@ -29,12 +29,14 @@ def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
     The nest must be the intrinsic's declared one, its tiles being scalars, runs of elements that
     lie next to each other in their buffers, or rows of such runs.
     """
-    nest = Nest(function, "tensorize")
+    nest = NestView(function, "tensorize")
     path, declared, operands = _check(nest, loop, intrinsic)
     return nest.replace(path, Intrinsic(declared.name, operands))
 
 
-def _check(nest: Nest, name: str, intrinsic: str) -> tuple[Path, TensorIntrinsic, tuple[Tile, ...]]:
+def _check(
+    nest: NestView, name: str, intrinsic: str
+) -> tuple[Path, TensorIntrinsic, tuple[Tile, ...]]:
     path = nest.path_to_loop(name)
     try:
         declared = lookup(intrinsic)
@@ -49,7 +51,7 @@ def _check(nest: Nest, name: str, intrinsic: str) -> tuple[Path, TensorIntrinsic
 class _Match:
     """Walks a declaration and a nest side by side; what differs is an error."""
 
-    def __init__(self, nest: Nest, declared: TensorIntrinsic) -> None:
+    def __init__(self, nest: NestView, declared: TensorIntrinsic) -> None:
         self._nest = nest
         self._name = declared.name
         self._simplifier = Simplifier(nest.ranges())

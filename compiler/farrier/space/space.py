@@ -105,7 +105,9 @@ class Space:
         self._constraint = constraint
         self._estimate = estimate
         self._recipe = recipe
-        self.program: tensor.Program | loop.Function | None = None  # whose schedules these are
+        self.program: tensor.TensorProgram | loop.Function | None = (
+            None  # whose schedules these are
+        )
         self._whole: Population | None = None
         self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
     from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.ir.loop import Function
-    from farrier.ir.tensor import Program as TensorProgram
+    from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
     from farrier.measure import Runner
-    from farrier.partition.program import Program
+    from farrier.partition.program import DriverProgram
     from farrier.passes.plan_memory import MemoryPlan
     from farrier.space import Space
     from farrier.targets.interface import Interface
@@ -212,7 +212,7 @@ class Backend(Protocol):
 
     def plan(
         self,
-        program: Program,
+        program: DriverProgram,
         kernels: Mapping[str, Interface],
         target: Target,
         threads: int,

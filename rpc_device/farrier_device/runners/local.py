@@ -29,7 +29,7 @@ __all__ = ["BlobSource", "ChildRunner"]
 class ChildRunner(Closing):
     """Measures one batch at a time; further callers wait.
 
-    `require` names walls of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
+    `require` names layers of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
     binds the worker threads of a candidate to one CPU each.
     """
 

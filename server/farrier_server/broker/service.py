@@ -214,8 +214,8 @@ def _status(error: FarrierError) -> grpc.StatusCode:
 
 
 def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str) -> None:
-    """Raises UsageError where the farm requires walls that the device's sandbox lacks."""
-    missing = devices.missing_walls(required, description)
+    """Raises UsageError where the farm requires layers that the device's sandbox lacks."""
+    missing = devices.missing_layers(required, description)
     if missing:
         raise UsageError(
             f"this farm requires a sandbox with {required}; that of {device_id} lacks "

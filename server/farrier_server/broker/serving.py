@@ -61,9 +61,9 @@ class Broker:
                 f"cannot listen on {address}: {error}",
                 hint="another broker may run there; --port picks another port",
             ) from error
-        walls = self._farm.settings.sandbox
-        for device in await asyncio.to_thread(self._farm.devices.close_sessions, walls):
-            _log.warning("device %s is to register again: this farm requires %s", device, walls)
+        layers = self._farm.settings.sandbox
+        for device in await asyncio.to_thread(self._farm.devices.close_sessions, layers):
+            _log.warning("device %s is to register again: this farm requires %s", device, layers)
         await self._server.start()
         return f"{self._host}:{port}"
 

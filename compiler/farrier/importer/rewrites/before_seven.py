@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ops import Mismatch, NotSupported
 
 _BROADCASTING = frozenset(
@@ -20,7 +20,7 @@ _CAST_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT3
 _CAST_NAMES |= {"BOOL": 9, "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 13}
 
 
-def upgrade(node: RawNode, opset: int, scope: Scope) -> None:
+def upgrade(node: RawNode, opset: int, scope: ImportScope) -> None:
     """Changes `node` into the form of opset 7."""
     attrs = node.attrs
     if node.op in _BROADCASTING:
@@ -49,7 +49,7 @@ def upgrade(node: RawNode, opset: int, scope: Scope) -> None:
             pass
 
 
-def _align(node: RawNode, scope: Scope) -> None:
+def _align(node: RawNode, scope: ImportScope) -> None:
     """`axis` says where the second operand's axes lie in the first's; without it they are last."""
     broadcast, axis = node.attrs.pop("broadcast", 0), node.attrs.pop("axis", None)
     if not broadcast or axis is None:
@@ -62,7 +62,7 @@ def _align(node: RawNode, scope: Scope) -> None:
         node.inputs[1] = _unsqueezed(node.inputs[1], range(y, y + after), scope)
 
 
-def _tile(node: RawNode, scope: Scope) -> None:
+def _tile(node: RawNode, scope: ImportScope) -> None:
     """`tiles` copies along the one axis `axis`."""
     x, tiles, axis = node.inputs
     count, position = (scope.data(name) for name in (tiles, axis))
@@ -73,5 +73,5 @@ def _tile(node: RawNode, scope: Scope) -> None:
     node.inputs[1:] = [scope.constant(repeats)]
 
 
-def _unsqueezed(name: str, axes: Any, scope: Scope) -> str:
+def _unsqueezed(name: str, axes: Any, scope: ImportScope) -> str:
     return scope.add("Unsqueeze", name, scope.constant(ints(list(axes))))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 
 
-def array_feature_extractor(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Elements of the last axis; a vector gives a matrix of one row."""
     x, places = node.inputs
     flat = scope.add("Reshape", places, scope.constant(ints([-1])))
@@ -23,7 +23,7 @@ def array_feature_extractor(node: RawNode, opset: int, scope: Scope) -> list[Raw
     return [RawNode("Reshape", [made, row], node.outputs, {}, node.origin)]
 
 
-def binarizer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def binarizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """1 above the threshold, else 0."""
     (x,), dtype = node.inputs, scope.dtype(node.inputs[0])
     wide = x if dtype.is_float else scope.add("Cast", x, to=str(DType.F64))
@@ -32,7 +32,7 @@ def binarizer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Cast", [above], node.outputs, {"to": str(dtype)}, node.origin)]
 
 
-def scaler(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """(x - offset) · scale, feature by feature."""
     x = _as_f32(node, scope)
     offset, scale = (
@@ -42,7 +42,7 @@ def scaler(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Mul", [scope.add("Sub", x, offset), scale], node.outputs, {}, node.origin)]
 
 
-def linear_regressor(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """A product with the coefficients, target by target, and the intercepts."""
     x, targets = _as_f32(node, scope), int(node.attrs.get("targets", 1))
     weights = np.array(node.attrs.get("coefficients", ()), np.float32)
@@ -57,7 +57,7 @@ def linear_regressor(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return finished(node, made, node.attrs.get("post_transform", "NONE"), scope)
 
 
-def finished(node: RawNode, scores: str, transform: str, scope: Scope) -> list[RawNode]:
+def finished(node: RawNode, scores: str, transform: str, scope: ImportScope) -> list[RawNode]:
     """The node's output: the scores, transformed."""
     match transform:
         case "NONE":
@@ -69,7 +69,7 @@ def finished(node: RawNode, scores: str, transform: str, scope: Scope) -> list[R
     raise NotSupported(f"the post_transform {transform!r}")
 
 
-def _as_f32(node: RawNode, scope: Scope) -> str:
+def _as_f32(node: RawNode, scope: ImportScope) -> str:
     (x,) = node.inputs
     if scope.dtype(x) is DType.F32:
         return x

@@ -8,12 +8,12 @@ import numpy as np
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch
 
 
-def col2im(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def col2im(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Blocks are added up where they overlap: a transposed convolution of each channel with
     weights that put every element of a block in its place."""
     n, rows = scope.shape(node.inputs[0])[0], number(scope.shape(node.inputs[0])[1])
@@ -43,7 +43,7 @@ def col2im(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("ConvTranspose", [spread, weights], node.outputs, attrs, node.origin)]
 
 
-def deform_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def deform_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The image is sampled where the offsets say, and multiplied by the weights.
 
     Columns [n, channels · kernel, points] come from GridSample, which reads an image for each group

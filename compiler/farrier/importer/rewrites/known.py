@@ -8,12 +8,12 @@ from typing import Any
 import numpy.typing as npt
 
 from farrier.importer.limits import MAX_MADE_BYTES
-from farrier.importer.scope import Scope
+from farrier.importer.scope import ImportScope
 from farrier.importer.symbolic import has_dims
 from farrier.ops import NotStatic, NotSupported
 
 
-def constant(scope: Scope, name: str, what: str) -> npt.NDArray[Any]:
+def constant(scope: ImportScope, name: str, what: str) -> npt.NDArray[Any]:
     """The value of an operand; NotStatic where it is known only at run time."""
     data = scope.data(name)
     if data is None or has_dims(data):

@@ -15,7 +15,7 @@ import numpy as np
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import Scope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Upgrade, ints
 from farrier.ir.dim import Extent, number
 from farrier.ops import Mismatch, NotSupported
 
@@ -32,7 +32,7 @@ _ACTIVATIONS = {
 class _Parts:
     """Adds nodes to the model: `parts("Mul", x, y)` gives the name of the product."""
 
-    def __init__(self, node: RawNode, scope: Scope) -> None:
+    def __init__(self, node: RawNode, scope: ImportScope) -> None:
         self.scope, self.node, self.attrs = scope, node, node.attrs
         self.dtype = scope.dtype(next(filter(None, node.inputs)))
 
@@ -103,43 +103,43 @@ def _swapped(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-def fused_matmul(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def fused_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     p = _Parts(node, scope)
     return p.results(p.activated(_product(p, p.input(0), p.input(1))))
 
 
-def fused_gemm(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def fused_gemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     p = _Parts(node, scope)
     kept = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
     return p.results(p.activated(p("Gemm", *node.inputs, **kept)))
 
 
-def fused_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def fused_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """A sum after the convolution, then an activation."""
     p = _Parts(node, scope)
     kept = {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
     return p.results(p.activated(p.sum(p("Conv", *node.inputs[:3], **kept), p.input(3))))
 
 
-def gelu(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Gelu and BiasGelu by erf, FastGelu by tanh."""
     p = _Parts(node, scope)
     how = "tanh" if node.op.endswith("FastGelu") else "none"
     return p.results(p("Gelu", p.sum(p.input(0), p.input(1)), approximate=how))
 
 
-def quick_gelu(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def quick_gelu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     p = _Parts(node, scope)
     alpha = p.number(node.attrs.get("alpha", 1.702))
     return p.results(p("Mul", p.input(0), p("Sigmoid", p("Mul", p.input(0), alpha))))
 
 
-def bias_add(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def bias_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     p = _Parts(node, scope)
     return p.results(p.sum(*node.inputs[:3]))
 
 
-def bias_softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def bias_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Softmax over the axes from `axis` on, of a sum."""
     p = _Parts(node, scope)
     rank, axis = len(scope.shape(p.input(0))), node.attrs.get("axis", 1)
@@ -148,14 +148,14 @@ def bias_softmax(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return p.results(p("Softmax", p.sum(p.input(0), p.input(1)), axis=-1))
 
 
-def simplified_layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def simplified_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """ONNX Runtime's name for RMSNormalization."""
     p = _Parts(node, scope)
     kept = {k: node.attrs[k] for k in ("axis", "epsilon") if k in node.attrs}
     return p.results(p("RMSNormalization", *node.inputs[:2], **kept))
 
 
-def skip_layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def skip_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The normalization of a sum, and the sum."""
     p = _Parts(node, scope)
     epsilon = float(node.attrs.get("epsilon", 1e-12))
@@ -169,7 +169,7 @@ def skip_layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[Ra
     return p.results(normal, "", "", total)
 
 
-def embed_layer_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def embed_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The sum of the embeddings of tokens, positions and segments, normalized."""
     p = _Parts(node, scope)
     tokens, segments, words, places, kinds, gamma, beta = (p.input(i) for i in range(7))
@@ -245,7 +245,7 @@ def _is_no_later(p: _Parts, queries: Extent, keys: Extent) -> str:
     return p("LessOrEqual", places(keys, p.scope), p("Unsqueeze", places_of_queries, p.ints(1)))
 
 
-def attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Attention: one product gives queries, keys and values."""
     p, heads = _Parts(node, scope), int(node.attrs["num_heads"])
     if node.attrs.get("do_rotary", 0) or p.input(6):
@@ -278,7 +278,7 @@ def attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return p.results(_joined(p, _attention(p, q, k, v, mask)), present)
 
 
-def multi_head_attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """MultiHeadAttention: queries, keys and values as they are, or packed in one."""
     p, heads = _Parts(node, scope), int(node.attrs["num_heads"])
     if p.input(8) or p.input(9):
@@ -326,7 +326,7 @@ def _unpacked(p: _Parts, heads: int) -> tuple[str, str, str]:
     return q, k, v
 
 
-def rotary_embedding(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def rotary_embedding(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """RotaryEmbedding; positions are given for each token, or the first one's alone."""
     p = _Parts(node, scope)
     x, positions, cosines, sines = (p.input(i) for i in range(4))
@@ -349,7 +349,7 @@ def rotary_embedding(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return p.results(p("RotaryEmbedding", x, cosines, sines, positions, **kept))
 
 
-def group_query_attention(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def group_query_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """GroupQueryAttention without a shared buffer: keys are the past ones and then the new ones,
     and a query attends to what is no later than itself."""
     p = _Parts(node, scope)

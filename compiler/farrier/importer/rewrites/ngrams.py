@@ -8,7 +8,7 @@ import numpy as np
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made
-from farrier.importer.scope import Regions, Scope, ints
+from farrier.importer.scope import ImportScope, Regions, ints
 from farrier.importer.strings.codes import codes, words
 from farrier.importer.strings.tables import find
 from farrier.ir.dim import number
@@ -59,11 +59,13 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: Regions) -> list[RawNode
     return [RawNode("Identity", [_sum(parts, scope)], node.outputs, {}, node.origin)]
 
 
-def _sum(parts: list[str], scope: Scope) -> str:
+def _sum(parts: list[str], scope: ImportScope) -> str:
     return functools.reduce(functools.partial(scope.add, "Add"), parts)
 
 
-def _occurrences(tokens: str, grams: np.ndarray, width: int, skips: int, scope: Scope) -> list[str]:
+def _occurrences(
+    tokens: str, grams: np.ndarray, width: int, skips: int, scope: ImportScope
+) -> list[str]:
     """How often each n-gram occurs in each row, [rows, grams], for each number of skips."""
     length = grams.shape[1]
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import Extent, Undecided
 from farrier.ops.operator import to_extents
 
@@ -17,7 +17,7 @@ class Numbers:
     """Makes nodes on i64 scalars. What is known is computed now; what depends on which of its
     values a symbol has, when the model runs."""
 
-    scope: Scope
+    scope: ImportScope
 
     def name(self, value: Number) -> str:
         return value if isinstance(value, str) else self.scope.constant(ints(value))
@@ -38,7 +38,7 @@ class Numbers:
 
     def size(self, value: Number, bound: Extent | None = None, usual: int | None = None) -> Extent:
         """The value as an extent; where it is known only at run time, it must be 0 to `bound`
-        (None: as much as there is room for); `usual` is as for `Scope.sizes`."""
+        (None: as much as there is room for); `usual` is as for `ImportScope.sizes`."""
         known = self.known(value)
         if known is not None:
             return known

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope
+from farrier.importer.scope import ImportScope
 
 
 class _Formula:
     """Arithmetic on tensors of one dtype and numbers."""
 
-    def __init__(self, scope: Scope, node: RawNode, kept: int) -> None:
+    def __init__(self, scope: ImportScope, node: RawNode, kept: int) -> None:
         self.scope, self.attrs = scope, node.attrs
         self.rate, self.steps, *tensors = node.inputs
         self.dtype = scope.dtype(tensors[0])
@@ -50,8 +50,8 @@ def _results(node: RawNode, columns: list[list[str]]) -> list[RawNode]:
     ]
 
 
-def adagrad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
-    """h += g²; x −= r / (1 + t·decay) · g / (√h + ε)."""
+def adagrad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
+    """h += g²; x −= r / (1 + t·exp_nonpositive) · g / (√h + ε)."""
     f = _Formula(scope, node, kept=1)
     slowed = f("Add", f.number(1), f("Mul", f.time(), f.attr("decay_factor", 0.0)))
     rate = f("Div", f.rate, slowed)
@@ -64,7 +64,7 @@ def adagrad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return _results(node, made)
 
 
-def momentum(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def momentum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """v = α·v + β·g with β = 1 at the first step; x −= r·v, or r·(g + α·v) after Nesterov."""
     f = _Formula(scope, node, kept=1)
     alpha, beta, one = f.attr("alpha", 0.0), f.attr("beta", 0.0), f.number(1)
@@ -79,7 +79,7 @@ def momentum(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return _results(node, made)
 
 
-def adam(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def adam(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """v = α·v + (1 − α)·g, h = β·h + (1 − β)·g²; x −= r·√(1 − βᵗ) / (1 − αᵗ) · v / (√h + ε), the
     correction from the first step on."""
     f = _Formula(scope, node, kept=2)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.rewrites.slices import along, spread
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import Extent, bounds, typical
 from farrier.ops.operator import Mismatch, normal_axis
 
 _MARGIN = 8  # elements that there is room for around an axis at first
 
 
-def pad(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """How far an axis grows or is cut before its start becomes sizes, and its new extent."""
     x, pads, axes = node.inputs[0], node.inputs[1], node.input(3)
     rank, mode = len(scope.shape(x)), str(node.attrs.get("mode", "constant"))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from farrier.importer.limits import MICROSOFT
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites import microsoft, recurrence
-from farrier.importer.scope import Regions, Scope, Upgrade, ints
+from farrier.importer.scope import ImportScope, Regions, Upgrade, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import ceildiv, number, product
 from farrier.ir.types import DType, Shape
@@ -28,7 +28,7 @@ from farrier.ops.operator import normal_axis
 from farrier.ops.window import window_of
 
 
-def quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """QuantizeLinear with scale and zero point that broadcast against x."""
     attrs, zero = node.attrs, node.input(2)
     to = DType.U8
@@ -44,7 +44,7 @@ def quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return _aligned(node, scope, made)
 
 
-def dequantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """DequantizeLinear with scale and zero point that broadcast against x."""
     to = scope.dtype(node.inputs[1])
     if node.attrs.get("output_dtype"):
@@ -52,7 +52,7 @@ def dequantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return _aligned(node, scope, {"to": str(to)})
 
 
-def _aligned(node: RawNode, scope: Scope, attrs: dict[str, object]) -> list[RawNode]:
+def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
     """The node with its granularity in the shapes: one scale, one a channel, or one a block."""
     x, scale, *rest = node.inputs
     zero = rest[0] if rest else ""
@@ -88,25 +88,25 @@ def _aligned(node: RawNode, scope: Scope, attrs: dict[str, object]) -> list[RawN
     return [RawNode("Reshape", [blocked, whole], node.outputs, {}, node.origin)]
 
 
-def _is_zero(name: str, scope: Scope) -> bool:
+def _is_zero(name: str, scope: ImportScope) -> bool:
     """Whether a zero point is left out, or known to be zero."""
     data = scope.data(name) if name else np.zeros(1)
     return data is not None and not data.astype(np.float32).any()
 
 
-def _number(value: float, scope: Scope) -> str:
+def _number(value: float, scope: ImportScope) -> str:
     return scope.constant(np.array(value, np.float32))
 
 
-def _integer(name: str, scope: Scope) -> str:
+def _integer(name: str, scope: ImportScope) -> str:
     return scope.add("Cast", name, to=str(DType.I32))
 
 
-def _float(name: str, scope: Scope) -> str:
+def _float(name: str, scope: ImportScope) -> str:
     return scope.add("Cast", name, to=str(DType.F32))
 
 
-def _shaped(name: str, shape: tuple[int, ...], scope: Scope) -> str:
+def _shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
     """A scalar or vector under a shape that broadcasts; what has a rank above one stays."""
     given = scope.shape(name)
     if len(given) > 1:
@@ -115,7 +115,7 @@ def _shaped(name: str, shape: tuple[int, ...], scope: Scope) -> str:
     return scope.add("Reshape", name, scope.constant(ints(target)))
 
 
-def _sums(name: str, axes: Iterable[int], keepdims: int, scope: Scope) -> str:
+def _sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> str:
     """Sums of integers in i32, known where the integers are."""
     along, data = ints(axes), scope.data(name)
     if data is None:
@@ -125,7 +125,7 @@ def _sums(name: str, axes: Iterable[int], keepdims: int, scope: Scope) -> str:
     return scope.constant(sums)
 
 
-def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
+def _product(a: str, b: str, a_zero: str, b_zero: str, scope: ImportScope) -> str:
     """The product of two quantized matrices in i32."""
     a_shape, b_shape = scope.shape(a), scope.shape(b)
     if not a_shape or not b_shape:
@@ -151,14 +151,14 @@ def _product(a: str, b: str, a_zero: str, b_zero: str, scope: Scope) -> str:
     return scope.add("Squeeze", total, scope.constant(ints(squeezed))) if squeezed else total
 
 
-def matmul_integer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The product in i32."""
     total = _product(node.inputs[0], node.inputs[1], node.input(2), node.input(3), scope)
     return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
 
 
 def _requantized(
-    node: RawNode, total: str, factor: str, scale: str, zero: str, like: DType, scope: Scope
+    node: RawNode, total: str, factor: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> list[RawNode]:
     """round(total · factor / scale) + zero, with one rounded factor, in the dtype of `zero`."""
     to = scope.dtype(zero) if zero else like
@@ -170,7 +170,7 @@ def _requantized(
     return [RawNode("QuantizeLinear", [scaled, one, *zeros], node.outputs, attrs, node.origin)]
 
 
-def qlinear_matmul(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The product of quantized matrices, quantized again."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
     total = _product(a, b, a_zero, b_zero, scope)
@@ -184,7 +184,7 @@ def qlinear_matmul(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return _requantized(node, total, factor, scale, zero, scope.dtype(a), scope)
 
 
-def _centred(name: str, zero: str, shape: tuple[int, ...], scope: Scope) -> str:
+def _centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) -> str:
     """A quantized tensor less its zero point, in i16."""
     if _is_zero(zero, scope):
         return name
@@ -193,7 +193,7 @@ def _centred(name: str, zero: str, shape: tuple[int, ...], scope: Scope) -> str:
 
 
 def _convolution(
-    node: RawNode, x: str, w: str, x_zero: str, w_zero: str, scope: Scope, bias: str = ""
+    node: RawNode, x: str, w: str, x_zero: str, w_zero: str, scope: ImportScope, bias: str = ""
 ) -> str:
     """The convolution in i32, plus a bias.
 
@@ -221,7 +221,7 @@ def _convolution(
     return scope.add("Conv", x, weights, *([bias] if bias else []), **attrs)
 
 
-def _as_signed_bytes(w: str, zero: str, scope: Scope) -> str:
+def _as_signed_bytes(w: str, zero: str, scope: ImportScope) -> str:
     """Weights less their zero points in i8, "" where they are not known to fit."""
     if scope.dtype(w) is DType.I8 and _is_zero(zero, scope):
         return w
@@ -236,14 +236,14 @@ def _as_signed_bytes(w: str, zero: str, scope: Scope) -> str:
     return scope.constant(centred.astype(np.int8))
 
 
-def conv_integer(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def conv_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The convolution in i32."""
     x, w = node.inputs[:2]
     total = _convolution(node, x, w, node.input(2), node.input(3), scope)
     return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
 
 
-def qlinear_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qlinear_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The convolution of quantized tensors, its bias in i32, quantized again."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
     last = node.attrs.pop("channels_last", 0)
@@ -267,7 +267,7 @@ def qlinear_conv(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     ]
 
 
-def _real(x: str, scale: str, zero: str, scope: Scope) -> str:
+def _real(x: str, scale: str, zero: str, scope: ImportScope) -> str:
     """A tensor quantized with one scale, as floats."""
     scale = _shaped(scale, (), scope)
     zeros = [] if _is_zero(zero, scope) else [_shaped(zero, (), scope)]
@@ -275,7 +275,7 @@ def _real(x: str, scale: str, zero: str, scope: Scope) -> str:
 
 
 def _quantized(
-    node: RawNode, value: str, scale: str, zero: str, like: DType, scope: Scope
+    node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> RawNode:
     """The node that quantizes a value with one scale, in the dtype of the zero point."""
     to = scope.dtype(zero) if zero else like
@@ -288,7 +288,7 @@ def _quantized(
 def _qlinear_binary(op: str) -> Upgrade:
     """Two operands dequantized, the operator, the result quantized."""
 
-    def rule(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale = node.inputs[:7]
         operands = (_real(a, a_scale, a_zero, scope), _real(b, b_scale, b_zero, scope))
         value = scope.add(op, *operands)
@@ -300,7 +300,7 @@ def _qlinear_binary(op: str) -> Upgrade:
 def _qlinear_unary(op: str) -> Upgrade:
     """One operand dequantized, the operator, the result quantized."""
 
-    def rule(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+    def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         x, x_scale, x_zero, y_scale = node.inputs[:4]
         attrs, shape = dict(node.attrs), scope.shape(x)
         last = attrs.pop("channels_last", 0)
@@ -327,7 +327,7 @@ def _since_thirteen(attrs: dict[str, object], shape: Shape) -> None:
         raise NotSupported("softmax of opset 12 over several axes")
 
 
-def qlinear_where(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qlinear_where(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Both branches dequantized, the chosen one quantized."""
     condition, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = node.inputs
     branches = (_real(x, x_scale, x_zero, scope), _real(y, y_scale, y_zero, scope))
@@ -335,7 +335,7 @@ def qlinear_where(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [_quantized(node, value, scale, zero, scope.dtype(x), scope)]
 
 
-def qlinear_concat(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qlinear_concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Each part quantized anew, and joined."""
     scale, zero, *rest = node.inputs
     parts = []
@@ -346,7 +346,7 @@ def qlinear_concat(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Concat", parts, node.outputs, node.attrs, node.origin)]
 
 
-def qgemm(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qgemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """α (A − a₀)(B − b₀) + C, with C in i32 of scale α a b; quantized again, or as floats."""
     a, a_scale, a_zero, b, b_scale, b_zero = node.inputs[:6]
     if node.attrs.get("transA", 0):
@@ -386,7 +386,7 @@ def _channels_last(op: str, images: tuple[int, ...]) -> Upgrade:
     return rule
 
 
-def qlinear_reduce_mean(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def qlinear_reduce_mean(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The mean over axes of a dequantized tensor, quantized."""
     x, x_scale, x_zero, y_scale = node.inputs[:4]
     axes = scope.constant(ints(node.attrs.get("axes", ())))
@@ -395,7 +395,7 @@ def qlinear_reduce_mean(node: RawNode, opset: int, scope: Scope) -> list[RawNode
     return [_quantized(node, mean, y_scale, node.input(4), scope.dtype(x), scope)]
 
 
-def dynamic_quantize_lstm(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """An LSTM of quantized weights, whose axes are the other way round, in floats: what ONNX
     Runtime quantizes on the way stays exact."""
     inputs = [*node.inputs, *[""] * (12 - len(node.inputs))]
@@ -411,7 +411,7 @@ def dynamic_quantize_lstm(node: RawNode, opset: int, scope: Scope) -> list[RawNo
     return recurrence.expand(made, opset, scope)
 
 
-def matmul_integer_to_float(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def matmul_integer_to_float(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The product of quantized matrices as floats, plus a bias."""
     a, b, a_scale, b_scale = node.inputs[:4]
     total = _product(a, b, node.input(4), node.input(5), scope)
@@ -419,7 +419,7 @@ def matmul_integer_to_float(node: RawNode, opset: int, scope: Scope) -> list[Raw
 
 
 def _scaled(
-    node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: Scope
+    node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
 ) -> list[RawNode]:
     """total · a · b + bias."""
     scales = [_shaped(a_scale, (-1, 1), scope), _shaped(b_scale, (1, -1), scope)]
@@ -430,7 +430,7 @@ def _scaled(
     return [RawNode("Add", [product, bias], node.outputs, {}, node.origin)]
 
 
-def dynamic_quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dynamic_quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """DynamicQuantizeLinear: the range of x, zero included, on 0 to 255."""
     x = node.inputs[0]
     quantized, scale, zero = dynamically_quantized(x, scope)
@@ -442,7 +442,7 @@ def dynamic_quantize(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     ]
 
 
-def dynamically_quantized(x: str, scope: Scope) -> tuple[str, str, str]:
+def dynamically_quantized(x: str, scope: ImportScope) -> tuple[str, str, str]:
     """x in u8 with its scale (f32) and zero point (u8), both scalars."""
     none, zero = ints([]), _number(0.0, scope)
     extremes = []
@@ -459,7 +459,7 @@ def dynamically_quantized(x: str, scope: Scope) -> tuple[str, str, str]:
     return scope.add("QuantizeLinear", x, divisor, point, **attrs), divisor, point
 
 
-def dynamic_quantize_matmul(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dynamic_quantize_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The product of a matrix quantized on the way and a quantized one, as floats, plus a bias."""
     a, b, b_scale = node.inputs[:3]
     quantized, scale, zero = dynamically_quantized(a, scope)
@@ -467,7 +467,7 @@ def dynamic_quantize_matmul(node: RawNode, opset: int, scope: Scope) -> list[Raw
     return _scaled(node, total, scale, b_scale, node.input(4), scope)
 
 
-def matmul_nbits(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def matmul_nbits(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The product with weights of a few bits: B[n] holds the blocks of column n, packed, the first
     element in the lowest bits; without zero points these are half of the range."""
     attrs = node.attrs
@@ -505,7 +505,7 @@ def _unpacked(packed: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]
     return parts.reshape(*packed.shape[:-1], -1)
 
 
-def gather_block_quantized(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rows of a table quantized in blocks, as floats."""
     data, indices, scales = node.inputs[:3]
     zeros, attrs = node.input(3), node.attrs

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.importer.tensors import dtype_of
 from farrier.ir.types import DType
 
@@ -21,7 +21,7 @@ def seed_of(node: RawNode) -> int:
     return int(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def random_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def random_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """RandomUniformLike, RandomNormalLike: of the input's element type where it is not given."""
     dtype = scope.dtype(node.inputs[0])
     if "dtype" in node.attrs:
@@ -30,7 +30,7 @@ def random_like(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode(node.op, node.inputs, node.outputs, attrs, node.origin)]
 
 
-def random(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def random(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """RandomUniform, RandomNormal of a shape that is an attribute."""
     dtype = dtype_of(node.attrs.pop("dtype", 1), f"the result of node {node.origin!r}")
     shape = scope.constant(ints(node.attrs.pop("shape")))
@@ -39,7 +39,7 @@ def random(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode(f"{node.op}Like", [filled], node.outputs, attrs, node.origin)]
 
 
-def multinomial(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Samples of classes [batch, samples] by their logarithmic weights [batch, classes]: how many
     classes' sums of probabilities a uniform number exceeds."""
     to = dtype_of(node.attrs.get("dtype", 6), f"the result of node {node.origin!r}")
@@ -58,7 +58,7 @@ def multinomial(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Cast", [bounded], node.outputs, {"to": str(to)}, node.origin)]
 
 
-def bernoulli(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def bernoulli(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """1 with the probability that the input is. (The body that ONNX gives is true where a number
     exceeds the probability, against its own text.)"""
     chances = node.inputs[0]

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from farrier.importer.raw import RawNode
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import number
 from farrier.ops.operator import Mismatch
 from farrier.ops.recurrent import ACTIVATIONS, GATES, LANES
@@ -20,7 +20,7 @@ _DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "r
 _REVERSED = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 
-def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The nodes that compute an LSTM, GRU or RNN. Raises Mismatch for an unknown activation."""
     cell = node.op.lower()
     reverses = _REVERSED.get(str(node.attrs.get("direction", "forward")))
@@ -49,7 +49,7 @@ def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
 class _Writer:
     """Imports the nodes before the Recurrence; strings are names of values."""
 
-    def __init__(self, node: RawNode, scope: Scope, cell: str) -> None:
+    def __init__(self, node: RawNode, scope: ImportScope, cell: str) -> None:
         self.recurrent_bias = ""
         self._node, self._scope = node, scope
         self._gates = GATES[cell]

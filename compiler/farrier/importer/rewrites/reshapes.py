@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Number, Numbers
-from farrier.importer.scope import Scope, first_room, ints
+from farrier.importer.scope import ImportScope, first_room, ints
 from farrier.ir.dim import Extent, Undecided, product, typical
 from farrier.ops.operator import Mismatch
 
 
-def reshape(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def reshape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """0 and -1 are replaced by what they stand for. The extents become sizes, and their product
     must be the input's; one that all others settle is known."""
     x, wanted = node.inputs

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import number
 from farrier.ops import NotStatic, NotSupported
 from farrier.ops.operator import Mismatch, normal_axis
@@ -22,7 +22,7 @@ from farrier.ops.operator import Mismatch, normal_axis
 Array = npt.NDArray[np.float64]
 
 
-def keep_aspect_ratio(node: RawNode, scope: Scope) -> None:
+def keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
     """`not_larger` and `not_smaller` scale all axes alike, by what the tightest or the widest of
     the given sizes asks for."""
     policy = node.attrs.pop("keep_aspect_ratio_policy", "stretch")
@@ -45,7 +45,7 @@ def is_filter(node: RawNode) -> bool:
     return crops or (blends and bool(node.attrs.get("antialias", 0)))
 
 
-def as_products(node: RawNode, scope: Scope) -> list[RawNode]:
+def as_products(node: RawNode, scope: ImportScope) -> list[RawNode]:
     """A matrix product for each axis that changes; outside of a crop stands one value."""
     x = node.inputs[0]
     shape, dtype = scope.shape(x), scope.dtype(x)
@@ -84,7 +84,7 @@ def _axes(node: RawNode, rank: int) -> list[int]:
     return [normal_axis(axis, rank) for axis in node.attrs.get("axes") or range(rank)]
 
 
-def _along(x: str, axis: int, weights: npt.NDArray[Any], scope: Scope) -> str:
+def _along(x: str, axis: int, weights: npt.NDArray[Any], scope: ImportScope) -> str:
     """`x` with an axis multiplied by weights [outputs, inputs]."""
     rank = len(scope.shape(x))
     if axis == rank - 1:

@@ -1,7 +1,7 @@
 """Operators whose extents are values: what a model computes, at run time, as the size of a tensor.
 
-Such values become dims (`Scope.sizes`), and the operator's form with dims does the rest; where a
-value may be negative or is no size, the node is others that compute with it.
+Such values become dims (`ImportScope.sizes`), and the operator's form with dims does the rest;
+where a value may be negative or is no size, the node is others that compute with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Numbers
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.importer.symbolic import has_dims
 from farrier.ir.dim import Extent
 from farrier.ops.operator import Mismatch
 
 
-def range_(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def range_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """As many elements as steps lie before the limit, and of each its place times the step."""
     if all(scope.data(name) is not None for name in node.inputs):
         return [node]
@@ -33,7 +33,7 @@ def range_(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Add", [start, offsets], node.outputs, {}, node.origin)]
 
 
-def _steps(start: str, limit: str, step: str, scope: Scope) -> str:
+def _steps(start: str, limit: str, step: str, scope: ImportScope) -> str:
     """How many steps there are from start to limit, rounded up, i64; zero or less where there are
     none."""
     kind = scope.dtype(start)
@@ -51,14 +51,14 @@ def _steps(start: str, limit: str, step: str, scope: Scope) -> str:
     return scope.add("Add", whole, more)
 
 
-def _scalar(name: str, scope: Scope) -> str:
+def _scalar(name: str, scope: ImportScope) -> str:
     """The operand without axes."""
     if scope.shape(name) == ():
         return name
     return scope.add("Reshape", name, scope.constant(ints([])))
 
 
-def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def expand(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """An axis of one element gets the size that is asked for; another keeps its own."""
     x, wanted = node.inputs
     if scope.data(wanted) is not None:
@@ -72,24 +72,26 @@ def expand(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Expand", [x, scope.constant(ints(target))], node.outputs, {}, node.origin)]
 
 
-def sized(node: RawNode, scope: Scope, position: int, bounds: Sequence[Extent | None] = ()) -> None:
+def sized(
+    node: RawNode, scope: ImportScope, position: int, bounds: Sequence[Extent | None] = ()
+) -> None:
     """Makes an operand of sizes dims, where it is known only at run time."""
     name = node.input(position)
     if name and scope.data(name) is None:
         node.inputs[position] = scope.constant(scope.sizes(name, bounds))
 
 
-def tile(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def tile(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     sized(node, scope, 1)
     return [node]
 
 
-def one_hot(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def one_hot(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     sized(node, scope, 1)
     return [node]
 
 
-def trilu(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def trilu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Which elements stay is computed from their places, where the diagonal is not known."""
     x, shape, k = node.inputs[0], scope.shape(node.inputs[0]), node.input(1)
     data = scope.data(k) if k else None
@@ -103,7 +105,7 @@ def trilu(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Where", [kept, x, zero], node.outputs, {}, node.origin)]
 
 
-def max_unpool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def max_unpool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Batch and channels of the output shape must be the input's."""
     shape, given = scope.shape(node.inputs[0]), node.input(2)
     if given and scope.data(given) is None:
@@ -115,6 +117,6 @@ def max_unpool(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
-def places(count: Extent, scope: Scope) -> str:
+def places(count: Extent, scope: ImportScope) -> str:
     """0, 1, 2, … below `count`, i64."""
     return scope.add("Range", *(scope.constant(ints(value)) for value in (0, count, 1)))

@@ -1,7 +1,7 @@
 """Slice and Split whose bounds are known only when the model runs.
 
-How many elements a slice takes becomes a size (`Scope.sizes`). Neighbours are a Slice that begins
-at such a size; others are taken by a Gather of their places.
+How many elements a slice takes becomes a size (`ImportScope.sizes`). Neighbours are a Slice that
+begins at such a size; others are taken by a Gather of their places.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.numbers import Number, Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.dim import Dim, Extent, Undecided, number, typical
 from farrier.ir.types import Shape
 from farrier.ops.operator import Mismatch, normal_axis
@@ -43,7 +43,7 @@ class _Cut:
         return None
 
 
-def slice_(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def slice_(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     cuts, numbers = _cuts(node, scope), Numbers(scope)
     if all(cut.taken(shape) is not None for cut in cuts):
@@ -72,7 +72,7 @@ def slice_(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Identity", [x], node.outputs, {}, node.origin)]
 
 
-def _cuts(node: RawNode, scope: Scope) -> list[_Cut]:
+def _cuts(node: RawNode, scope: ImportScope) -> list[_Cut]:
     """What a Slice asks for: along all axes where it is not known along which."""
     x, starts, ends, given, steps = (node.input(position) for position in range(5))
     rank = len(scope.shape(x))
@@ -91,7 +91,7 @@ def _cuts(node: RawNode, scope: Scope) -> list[_Cut]:
     return [_Cut(axis, *bound) for axis, *bound in zip(front, *bounds, strict=True)]
 
 
-def along(axes: str, rank: int, scope: Scope) -> str:
+def along(axes: str, rank: int, scope: ImportScope) -> str:
     """Axes that are known only at run time, counted from the front, i64."""
     axes = scope.add("Cast", axes, to="i64")
     from_front = scope.add("Add", axes, scope.constant(ints([rank])))
@@ -99,7 +99,7 @@ def along(axes: str, rank: int, scope: Scope) -> str:
     return scope.add("Where", is_negative, from_front, axes)
 
 
-def spread(values: str, places: str, count: int, fill: int, scope: Scope) -> str:
+def spread(values: str, places: str, count: int, fill: int, scope: ImportScope) -> str:
     """`count` numbers: the values at their places, elsewhere `fill`."""
     whole = scope.constant(np.full(count, fill, np.int64))
     return scope.add("ScatterElements", whole, places, scope.add("Cast", values, to="i64"), axis=0)
@@ -124,7 +124,7 @@ def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
     return first, numbers("Where", numbers("Equal", cut.step, 0), -1, count)
 
 
-def split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     shape, given = scope.shape(node.inputs[0]), scope.elements(node.inputs[1])
     extent = shape[normal_axis(node.attrs.get("axis", 0), len(shape))]
     if len(given) != len(node.outputs):
@@ -133,7 +133,7 @@ def split(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [node]
 
 
-def lengths(given: list[Number], extent: Extent, scope: Scope) -> list[Extent]:
+def lengths(given: list[Number], extent: Extent, scope: ImportScope) -> list[Extent]:
     """The lengths of the parts of an axis. The last takes what the others leave, and must be as
     long."""
     numbers, found, rest = Numbers(scope), [], extent

@@ -11,7 +11,7 @@ from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.known import check_made, constant
 from farrier.importer.rewrites.numbers import Numbers
 from farrier.importer.rewrites.sizes import places
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.importer.symbolic import has_dims
 from farrier.importer.tensors import dtype_of
 from farrier.ir.dim import number
@@ -21,7 +21,7 @@ from farrier.ops.operator import normal_axis
 Array = npt.NDArray[np.float64]
 
 
-def dft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 20, the axis was an attribute, and counted from 1."""
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     rank = len(shape)
@@ -80,7 +80,7 @@ def _real_inverse(count: int, parts: int, length: int) -> Array:
     return matrix
 
 
-def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Frames of the signal, then their transforms, each times the window."""
     signal, shape = node.inputs[0], scope.shape(node.inputs[0])
     if len(shape) == 2:
@@ -122,7 +122,7 @@ def stft(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Reshape", [product, back], node.outputs, {}, node.origin)]
 
 
-def mel_weight_matrix(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def mel_weight_matrix(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """The matrix is known where its five parameters are, else computed as they are."""
     dtype = dtype_of(node.attrs.get("output_datatype", 1), f"the result of node {node.origin!r}")
     given = [scope.data(name) for name in node.inputs]
@@ -134,7 +134,7 @@ def mel_weight_matrix(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return [RawNode("Identity", [matrix], node.outputs, {}, node.origin)]
 
 
-def _mel(node: RawNode, scope: Scope) -> str:
+def _mel(node: RawNode, scope: ImportScope) -> str:
     """`_mel_weights` of parameters that are known at run time, f64."""
 
     def p(op: str, *operands: str | float, **attrs: Any) -> str:

@@ -6,12 +6,12 @@ import numpy as np
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.random import seed_of
-from farrier.importer.scope import Scope, ints
+from farrier.importer.scope import ImportScope, ints
 from farrier.ir.types import DType
 from farrier.ops import NotStatic, NotSupported
 
 
-def dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """At inference, or with a ratio of 0, nothing is dropped: the mask is true everywhere. In
     training an element stays where a random number is no less than the ratio, scaled by
     1 / (1 − ratio)."""
@@ -30,7 +30,7 @@ def dropout(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return nodes
 
 
-def _dropped(node: RawNode, scope: Scope) -> list[RawNode]:
+def _dropped(node: RawNode, scope: ImportScope) -> list[RawNode]:
     (x, *_), (y, *mask) = node.inputs, node.outputs
     dtype = scope.dtype(x)
 
@@ -47,7 +47,7 @@ def _dropped(node: RawNode, scope: Scope) -> list[RawNode]:
     return nodes
 
 
-def batch_normalization(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def batch_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """In training mode the batch's own mean and variance normalize it, and the running ones move
     towards them: running·momentum + batch·(1 − momentum)."""
     momentum = node.attrs.pop("momentum", 0.9)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from farrier.importer.raw import RawNode
 from farrier.importer.rewrites.classical import finished
-from farrier.importer.scope import Scope
+from farrier.importer.scope import ImportScope
 from farrier.ir.dim import number
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
@@ -51,7 +51,7 @@ class _Vote:
 _Row = tuple[int, float, bool, bool, Child, Child]  # as the operator has them, question by question
 
 
-def tree_ensemble(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Since 5: leaves apart from nodes, one vote a leaf."""
     a = node.attrs
     modes = [_MODES[mode] for mode in a["nodes_modes"].tolist()]
@@ -82,7 +82,7 @@ def tree_ensemble(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
     return finished(node, made, transform, scope)
 
 
-def tree_ensemble_regressor(node: RawNode, opset: int, scope: Scope) -> list[RawNode]:
+def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Before 5: nodes and votes by the numbers of their tree and node; leaves are nodes."""
     a = node.attrs
     places = list(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))
@@ -154,7 +154,7 @@ def _members(values: npt.NDArray[Any] | None) -> Iterator[tuple[float, ...]]:
 
 def _ensemble(
     node: RawNode,
-    scope: Scope,
+    scope: ImportScope,
     roots: Sequence[Child],
     questions: Sequence[_Question],
     votes: Sequence[_Vote],

@@ -6,14 +6,14 @@ import ast
 
 from farrier.ir.dim import symbols
 from farrier.ir.expr import Axis, Var
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.text.expressions import ExprReader, read_axes
 from farrier.ir.text.syntax import Malformed, look_up, read_arguments, read_returned
 from farrier.ir.text.types import read_buffer
 
 
 class ProgramReader(ExprReader):
-    def program(self, definition: ast.FunctionDef) -> Program:
+    def program(self, definition: ast.FunctionDef) -> TensorProgram:
         inputs = tuple(
             read_buffer(name, node, self.dims) for name, node in read_arguments(definition)
         )
@@ -30,7 +30,7 @@ class ProgramReader(ExprReader):
                     stages.append(self._stage(statement, ()))
         outputs = tuple(look_up(self.buffers, result) for result in results)
         dims = tuple(symbols(self.dims.values()))
-        return Program(definition.name, inputs, tuple(stages), outputs, dims)
+        return TensorProgram(definition.name, inputs, tuple(stages), outputs, dims)
 
     def _stage(self, store: ast.stmt, axes: tuple[Axis, ...]) -> Stage:
         if not isinstance(store, ast.Assign):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 from farrier.ir.dim import Extent, dim
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import NamedSize
 from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, read_integer, read_literal, split
 from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
 
-_SCOPES = frozenset(scope.value for scope in Scope)
+_SCOPES = frozenset(scope.value for scope in MemoryScope)
 
 
 def read_dims(decorator: ast.expr) -> tuple[dict[str, Extent], tuple[NamedSize, ...]]:
@@ -70,11 +70,11 @@ def _physical_dim(node: ast.expr) -> PhysicalDim:
 
 
 def read_buffer(name: str, node: ast.expr, dims: Dims) -> Buffer:
-    scope = Scope.PARAM
+    scope = MemoryScope.PARAM
     match node:
         case ast.Compare(left=type_node, ops=[ast.In()], comparators=[ast.Name(id=scope_name)]):
             if scope_name not in _SCOPES:
                 raise Malformed(node, f"no scope is called {scope_name}")
-            node, scope = type_node, Scope(scope_name)
+            node, scope = type_node, MemoryScope(scope_name)
     type = read_type(node, dims)
     return Buffer(name, type.dtype, type.shape, type.layout, scope)

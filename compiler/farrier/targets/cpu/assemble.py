@@ -11,7 +11,7 @@ from farrier.artifact.params import ParamArena
 from farrier.ir.dim import Atom, Extent, Symbol, substitute, typical
 from farrier.ir.graph import Value
 from farrier.ir.types import Layout
-from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, steps_in
+from farrier.partition.program import Bind, Branch, Call, DriverProgram, Fail, Repeat, steps_in
 from farrier.passes import MemoryPlan, plan_memory
 from farrier.passes.plan_memory import Place, Segment, buffers_of, scratch_of, slices_of
 from farrier.targets import Target
@@ -42,7 +42,7 @@ GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
 class Plan:
     """Where everything of a model lies, before its code is linked."""
 
-    program: Program
+    program: DriverProgram
     inputs: tuple[int, ...]  # bytes of each, at the typical sizes
     outputs: tuple[int, ...]
     arena: ParamArena
@@ -99,7 +99,7 @@ class Plan:
 
 
 def plan(
-    program: Program,
+    program: DriverProgram,
     kernels: Mapping[str, Interface],
     target: Target,
     threads: int,
@@ -210,7 +210,7 @@ class _Placing:
 
     def __init__(
         self,
-        program: Program,
+        program: DriverProgram,
         kernels: Mapping[str, Interface],
         memory: MemoryPlan,
         arena: ParamArena,

@@ -12,10 +12,10 @@ from farrier_device import describe
 
 if TYPE_CHECKING:
     from farrier.ir.loop import Function
-    from farrier.ir.tensor import Program as TensorProgram
+    from farrier.ir.tensor import TensorProgram
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
-    from farrier.partition.program import Program
+    from farrier.partition.program import DriverProgram
     from farrier.space import Space
     from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
@@ -106,7 +106,7 @@ class CpuBackend(Backend):
 
     def plan(
         self,
-        program: Program,
+        program: DriverProgram,
         kernels: Mapping[str, Interface],
         target: Target,
         threads: int,

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from farrier.intrinsics import has_tiles
 from farrier.ir.dim import typical
-from farrier.ir.expr import Binary, Cast, Reduce, Scope, Var
+from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -70,7 +70,7 @@ _BLOCK_CYCLES = 60.0  # around a block
 _EXPOSED_AHEAD = 0.2
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of products of rows, or of an image's windows, with constant lanes, both bf16; None
     for any other program, and for a target without such tiles."""
     if not has_tiles(DType.BF16, target) or program.dims:
@@ -110,7 +110,7 @@ def _product_cycles(rows: Floats | int) -> Floats:
 
 def _fits(found: Contraction) -> bool:
     """Whether tiles of both operands are rows in memory, or can be made so."""
-    point, lane = found.point_load, found.lane_load
+    point, lane = found.broadcast_load, found.vector_load
     body = found.stage.body
     assert isinstance(body, Reduce)
     if found.padded or found.depthwise or found.stage.buffer.dtype is not DType.F32:
@@ -136,9 +136,9 @@ def _depth(found: Contraction) -> tuple[str, int]:
     """The reduced axis along which products go deep, and how many at once; ("", 0) where its
     elements do not lie together."""
     for depth in AMX_DEPTHS:
-        axis = neighbours(found, found.point_load, depth)
+        axis = neighbours(found, found.broadcast_load, depth)
         if axis is not None and extent_of(found.stage, axis) % depth == 0:
-            return axis, depth if Var(axis) in found.lane_load.indices else 0
+            return axis, depth if Var(axis) in found.vector_load.indices else 0
     return "", 0
 
 
@@ -146,7 +146,7 @@ def _depth(found: Contraction) -> tuple[str, int]:
 class _Kernel:
     """One product: the sum in registers, its copy in memory, what follows."""
 
-    program: Program
+    program: TensorProgram
     contraction: Contraction
     machine: Machine
 
@@ -218,13 +218,13 @@ class _Kernel:
         cycles = np.maximum(np.maximum(multiply, loads), l2) + 0.1 * (loads + l2) + finish
         balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
         busy = blocks * cycles * balance / machine.threads / machine.hertz
-        cold = found.lane_load.buffer.scope is Scope.CONSTANT
+        cold = found.vector_load.buffer.scope is MemoryScope.CONSTANT
         lane_bytes = lanes * reduced * 2
         memory = np.full(len(high), lane_bytes / machine.memory_bandwidth * cold)
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
         seconds += microkernel.shared(
-            typical(found.point_load.buffer.nbytes),
+            typical(found.broadcast_load.buffer.nbytes),
             lane_bytes,
             columns["prefetch"] > 0,
             columns["order"] == 0,
@@ -268,7 +268,7 @@ class _Kernel:
         for name in (copy, total):
             schedule.compute_whole_at(name, outer[-1])
             self._lay_out_lanes(schedule, name)
-        schedule.set_scope(total, Scope.REGISTER)
+        schedule.set_scope(total, MemoryScope.REGISTER)
         steps, product = self._order_reduction(schedule, depth)
         calls = {
             f"amx_zero_{rows}": self._tile(schedule, f"{total}_init", "zero", rows),
@@ -278,7 +278,7 @@ class _Kernel:
             f"amx_store_{rows}": self._tile(schedule, copy, "copy", rows),
         }
         if decisions["prefetch"]:
-            schedule.prefetch(found.lane_load.buffer.name, "panel", steps[-1])
+            schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
         for intrinsic, loop in calls.items():
             schedule.tensorize(loop, intrinsic)
         run_parallel(schedule, outer)
@@ -286,7 +286,7 @@ class _Kernel:
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
         """Panels of lanes, in each the order in which the reduction reads them."""
-        load = self.contraction.lane_load
+        load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         lane, depth = places[self.contraction.lane], places[self.depth[0]]
         taps = [places[axis] for axis in self.contraction.reduction if places[axis] != depth]

@@ -1,8 +1,8 @@
 """One LLVM function as text under construction.
 
 Text is appended to a tree of lists, so that lines can still be placed earlier: each loop is a
-`Scope` whose `head`, right at the start of its body, takes what depends on nothing further in. No
-pass will hoist anything later, so everything is put where it belongs when it is made.
+`LoopScope` whose `head`, right at the start of its body, takes what depends on nothing further in.
+No pass will hoist anything later, so everything is put where it belongs when it is made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Lines: TypeAlias = list["str | Lines"]
 HERE = 1 << 30  # a depth that no scope has: the current position
 
 
-class Scope:
+class LoopScope:
     """The body of a loop, or of the whole function (depth 0).
 
     `known` remembers what the head holds by instruction, `atoms` by index expression. `stepped`
@@ -75,7 +75,7 @@ class Builder:
         self.declarations = declarations
         self.instructions = instructions
         self.in_memory: dict[tuple[str, DType], str] = {}
-        self.scopes = [Scope()]
+        self.scopes = [LoopScope()]
         self.lines: Lines = []
         self.root = self.lines
         self.block = "entry"
@@ -111,10 +111,10 @@ class Builder:
         self.block = label
         self._known = {}
 
-    def open_scope(self, variable: str = "") -> Scope:
+    def open_scope(self, variable: str = "") -> LoopScope:
         """A scope whose head is here; of the loop over `variable`, whose pointers may be stepped,
         or ""."""
-        scope = Scope(variable)
+        scope = LoopScope(variable)
         self.lines.append(scope.head)
         self.scopes.append(scope)
         return scope

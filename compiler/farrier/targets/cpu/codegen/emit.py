@@ -19,7 +19,7 @@ from farrier.intrinsics import Dot, dot_of
 from farrier.intrinsics.dot import factors_of
 from farrier.ir.dim import as_extent, bounds
 from farrier.ir.dim import number as static
-from farrier.ir.expr import BinaryOp, Load, Scope, less
+from farrier.ir.expr import BinaryOp, Load, MemoryScope, less
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -147,7 +147,7 @@ class _Emitter:
 
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer
-        if buffer.scope is Scope.REGISTER:
+        if buffer.scope is MemoryScope.REGISTER:
             self.registers.tiles[buffer.name] = {}
             self.emit(stmt.body)
             del self.registers.tiles[buffer.name]
@@ -159,11 +159,11 @@ class _Emitter:
     def _room(self, stmt: Alloc) -> str:
         """The pointer to an Alloc's memory: a part of the stack, or of the workspace."""
         buffer, plan = stmt.buffer, self.module.workspace
-        if buffer.scope is Scope.LOCAL and buffer.name not in plan.per_worker:
+        if buffer.scope is MemoryScope.LOCAL and buffer.name not in plan.per_worker:
             size = plan.on_stack[buffer.name]
             # The comment makes buffers of one size different instructions.
             return self.b.hoisted(0, f"alloca [{size} x i8], align 64 ; {buffer.name}")
-        if buffer.scope is Scope.WORKSPACE:
+        if buffer.scope is MemoryScope.WORKSPACE:
             base = self.memory.base(dataclasses.replace(buffer, name=workspace.SHARED))
             offset = self.expressions.indices.size(plan.shared[buffer.name])
         else:
@@ -199,14 +199,14 @@ class _Emitter:
 
     def _store_value(self, stmt: Store, value: Value) -> None:
         """Stores a value of the buffer's dtype."""
-        if stmt.buffer.scope is Scope.REGISTER:
+        if stmt.buffer.scope is MemoryScope.REGISTER:
             self._store_register(stmt, value)
         else:
             self.memory.store(stmt, value)
 
     def _is_invariant(self, stmt: Store) -> bool:
         """Whether all lanes store to the same element."""
-        if stmt.buffer.scope is Scope.REGISTER:
+        if stmt.buffer.scope is MemoryScope.REGISTER:
             return self.expressions.register_range(stmt)[1] == 0
         return self.memory.is_invariant(stmt)
 
@@ -215,7 +215,7 @@ class _Emitter:
         guard, self.memory.guard = self.memory.guard, None
         old = self.expressions.evaluate(self.module.old(stmt))
         value = binary(self.b, op, old, total)
-        if stmt.buffer.scope is Scope.REGISTER:
+        if stmt.buffer.scope is MemoryScope.REGISTER:
             first, _ = self.expressions.register_range(stmt)
             self.registers.write(stmt.buffer.name, first, Piece(value, 1))
         else:
@@ -314,12 +314,12 @@ class _Emitter:
         store, size = loop.body, loop.extent
         assert isinstance(store, Store)
         assert isinstance(size, int)
-        in_memory = store.buffer.scope is not Scope.REGISTER
+        in_memory = store.buffer.scope is not MemoryScope.REGISTER
         if not in_memory or not self.memory.is_group(store, loop.var, size):
             self._unrolled(loop)
             return
         value, read = None, store.value
-        in_memory = isinstance(read, Load) and read.buffer.scope is not Scope.REGISTER
+        in_memory = isinstance(read, Load) and read.buffer.scope is not MemoryScope.REGISTER
         if isinstance(read, Load) and in_memory and read.buffer.dtype is store.buffer.dtype:
             value = self.memory.load_group(read, loop.var, size)
         if value is None:
@@ -527,7 +527,7 @@ class _Emitter:
             operands.append(value.text)
         text = call.intrinsic.emit(self.b, operands)
         value = Value(text, call.store.buffer.dtype, lanes)
-        if call.store.buffer.scope is Scope.REGISTER:
+        if call.store.buffer.scope is MemoryScope.REGISTER:
             self._store_register(call.store, value)
         else:
             self.memory.store(call.store, value)
@@ -538,7 +538,7 @@ class _Emitter:
         intrinsic, output = call.intrinsic, call.operands[0]
         first = [self._rows(output)] if intrinsic.reads_output else [""]
         text = intrinsic.emit(self.b, [*first, *map(self._rows, call.operands[1:])])
-        if output.buffer.scope is not Scope.REGISTER:
+        if output.buffer.scope is not MemoryScope.REGISTER:
             self.memory.store_rows(output, text)
             return
         value = Value(text, output.buffer.dtype, register=output.registers.type)
@@ -549,7 +549,7 @@ class _Emitter:
 
     def _rows(self, operand: RowsOperand) -> str:
         """The value of a tile of rows."""
-        if operand.buffer.scope is not Scope.REGISTER:
+        if operand.buffer.scope is not MemoryScope.REGISTER:
             return self.memory.load_rows(operand).text
         number = self._row_number(operand)
         piece = self.registers.tiles[operand.buffer.name].get(number)

@@ -19,7 +19,16 @@ from typing import TypeAlias
 from farrier.ir.control import Grown, symbol_of
 from farrier.ir.dim import Extent, Symbol, symbols, upper
 from farrier.ir.graph import Value
-from farrier.partition.program import Bind, Branch, Call, Fail, Program, Repeat, Step, calls_in
+from farrier.partition.program import (
+    Bind,
+    Branch,
+    Call,
+    DriverProgram,
+    Fail,
+    Repeat,
+    Step,
+    calls_in,
+)
 from farrier.passes.plan_memory import Place, Segment, buffers_of
 from farrier.targets.cpu.codegen.extents import emit_extent
 from farrier.targets.linked import Check
@@ -64,7 +73,7 @@ class Entry:
 
 
 def emit_entry(
-    program: Program,
+    program: DriverProgram,
     placement: Placement,
     name: str = ENTRY,
     dims: Sequence[Symbol] = (),
@@ -203,7 +212,7 @@ class _Driver:
 
     def __init__(
         self,
-        program: Program,
+        program: DriverProgram,
         placement: Placement,
         dims: Sequence[Symbol],
         usual: Mapping[str, int] | None,

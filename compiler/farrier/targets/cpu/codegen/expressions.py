@@ -17,8 +17,8 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
-    Scope,
     Select,
     Size,
     Unary,
@@ -87,7 +87,7 @@ class Expressions:
             value = literal(expr.value, expr.dtype)
             return lambda: value
         if isinstance(expr, Load):
-            if expr.buffer.scope is Scope.REGISTER:
+            if expr.buffer.scope is MemoryScope.REGISTER:
                 return self._register(expr)
             return functools.partial(self.memory.load, expr)
         if not self._is_index(expr):
@@ -255,7 +255,9 @@ class Expressions:
                     a, b = self._kind(left), self._kind(right)
                     known = (expr, a[1] and b[1], a[2] or b[2])
                 case _:
-                    is_load = isinstance(expr, Load) and expr.buffer.scope is not Scope.REGISTER
+                    is_load = (
+                        isinstance(expr, Load) and expr.buffer.scope is not MemoryScope.REGISTER
+                    )
                     known = (expr, False, is_load or any(map(self._loads, children(expr))))
             self._kinds[id(expr)] = known
         return known

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farrier.ir.special import DECAY_END
+from farrier.ir.special import EXP_NONPOSITIVE_END
 from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.text import Value, literal, type_of, vector
@@ -177,9 +177,9 @@ class _Code:
         return scale(self.b, self.kind, x, exponent, self.lanes, mask)
 
 
-def _decay(c: _Code, x: str) -> str:
+def _exp_nonpositive(c: _Code, x: str) -> str:
     """exp(x) of x <= 0; 0 where that is no normal number, so nothing overflows or underflows."""
-    end = DECAY_END[c.double]
+    end = EXP_NONPOSITIVE_END[c.double]
     if c.scales:
         mantissa, whole, _ = _reduced_exp(c, x)
         kept = c.b.pure(f"fcmp uge {c.kind} {x}, {c.const(end)}")  # a NaN stays
@@ -345,7 +345,7 @@ def _bits_of(value: float, double: bool) -> int:
 
 _EXPANSIONS: dict[str, Callable[[_Code, str], str]] = {
     "exp": _exp,
-    "decay": _decay,
+    "exp_nonpositive": _exp_nonpositive,
     "log": _log,
     "tanh": _tanh,
     "erf": _erf,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Load, Scope
+from farrier.ir.expr import Load, MemoryScope
 from farrier.ir.loop import (
     Alloc,
     Block,
@@ -98,11 +98,11 @@ class Module:
                 case If(_, then, otherwise):
                     names = self.stored(then) | (self.stored(otherwise) if otherwise else set())
                 case Store(buffer, _, _):
-                    register = buffer.scope is Scope.REGISTER
+                    register = buffer.scope is MemoryScope.REGISTER
                     names = frozenset((buffer.name,) if register else ())
                 case Intrinsic(_, operands):
                     first = operands[0].buffer
-                    register = first.scope is Scope.REGISTER
+                    register = first.scope is MemoryScope.REGISTER
                     names = frozenset((first.name,) if register else ())
                 case Prefetch():
                     names = frozenset()

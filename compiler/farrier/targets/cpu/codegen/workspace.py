@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.dim import Extent, Symbol, bounds, ceildiv, maximum
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Alloc, Function
 from farrier.ir.statements import walk_stmts
 from farrier.targets.interface import Interface
@@ -37,17 +37,17 @@ class WorkspacePlan:
 
 def plan(function: Function) -> WorkspacePlan:
     """Where each Alloc of the function goes."""
-    sizes: dict[Scope, dict[str, Extent]] = {Scope.LOCAL: {}, Scope.WORKSPACE: {}}
+    sizes: dict[MemoryScope, dict[str, Extent]] = {MemoryScope.LOCAL: {}, MemoryScope.WORKSPACE: {}}
     for node in walk_stmts(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
             largest = sizes[node.buffer.scope]
             nbytes = maximum(function.over_dims(node.buffer.nbytes), 1)
             nbytes = ceildiv(nbytes, _ALIGNMENT) * _ALIGNMENT
             largest[node.buffer.name] = maximum(largest.get(node.buffer.name, 0), nbytes)
-    most = {name: bounds(size)[1] for name, size in sizes[Scope.LOCAL].items()}
-    large = {n: size for n, size in sizes[Scope.LOCAL].items() if most[n] > _STACK_BYTES}
+    most = {name: bounds(size)[1] for name, size in sizes[MemoryScope.LOCAL].items()}
+    large = {n: size for n, size in sizes[MemoryScope.LOCAL].items() if most[n] > _STACK_BYTES}
     on_stack = {name: size for name, size in most.items() if name not in large}
-    return WorkspacePlan(on_stack, *_stack_up(sizes[Scope.WORKSPACE]), *_stack_up(large))
+    return WorkspacePlan(on_stack, *_stack_up(sizes[MemoryScope.WORKSPACE]), *_stack_up(large))
 
 
 def sizes_of(function: Function) -> tuple[Symbol, ...]:

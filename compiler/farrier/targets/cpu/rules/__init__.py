@@ -4,7 +4,7 @@ instructions before those of all CPUs."""
 from __future__ import annotations
 
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.backend import cpu_backend_of
@@ -30,7 +30,7 @@ RULES = (
 )
 
 
-def for_program(program: Program | Function, target: Target, threads: int) -> Space:
+def for_program(program: TensorProgram | Function, target: Target, threads: int) -> Space:
     """The schedule space of one kernel run by `threads` threads."""
     if isinstance(program, Function):
         space = nest.space(program, target, threads)

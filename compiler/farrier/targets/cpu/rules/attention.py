@@ -30,10 +30,10 @@ import numpy.typing as npt
 from farrier.intrinsics import dot_of
 from farrier.ir import expr as e
 from farrier.ir.dim import typical
-from farrier.ir.expr import Cast, Const, Load, Reduce, ReduceOp, Scope, Select, Var
+from farrier.ir.expr import Cast, Const, Load, MemoryScope, Reduce, ReduceOp, Select, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.ir.walk import rewrite
 from farrier.lower.loops import to_loops
@@ -89,14 +89,14 @@ _PASSES = 5  # over the scores of a block: written, for the maximum, the exponen
 _EXPOSED = 0.15  # of the traffic beyond the first-level cache, what arithmetic does not hide
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of a product, a softmax along its rows, and a product with those; elementwise
     stages may follow both products. None for any other program."""
     kernel = _kernel(without_halos(program), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready, or None where it is something else."""
     products = [s for s in program.stages if contraction_of(s) is not None]
     rows = [s for s in program.stages if isinstance(s.body, Reduce) and s not in products]
@@ -110,7 +110,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
     assert context is not None
     if any(found.padded or len(found.points) != 1 for found in (scores, context)):
         return None
-    if not is_permuted(scores.lane_load) or not is_direct(context):
+    if not is_permuted(scores.vector_load) or not is_direct(context):
         return None
     after = program.stages[program.stages.index(products[1]) + 1 :]
     between = program.stages[1 : program.stages.index(rows[0])]
@@ -125,7 +125,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
     if packs:
         program = pack_lane_operand(program, _product(program.stages[0], ()))
     found = _second(program)
-    operands = found.point_load.buffer.dtype, found.lane_load.buffer.dtype
+    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
     dot = dot_of(*operands, found.stage.buffer.dtype, target)
     if dot is None:
         return _Kernel(program, machine, packs, grouped, None)
@@ -133,13 +133,13 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
     return _Kernel(program, machine, packs, grouped, find_grouping(_second(program), target))
 
 
-def _second(program: Program) -> Contraction:
+def _second(program: TensorProgram) -> Contraction:
     """The product with the weights."""
     *_, last = (found for found in map(contraction_of, program.stages) if found is not None)
     return last
 
 
-def _with_rounded_weights(program: Program, context: Contraction) -> Program:
+def _with_rounded_weights(program: TensorProgram, context: Contraction) -> TensorProgram:
     """The program with the exponentials in the dtype that they are multiplied in, where that is
     another than f32: their sum is one of what is multiplied.
 
@@ -154,7 +154,7 @@ def _with_rounded_weights(program: Program, context: Contraction) -> Program:
              context[m, n] = sum(share[m, k] * cast(f32, v[k, n]))
     """
     by_name = {stage.buffer.name: stage for stage in program.stages}
-    narrow = by_name[context.point_load.buffer.name]
+    narrow = by_name[context.broadcast_load.buffer.name]
     if not isinstance(narrow.body, Cast) or not isinstance(narrow.body.operand, Load):
         return program
     share, dtype = by_name[narrow.body.operand.buffer.name], narrow.buffer.dtype
@@ -181,7 +181,7 @@ def _with_rounded_weights(program: Program, context: Contraction) -> Program:
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def _in_whole_groups(program: Program, group: int) -> Program:
+def _in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
     """The program with zeros after the last weights and values, so that dot products of `group`
     take all of them; as it was where they do.
 
@@ -198,7 +198,7 @@ def _in_whole_groups(program: Program, group: int) -> Program:
     if whole == extent:
         return program
     wider: dict[str, Stage] = {}
-    for load in (found.point_load, found.lane_load):
+    for load in (found.broadcast_load, found.vector_load):
         stage, at = program.stage(load.buffer.name), load.indices.index(Var(reduced))
         axes = [*stage.axes]
         axes[at] = dataclasses.replace(axes[at], extent=whole)
@@ -223,7 +223,7 @@ def _operation(stage: Stage) -> ReduceOp:
     return stage.body.op
 
 
-def _in_order(program: Program, scores: Stage, high: Stage, context: Stage) -> Program:
+def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage) -> TensorProgram:
     """The program with the scores first, then what else their rows' maximum takes, then what the
     context takes."""
     first = [s for s in _sources(program, high) if s is not scores and s is not high]
@@ -232,7 +232,7 @@ def _in_order(program: Program, scores: Stage, high: Stage, context: Stage) -> P
     return dataclasses.replace(program, stages=(scores, *first, *second, *rest))
 
 
-def _sources(program: Program, stage: Stage) -> list[Stage]:
+def _sources(program: TensorProgram, stage: Stage) -> list[Stage]:
     """`stage` and all stages that it is computed from, in the program's order."""
     needed = {stage.buffer.name}
     for earlier in reversed(program.stages):
@@ -246,7 +246,7 @@ class _Kernel:
     """Stages: packed keys where they are packed, a product, its epilogue, the rows', packed values
     where they are packed, a product and its epilogue."""
 
-    program: Program
+    program: TensorProgram
     machine: Machine
     packs: bool  # the keys are a stage of their own, computed for each part of a head
     score_grouping: Grouping | None  # how dot products take the sums of the scores
@@ -332,7 +332,9 @@ class _Kernel:
     @property
     def _row_bytes(self) -> int:
         """What one key's score and weight take."""
-        return self.scores.stage.buffer.dtype.nbytes + self.context.point_load.buffer.dtype.nbytes
+        return (
+            self.scores.stage.buffer.dtype.nbytes + self.context.broadcast_load.buffer.dtype.nbytes
+        )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Both tiles fit the registers, and divide the block; every part has a block."""
@@ -390,7 +392,7 @@ class _Kernel:
 
     def _pack_cycles(self) -> float:
         """To pack keys and values of all heads once."""
-        operands = (self.scores.lane_load.buffer, self.context.lane_load.buffer)
+        operands = (self.scores.vector_load.buffer, self.context.vector_load.buffer)
         keys, values = (typical(buffer.nbytes) / 4 for buffer in operands)
         if self.grouping is None:
             return keys * _PACK_CYCLES * self.packs
@@ -402,7 +404,7 @@ class _Kernel:
         from beyond the first-level cache."""
         machine = self.machine
         operands = (
-            sum(typical(p.lane_load.buffer.nbytes) for p in (self.scores, self.context))
+            sum(typical(p.vector_load.buffer.nbytes) for p in (self.scores, self.context))
             / self.heads
         )
         scores = 0.5 * self._row_bytes * block * keys
@@ -419,7 +421,7 @@ class _Kernel:
     def _tiles(self, decided: dict[str, Floats], found: Contraction) -> microkernel.Tiles:
         tiled, one = self._sum(found), np.ones(len(decided["block"]))
         vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
-        order, prefetch = microkernel.Order.PANELS * one, 0 * one
+        order, prefetch = microkernel.LoopOrder.PANELS * one, 0 * one
         unroll = max(tiled.unrolls(self.machine.unroll)) * one
         return microkernel.Tiles(
             vectors, rows, one, unroll, order, prefetch, ahead=0 * one, slices=one
@@ -433,8 +435,8 @@ class _Kernel:
             points=(volume(found.stage, found.points), 1),
             steps=volume(found.stage, found.reduction) // group,
             group=group,
-            lane_bytes=typical(found.lane_load.buffer.nbytes),
-            point_bytes=typical(found.point_load.buffer.nbytes),
+            lane_bytes=typical(found.vector_load.buffer.nbytes),
+            point_bytes=typical(found.broadcast_load.buffer.nbytes),
             cold=False,
             epilogue=operations(found.epilogue),
         )
@@ -495,7 +497,7 @@ class _Kernel:
         for loop in ("context_vector", "in_context_row", "known"):
             schedule.unroll(loop)
         schedule.compute_at(CONTEXT, "context_row")
-        schedule.set_scope(CONTEXT, Scope.REGISTER)
+        schedule.set_scope(CONTEXT, MemoryScope.REGISTER)
         tiled = TiledSum.of(found, self.machine, (found.points[0], ""), "", self.grouping)
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
         for stage in reversed(made.inner):
@@ -531,7 +533,7 @@ class _Kernel:
         """Sums up the blocks' contexts of one row as values."""
         name, lane = joined.buffer.name, joined.axes[-1].name
         schedule.compute_at(name, "row")
-        schedule.set_scope(name, Scope.REGISTER)
+        schedule.set_scope(name, MemoryScope.REGISTER)
         for loop, around in ((f"{name}_init_{lane}", []), (f"{name}_{lane}", [f"{name}_{BLOCK}"])):
             vector, lanes = schedule.split(loop, self.machine.lanes)
             schedule.reorder(*around, vector, lanes)
@@ -598,7 +600,7 @@ class _Kernel:
     def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str) -> None:
         """Moves a product into the registers of a tile."""
         schedule.compute_at(found.stage.buffer.name, loop)
-        schedule.set_scope(found.stage.buffer.name, Scope.REGISTER)
+        schedule.set_scope(found.stage.buffer.name, MemoryScope.REGISTER)
         tiled = self._sum(found)
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
 

@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Dim, Extent, maximum, number, typical
-from farrier.ir.expr import Load, Reduce, Scope, Select, Var
+from farrier.ir.expr import Load, MemoryScope, Reduce, Select, Var
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -46,7 +46,7 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
-from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import (
     PADDED,
@@ -69,14 +69,14 @@ _SOURCE = "source"  # the first image within its padding, where that has no halo
 _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of an inverted bottleneck; None for any other program, and where sizes decide how
     much padding the windows read."""
     kernel = _kernel(by_first_use(without_halos(program)), Machine.of(target, threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
     found = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, found)):
@@ -87,7 +87,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
         return None
     for before, after in itertools.pairwise(found):
         image = before.output.buffer.name
-        if after.point_load.buffer.name != image or reads_of(image, program.stages) != 1:
+        if after.broadcast_load.buffer.name != image or reads_of(image, program.stages) != 1:
             return None
     if not all(is_elementwise(stage, program) for part in found for stage in part.epilogue):
         return None
@@ -108,21 +108,21 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
 
 def _convolves(found: Contraction) -> bool:
     """Whether a sum is a convolution of an image by known weights, into one in blocks."""
-    stage, load = found.stage, found.lane_load
+    stage, load = found.stage, found.vector_load
     image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
     if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype is not DType.F32:
         return False
-    grouped = not found.depthwise and group_size(found.point_load, found.lane) > 0
-    return load.buffer.scope is Scope.CONSTANT and not grouped
+    grouped = not found.depthwise and group_size(found.broadcast_load, found.lane) > 0
+    return load.buffer.scope is MemoryScope.CONSTANT and not grouped
 
 
 def _is_pointwise(found: Contraction) -> bool:
     """Whether a convolution is of single points, of each once."""
-    same = found.point_load.buffer.shape[2:] == found.stage.buffer.shape[2:]
+    same = found.broadcast_load.buffer.shape[2:] == found.stage.buffer.shape[2:]
     return same and volume(found.stage, ("kh", "kw")) == 1
 
 
-def _contractions(program: Program) -> list[Contraction]:
+def _contractions(program: TensorProgram) -> list[Contraction]:
     """The sums of products that a program consists of, each with what follows it up to the next;
     none where a sum is something else or the program begins with another stage than the first's
     image."""
@@ -142,7 +142,7 @@ def _contractions(program: Program) -> list[Contraction]:
 class _Kernel:
     """One bottleneck."""
 
-    program: Program
+    program: TensorProgram
     expand: Contraction
     window: Contraction
     project: Contraction | None
@@ -172,7 +172,7 @@ class _Kernel:
 
     @property
     def _has_source(self) -> bool:
-        return self.expand.point_load.buffer.name == _SOURCE
+        return self.expand.broadcast_load.buffer.name == _SOURCE
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class _Kernel:
         machine, one = self.machine, np.ones(len(columns["lines"]))
         lines, unroll = columns["lines"].astype(np.float64), columns["unroll"].astype(np.float64)
         whole = (lines == self._filtered[2]) & (self.project is None)
-        order = np.where(whole, float(Order.PANELS), float(Order.PARTS))
+        order = np.where(whole, float(LoopOrder.PANELS), float(LoopOrder.PARTS))
         tiles = tiles_of(columns["expand"], unroll, order, prefetch=True)
         expand = microkernel.estimate(self._problem(self.expand), tiles, machine)
         others = []
@@ -263,7 +263,7 @@ class _Kernel:
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
         again = read * strips / (batch * typical(self.expand.stage.axes[2].extent))
         expanded = 4.0 * read * typical(self.padded.axes[3].extent) * panel
-        size = 0 if self.project is None else self.project.point_load.buffer.dtype.nbytes
+        size = 0 if self.project is None else self.project.broadcast_load.buffer.dtype.nbytes
         filtered = lines * width * channels * size
         room = _ROOM * machine.l2_bytes
         spilt = np.where(expanded > room, 2 * expanded * panels * strips, 0.0)
@@ -294,9 +294,9 @@ class _Kernel:
             group=self._sum(found).group,
             taps=(taps[0], taps[1]),
             strides=(stride, stride),
-            lane_bytes=typical(found.lane_load.buffer.nbytes),
+            lane_bytes=typical(found.vector_load.buffer.nbytes),
             # What the windows read was written a moment ago.
-            point_bytes=0 if window else typical(found.point_load.buffer.nbytes),
+            point_bytes=0 if window else typical(found.broadcast_load.buffer.nbytes),
             cold=True,
             depthwise=window,
             epilogue=operations(found.epilogue),
@@ -333,7 +333,7 @@ class _Kernel:
             column = f"{_SOURCE}_{self.program.stage(_SOURCE).axes[-1].name}"
             schedule.vectorize(schedule.split(column, lanes)[1])
         if self._filtered[1] > expand.vectors * lanes:
-            schedule.prefetch(self.expand.lane_load.buffer.name, "panel", "point")
+            schedule.prefetch(self.expand.vector_load.buffer.name, "panel", "point")
         run_parallel(schedule, shared)
         for buffer in (PADDED, *([] if self.project is None else [image])):
             schedule.transform_layout(buffer, Layout.blocked(4, 1, lanes))
@@ -350,7 +350,7 @@ class _Kernel:
         """Sums a tile of points in registers within each iteration of `loop`."""
         name = found.stage.buffer.name
         schedule.compute_at(name, loop)
-        schedule.set_scope(name, Scope.REGISTER)
+        schedule.set_scope(name, MemoryScope.REGISTER)
         self._sum(found).order(schedule, max(u for u in self._unrolls(found) if u <= unroll))
 
     def _split_strips(
@@ -466,4 +466,4 @@ def _stride(found: Contraction) -> int:
     """Lines of the image that a convolution reads from one line of its result to the next."""
     simplifier = Simplifier({axis.name: axis.extent for axis in found.stage.axes})
     row = Var(found.stage.axes[2].name)
-    return number(simplifier.linear(found.point_load.indices[2]).terms.get(row, 1))
+    return number(simplifier.linear(found.broadcast_load.indices[2]).terms.get(row, 1))

@@ -28,7 +28,7 @@ from farrier.ir.dim import typical
 from farrier.ir.expr import Axis, Expr, Load, Reduce, Var
 from farrier.ir.loop import Function, Store
 from farrier.ir.substitute import loads, variables
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 from farrier.lower.loops import to_loops
@@ -50,7 +50,7 @@ _EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does
 _TURNING = 6.0  # cycles a vector of what is read across
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of a program of tensors (no scalars) without Reduce; None for any other."""
     made = without_halos(program)
     if any(isinstance(stage.body, Reduce) or not stage.axes for stage in made.stages):
@@ -61,7 +61,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
     return Space.of(RULE, kernel)
 
 
-def _is_tangled(program: Program) -> bool:
+def _is_tangled(program: TensorProgram) -> bool:
     """Whether a stage is read at several places, or an output by a later stage."""
     outputs = {buffer.name for buffer in program.outputs}
     counts = {s.buffer.name: reads_of(s.buffer.name, program.stages) for s in program.stages}
@@ -78,7 +78,7 @@ class _Across:
 
 @dataclasses.dataclass(frozen=True)
 class _Kernel:
-    program: Program
+    program: TensorProgram
     machine: Machine
 
     @functools.cached_property

@@ -6,7 +6,7 @@ import numpy as np
 
 from farrier.ir.dim import product, typical
 from farrier.ir.expr import Reduce
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
@@ -18,7 +18,7 @@ from farrier.targets.cpu.space.epilogue import operations
 RULE = RuleId("fallback", version=6)
 
 
-def space(program: Program, target: Target, threads: int) -> Space:
+def space(program: TensorProgram, target: Target, threads: int) -> Space:
     """A space of one candidate, for every program."""
     machine = Machine.of(target, threads)
     work = 0.0

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from farrier.ir.blocks import coverage
 from farrier.ir.dim import Dim, product, typical
-from farrier.ir.expr import Scope, Var
+from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import Layout
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -47,8 +47,8 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
-from farrier.targets.cpu.space.interleave import INTERLEAVED, Turns, find_turns, take_apart
-from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.interleave import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
+from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import (
     PACKED,
@@ -72,32 +72,32 @@ _ROWS = 8  # of a tile that has columns as well
 _LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of a contraction with whole vectors of lanes; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(by_first_use(without_halos(program)), machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program made ready for tiling, or None where the rule does not apply."""
     found = find_contraction(program)
     if found is None or 2 * _lane_extent(found) < machine.lanes:
         return None
-    group = 0 if found.depthwise else group_size(found.point_load, found.lane)
+    group = 0 if found.depthwise else group_size(found.broadcast_load, found.lane)
     if group % machine.lanes:
         return None
-    turns = () if found.depthwise else find_turns(found.stage)
+    turns = () if found.depthwise else find_phase_axes(found.stage)
     if turns:
         program = accumulate(program)
         program = take_apart(program, _again(program).stage, turns)
         found = find_contraction(program)
         if found is None:  # the lanes themselves took turns: those of a plain image
             return None
-    grouping = find_grouping(found, target) if is_permuted(found.lane_load) else None
+    grouping = find_grouping(found, target) if is_permuted(found.vector_load) else None
     # A group of the lane operand lies together where its layout is chosen, or in its copy.
-    packs = not (is_direct(found) if grouping is None else is_constant(found.lane_load))
-    if packs and not is_permuted(found.lane_load):
+    packs = not (is_direct(found) if grouping is None else is_constant(found.vector_load))
+    if packs and not is_permuted(found.vector_load):
         return None
     program = accumulate(program)
     hoisted = found.padded and not found.depthwise
@@ -108,7 +108,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
     return _Kernel(program, made, machine, turns, group, hoisted, packs, grouping)
 
 
-def _again(program: Program) -> Contraction:
+def _again(program: TensorProgram) -> Contraction:
     found = find_contraction(program, leading=(PADDED, PACKED))
     assert found is not None  # what rewrites a contraction leaves a contraction
     return found
@@ -118,10 +118,10 @@ def _again(program: Program) -> Contraction:
 class _Kernel:
     """One contraction whose innermost loop has neither test nor stride."""
 
-    program: Program
+    program: TensorProgram
     contraction: Contraction
     machine: Machine
-    turns: tuple[Turns, ...]  # axes of the output whose parts are axes of the contraction
+    turns: tuple[PhaseAxis, ...]  # axes of the output whose parts are axes of the contraction
     group: int  # neighbours on the lane axis that read the same points; 0: all do
     hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
     packs: bool  # the lane operand is a stage of its own, computed for each panel
@@ -169,16 +169,18 @@ class _Kernel:
         limit = self.machine.registers
         rows, columns = (self.extent(axis) for axis in self.tiled)
         vectors = -(-self.extents[self.contraction.lane] // self.machine.lanes)
-        orders = [Order.PANELS]
+        orders = [LoopOrder.PANELS]
         if rows > 1 and not self.packs:
-            orders += [Order.ROWS, Order.PARTS] if self.machine.threads > 1 else [Order.ROWS]
+            orders += (
+                [LoopOrder.ROWS, LoopOrder.PARTS] if self.machine.threads > 1 else [LoopOrder.ROWS]
+            )
         return (
             Knob("vectors", tuple(v for v in _VECTORS if v <= vectors)),
             Knob("rows", tuple(range(1, min(rows, _ROWS if columns > 1 else limit) + 1))),
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", self._sum.unrolls(self.machine.unroll)),
             Knob("order", tuple(map(int, orders))),
-            Knob("prefetch", (0, 1) if is_constant(self.contraction.lane_load) else (0,)),
+            Knob("prefetch", (0, 1) if is_constant(self.contraction.vector_load) else (0,)),
             Knob("ahead", (0, 1) if self._is_scattered else (0,)),
             Knob("slices", self._slices),
         )
@@ -205,14 +207,16 @@ class _Kernel:
         # There is something to fetch ahead where panels follow one another, and time to do so
         # where one panel serves several tiles.
         rows = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
-        parts = columns["order"] == Order.PARTS
+        parts = columns["order"] == LoopOrder.PARTS
         fits &= ~parts | (rows >= self.machine.threads)
         rows = np.where(parts, rows // self.machine.threads, rows)
         tiles = rows * np.ceil(self.extent(self.tiled[1]) / columns["columns"])
-        follows = (lanes < self.extents[self.contraction.lane]) & (columns["order"] != Order.ROWS)
+        follows = (lanes < self.extents[self.contraction.lane]) & (
+            columns["order"] != LoopOrder.ROWS
+        )
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
         # A slice is read again by every tile of a panel.
-        fits &= (columns["slices"] == 1) | ((columns["order"] != Order.ROWS) & (tiles > 1))
+        fits &= (columns["slices"] == 1) | ((columns["order"] != LoopOrder.ROWS) & (tiles > 1))
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
@@ -251,9 +255,9 @@ class _Kernel:
             group=self._sum.group,
             taps=(rows[0], columns[0]),
             strides=(rows[1], columns[1]),
-            lane_bytes=typical(found.lane_load.buffer.nbytes),
-            point_bytes=typical(found.point_load.buffer.nbytes),
-            cold=found.lane_load.buffer.scope is Scope.CONSTANT,
+            lane_bytes=typical(found.vector_load.buffer.nbytes),
+            point_bytes=typical(found.broadcast_load.buffer.nbytes),
+            cold=found.vector_load.buffer.scope is MemoryScope.CONSTANT,
             depthwise=found.depthwise,
             packs=self.packs,
             padded=self._padded_line() if self.hoisted else 0,
@@ -265,7 +269,7 @@ class _Kernel:
 
     def _row_bytes(self) -> int:
         """From one row's points to the next's, where an index of the points is the row itself."""
-        load = self.contraction.point_load
+        load = self.contraction.broadcast_load
         if not self.tiled[0] or Var(self.tiled[0]) not in load.indices:
             return 0
         axis, buffer = load.indices.index(Var(self.tiled[0])), load.buffer
@@ -276,7 +280,7 @@ class _Kernel:
     def _padded_line(self) -> int:
         """Elements of the padded operand that share one index along the tile's rows."""
         row = self.tiled[0]
-        load = self.contraction.point_load
+        load = self.contraction.broadcast_load
         return typical(
             product(
                 extent
@@ -291,7 +295,7 @@ class _Kernel:
         """Tiles the output, moves the sum into the tile's registers, the epilogue into its
         vectors, and shares panels and rows among the threads."""
         schedule = Schedule(self.function)
-        if is_constant(self.contraction.lane_load):
+        if is_constant(self.contraction.vector_load):
             self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
         kept = inline_once(schedule, self.contraction.epilogue)
         outer = self._tile_output(schedule, decisions)
@@ -323,10 +327,10 @@ class _Kernel:
         if decisions["prefetch"]:
             ahead = sliced.slice_loop if sliced.slices > 1 else "panel"
             at = step if step and self._is_paced(decisions) else tile
-            schedule.prefetch(self.contraction.lane_load.buffer.name, ahead, at)
+            schedule.prefetch(self.contraction.vector_load.buffer.name, ahead, at)
         if decisions["ahead"]:
             blocks = self._sum.block_loop
-            schedule.prefetch(self.contraction.point_load.buffer.name, blocks, blocks, level=1)
+            schedule.prefetch(self.contraction.broadcast_load.buffer.name, blocks, blocks, level=1)
         shared = outer[: outer.index(last) + 1]
         run_parallel(schedule, shared)
         return schedule
@@ -365,9 +369,9 @@ class _Kernel:
 
     def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
         """Splits the loop over rows; gives the loops of panels and rows of tiles in their order."""
-        if decisions["order"] != Order.PARTS:
+        if decisions["order"] != LoopOrder.PARTS:
             schedule.split(loop, decisions["rows"], "row", "in_row")
-            return ["panel", "row"] if decisions["order"] == Order.PANELS else ["row", "panel"]
+            return ["panel", "row"] if decisions["order"] == LoopOrder.PANELS else ["row", "panel"]
         tiles = -(-self.extent(self.tiled[0]) // decisions["rows"])
         schedule.split(loop, decisions["rows"], "any_row", "in_row")
         schedule.split("any_row", -(-tiles // self.machine.threads), "part", "row")

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.dim import ceildiv, product, typical
-from farrier.ir.expr import Axis, Expr, Reduce, Scope, Var
+from farrier.ir.expr import Axis, Expr, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import Substitution, loads, variables
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -48,7 +48,7 @@ _BLOCKS = (1, 2, 4, 8)  # rows that one iteration works on
 _OVERLAP = 4  # of which a core works on so many at a time
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of a program of reductions of 32 bits with one output, which may be converted; None
     for any other."""
     made = without_halos(program)
@@ -74,7 +74,7 @@ def space(program: Program, target: Target, threads: int) -> Space | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kernel:
-    program: Program
+    program: TensorProgram
     machine: Machine
 
     @functools.cached_property
@@ -277,11 +277,11 @@ class _Kernel:
         # whatever the sizes.
         single = all(extents[f"{name}_{axis}"] == 1 for axis in spatial)
         if self.rows and single and ceildiv(extents[f"{name}_{lane}"], self.machine.lanes) == 1:
-            schedule.set_scope(name, Scope.REGISTER)
+            schedule.set_scope(name, MemoryScope.REGISTER)
 
 
 def _follow(
-    program: Program,
+    program: TensorProgram,
     stage: Stage,
     at: Mapping[str, Expr],
     found: dict[str, tuple[Expr, ...]],

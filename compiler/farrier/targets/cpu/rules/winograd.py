@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.ir.dim import typical
-from farrier.ir.expr import Scope
+from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -46,7 +46,7 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.dot_products import Grouping, find_grouping
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations, reads_of
-from farrier.targets.cpu.space.microkernel import Order
+from farrier.targets.cpu.space.microkernel import LoopOrder
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import by_first_use, without_halos
 from farrier.targets.cpu.space.tiled_sum import TiledSum
@@ -69,14 +69,14 @@ _LATE = (
 _TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
 
 
-def space(program: Program, target: Target, threads: int) -> Space | None:
+def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of a Winograd convolution and what follows it; None for any other program."""
     machine = Machine.of(target, threads)
     kernel = _kernel(program, machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
-def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | None:
+def _kernel(program: TensorProgram, machine: Machine, target: Target) -> _Kernel | None:
     """The program's stages in their parts, or None where it is something else."""
     program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:
@@ -92,7 +92,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
         return None
     if not all(is_elementwise(stage, program) for stage in epilogue):
         return None
-    if found.lane_load.buffer.scope is not Scope.CONSTANT:
+    if found.vector_load.buffer.scope is not MemoryScope.CONSTANT:
         return None
     grouping = find_grouping(found, target)
     return _Kernel(program, found, rows, columns, half, (result, *epilogue), machine, grouping)
@@ -102,7 +102,7 @@ def _kernel(program: Program, machine: Machine, target: Target) -> _Kernel | Non
 class _Kernel:
     """One Winograd convolution."""
 
-    program: Program
+    program: TensorProgram
     products: Contraction
     rows: Stage
     columns: Stage
@@ -221,8 +221,8 @@ class _Kernel:
             points=(self.extent("t"), 1),
             steps=self.extent("ic") // self._sum.group,
             group=self._sum.group,
-            lane_bytes=typical(found.lane_load.buffer.nbytes),
-            point_bytes=typical(found.point_load.buffer.nbytes),
+            lane_bytes=typical(found.vector_load.buffer.nbytes),
+            point_bytes=typical(found.broadcast_load.buffer.nbytes),
             cold=True,
             epilogue=operations(self.outputs[1:]),
             scattered=bool(self._sum.blocked),
@@ -242,7 +242,7 @@ class _Kernel:
             several = decisions["panels"] > 1
             ahead = "panel" if several else f"{self.products.stage.buffer.name}_j"
             at = step if step and self._is_paced(decisions) else "row"
-            schedule.prefetch(self.products.lane_load.buffer.name, ahead, at)
+            schedule.prefetch(self.products.vector_load.buffer.name, ahead, at)
         run_parallel(schedule, shared[: shared.index("tiles") + 1])
         self._lay_out_tiles(schedule, decisions)
         if decisions["ahead"]:
@@ -301,7 +301,7 @@ class _Kernel:
         """Computes one tile of a transform's first half as values, one vector of channels."""
         name = stage.buffer.name
         schedule.compute_at(name, loop)
-        schedule.set_scope(name, Scope.REGISTER)
+        schedule.set_scope(name, MemoryScope.REGISTER)
         loops = [f"{name}_{axis}" for axis in order]
         rest = [f"{name}_{axis.name}" for axis in stage.axes if axis.name not in order]
         lane = rest.pop(1)
@@ -326,7 +326,7 @@ class _Kernel:
         for loop in inner:
             schedule.unroll(loop)
         schedule.compute_at(_SUM, "row")
-        schedule.set_scope(_SUM, Scope.REGISTER)
+        schedule.set_scope(_SUM, MemoryScope.REGISTER)
         return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
@@ -371,7 +371,7 @@ def _tiles(columns: Columns) -> microkernel.Tiles:
     given = {name: column.astype(np.float64) for name, column in columns.items()}
     chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
     single = np.ones(len(given["vectors"]))
-    order = np.full(len(single), float(Order.PANELS))
+    order = np.full(len(single), float(LoopOrder.PANELS))
     return microkernel.Tiles(**chosen, columns=single, order=order, slices=single)
 
 

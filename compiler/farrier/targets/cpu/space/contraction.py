@@ -24,14 +24,14 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
     ReduceOp,
-    Scope,
     Select,
     Var,
 )
 from farrier.ir.substitute import loads, variables
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
 from farrier.targets.cpu.space.interleave import INTERLEAVED
 
@@ -43,8 +43,8 @@ class Contraction:
     """A sum of products, and the elementwise stages that follow it; axes by their names."""
 
     stage: Stage
-    lane_load: Load  # varies along the lanes
-    point_load: Load  # is broadcast to them; in a depthwise product it varies along them too
+    vector_load: Load  # varies along the lanes
+    broadcast_load: Load  # is broadcast to them; in a depthwise product it varies along them too
     lane: str
     points: tuple[str, ...]
     batch: tuple[str, ...]
@@ -55,7 +55,7 @@ class Contraction:
     @property
     def depthwise(self) -> bool:
         """Whether both operands vary along the lanes, element by element."""
-        return any(index == Var(self.lane) for index in self.point_load.indices)
+        return any(index == Var(self.lane) for index in self.broadcast_load.indices)
 
     @property
     def output(self) -> Stage:
@@ -63,7 +63,7 @@ class Contraction:
         return self.epilogue[-1] if self.epilogue else self.stage
 
 
-def find_contraction(program: Program, leading: tuple[str, ...] = ()) -> Contraction | None:
+def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> Contraction | None:
     """The contraction that `program` consists of, or None where it is something else: no sum of
     products of 32 bits first (stages that write the buffers `leading` aside), or what follows it is
     not elementwise."""
@@ -129,7 +129,7 @@ def window_along(found: Contraction, axis: str) -> tuple[int, int] | None:
     assert isinstance(body, Reduce)
     ranges = {a.name: a.extent for a in (*found.stage.axes, *body.axes)}
     simplifier = Simplifier(ranges)
-    for index in found.point_load.indices:
+    for index in found.broadcast_load.indices:
         terms = simplifier.linear(index).terms
         if Var(axis) in terms:
             low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
@@ -222,7 +222,7 @@ def group_size(load: Load, lane: str) -> int:
 
 def is_constant(load: Load) -> bool:
     """Whether the schedule may choose the layout of what is loaded."""
-    return load.buffer.scope is Scope.CONSTANT and is_permuted(load)
+    return load.buffer.scope is MemoryScope.CONSTANT and is_permuted(load)
 
 
 def is_permuted(load: Load) -> bool:
@@ -234,14 +234,14 @@ def is_permuted(load: Load) -> bool:
 
 def is_direct(found: Contraction) -> bool:
     """Whether a vector of the lane operand is, or can be made, one contiguous load."""
-    load = found.lane_load
+    load = found.vector_load
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     whole = not any(dim.mod for dim in layout.dims)  # no blocks, which a vector might straddle
     contiguous = load.indices[layout.dims[-1].axis] == Var(found.lane)
     return is_constant(load) or (whole and contiguous)
 
 
-def is_elementwise(stage: Stage, program: Program) -> bool:
+def is_elementwise(stage: Stage, program: TensorProgram) -> bool:
     """Whether a stage reads each earlier stage at its own point only; a point of several turns is
     one that was taken apart."""
     if isinstance(stage.body, Reduce):

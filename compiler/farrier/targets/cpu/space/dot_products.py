@@ -30,14 +30,14 @@ class Grouping:
 
 def find_grouping(found: Contraction, target: Target) -> Grouping | None:
     """How the target's dot products take a contraction; None where none does."""
-    operands = found.point_load.buffer.dtype, found.lane_load.buffer.dtype
+    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
     dot = dot_of(*operands, found.stage.buffer.dtype, target)
     if dot is None or found.depthwise or found.padded:
         return None
-    axis = neighbours(found, found.point_load, dot.group)
+    axis = neighbours(found, found.broadcast_load, dot.group)
     if axis is None or extent_of(found.stage, axis) % dot.group:
         return None
-    return Grouping(dot, axis) if Var(axis) in found.lane_load.indices else None
+    return Grouping(dot, axis) if Var(axis) in found.vector_load.indices else None
 
 
 def neighbours(found: Contraction, load: Load, group: int) -> str | None:

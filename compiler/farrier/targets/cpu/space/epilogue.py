@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farrier.ir.expr import Binary, Expr, Load, Scope, Select, Unary, UnaryOp
+from farrier.ir.expr import Binary, Expr, Load, MemoryScope, Select, Unary, UnaryOp
 from farrier.ir.tensor import Stage
 from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
 
 _SERIES = frozenset(
-    (UnaryOp.EXP, UnaryOp.DECAY, UnaryOp.LOG, UnaryOp.ERF, UnaryOp.TANH, UnaryOp.SIN, UnaryOp.COS)
+    (
+        UnaryOp.EXP,
+        UnaryOp.EXP_NONPOSITIVE,
+        UnaryOp.LOG,
+        UnaryOp.ERF,
+        UnaryOp.TANH,
+        UnaryOp.SIN,
+        UnaryOp.COS,
+    )
 )
 _SERIES_COST = 15  # a polynomial, in operations
 _DIVISION_COST = 4
@@ -33,7 +41,7 @@ def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axi
     along the axis at `lane_axis`. The last stage is placed first: it reads the others."""
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)
-        schedule.set_scope(stage.buffer.name, Scope.REGISTER)
+        schedule.set_scope(stage.buffer.name, MemoryScope.REGISTER)
         loops = [f"{stage.buffer.name}_{axis.name}" for axis in stage.axes]
         lane = loops.pop(lane_axis)
         if loops:

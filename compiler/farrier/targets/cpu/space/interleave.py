@@ -12,7 +12,7 @@ import dataclasses
 from farrier.ir import expr as e
 from farrier.ir.expr import Axis, Binary, BinaryOp, Const, Expr, Load, Var
 from farrier.ir.substitute import Substitution
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout
 from farrier.ir.walk import rewrite, walk
 
@@ -20,7 +20,7 @@ INTERLEAVED = "interleaved"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Turns:
+class PhaseAxis:
     """An axis of the output, `step * stride + tap`, with the names of its two parts."""
 
     axis: str
@@ -35,7 +35,7 @@ class Turns:
         return f"{self.axis}_tap"
 
 
-def find_turns(stage: Stage) -> tuple[Turns, ...]:
+def find_phase_axes(stage: Stage) -> tuple[PhaseAxis, ...]:
     """The axes that a stage reads as both quotient and remainder of one divisor, and not else."""
     uses: collections.Counter[str] = collections.Counter()
     parts_of: dict[str, list[tuple[BinaryOp, int]]] = collections.defaultdict(list)
@@ -52,11 +52,11 @@ def find_turns(stage: Stage) -> tuple[Turns, ...]:
         if len(parts) == uses[axis.name] and len(set(parts)) == 2 and len(divisors) == 1:
             (stride,) = divisors
             if stride > 1 and axis.extent % stride == 0:
-                found.append(Turns(axis.name, stride))
+                found.append(PhaseAxis(axis.name, stride))
     return tuple(found)
 
 
-def take_apart(program: Program, stage: Stage, turns: tuple[Turns, ...]) -> Program:
+def take_apart(program: TensorProgram, stage: Stage, turns: tuple[PhaseAxis, ...]) -> TensorProgram:
     """The program with axes for quotients and remainders in `stage`, and a stage that puts its
     points together again for the others.
 

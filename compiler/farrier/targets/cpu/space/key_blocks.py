@@ -33,16 +33,16 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
     ReduceOp,
-    Scope,
     Select,
     Unary,
     UnaryOp,
     Var,
 )
 from farrier.ir.substitute import Substitution
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.ir.walk import rewrite
 
@@ -57,7 +57,7 @@ class KeyBlocks:
     """The program, and which of its stages belong to a block of keys and which to whole rows; each
     in the program's order."""
 
-    program: Program
+    program: TensorProgram
     inner: tuple[Stage, ...]  # block_high, weight, block_total
     context: Stage
     partial: Stage
@@ -65,7 +65,9 @@ class KeyBlocks:
     joined: Stage  # the context of whole rows
 
 
-def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Stage) -> KeyBlocks:
+def in_key_blocks(
+    program: TensorProgram, size: int, rows: tuple[Stage, ...], old: Stage
+) -> KeyBlocks:
     """The attention whose `rows` are the stages high, weight, total and others after it, and whose
     context is `old`, over blocks of `size` keys, which divide the keys."""
     assert isinstance(old.body, Reduce)
@@ -95,7 +97,7 @@ def in_key_blocks(program: Program, size: int, rows: tuple[Stage, ...], old: Sta
 
 def _local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
     shape = tuple(axis.extent for axis in axes)
-    return Stage(Buffer(name, DType.F32, shape, None, Scope.WORKSPACE), axes, body)
+    return Stage(Buffer(name, DType.F32, shape, None, MemoryScope.WORKSPACE), axes, body)
 
 
 def _over_block(stage: Stage, size: int) -> Expr:
@@ -159,7 +161,7 @@ def _outer(
     tops = known(mine, e.index(lane.extent + 1))
     high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
     apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
-    scale = _local("block_scale", (*high.axes, block), Unary(UnaryOp.DECAY, apart))
+    scale = _local("block_scale", (*high.axes, block), Unary(UnaryOp.EXP_NONPOSITIVE, apart))
     total = dataclasses.replace(total, body=scaled(mine, e.index(lane.extent)))
     row = tuple(Var(axis.name) for axis in old.axes[:-1])
     joined = dataclasses.replace(old, body=scaled(row, Var(lane.name)))

@@ -48,7 +48,7 @@ _LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
 _SPILL = 0.08  # of the time, for each value more
 
 
-class Order(enum.IntEnum):
+class LoopOrder(enum.IntEnum):
     """How panels of the lane operand and rows of tiles follow one another; threads divide among
     them what comes first."""
 
@@ -88,7 +88,7 @@ class Tiles:
     rows: Floats
     columns: Floats
     unroll: Floats
-    order: Floats  # an Order
+    order: Floats  # an LoopOrder
     prefetch: Floats  # 1: the next panel is fetched while this one is in use
     ahead: Floats  # 1: the points' next block is fetched while this one is in use
     slices: Floats  # of the reduction, each for all tiles of a panel before the next
@@ -110,7 +110,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     ahead = tiles.prefetch > 0
     if not problem.depthwise and problem.batch < machine.threads:
         lanes, points = problem.lane_bytes, problem.point_bytes
-        seconds += shared(points, lanes, ahead, tiles.order == Order.PANELS, machine)
+        seconds += shared(points, lanes, ahead, tiles.order == LoopOrder.PANELS, machine)
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
     hints = np.where(paced & (not problem.depthwise), _HINTS, _BURST)
     seconds += machine.fork_join + hints * ahead * busy
@@ -137,7 +137,9 @@ def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     """Cycles to copy panels and padded lines, on one core."""
     row_tiles = np.ceil(problem.points[0] / tiles.rows)
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
-    copies = row_tiles * np.where(tiles.order == Order.ROWS, 1.0, _panels(problem, tiles, machine))
+    copies = row_tiles * np.where(
+        tiles.order == LoopOrder.ROWS, 1.0, _panels(problem, tiles, machine)
+    )
     cycles: Floats = problem.batch * copies * lines * problem.padded * _PAD_CYCLES
     if problem.packs:
         elements = problem.batch * problem.lanes * problem.steps * problem.group
@@ -152,7 +154,7 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
     units = panels * np.where(problem.packs | (tiles.slices > 1), 1.0, row_tiles)
     longest = np.ceil(row_tiles / threads) * tiles.rows * threads / problem.points[0]
     parts, pieces = np.maximum(longest, 1.0), np.ceil(units / threads) / (units / threads)
-    return units, np.where(tiles.order == Order.PARTS, parts, pieces)
+    return units, np.where(tiles.order == LoopOrder.PARTS, parts, pieces)
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
@@ -180,7 +182,7 @@ def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
     """How often a panel's cache lines would be fetched, were one fetched at each step."""
     rows = np.ceil(points[0] / tiles.rows)
-    rows = np.where(tiles.order == Order.PARTS, np.ceil(rows / threads), rows)
+    rows = np.where(tiles.order == LoopOrder.PARTS, np.ceil(rows / threads), rows)
     count: Floats = rows * np.ceil(points[1] / tiles.columns)
     return count / (tiles.unroll * tiles.vectors)
 
@@ -301,10 +303,10 @@ def _traffic(
     the first-level cache; and whether the points come from beyond the second."""
     if problem.depthwise:  # each panel has points of its own
         is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
-        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == Order.ROWS))
+        streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == LoopOrder.ROWS))
         rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
         return streamed / rate, np.full(len(streamed), is_far)
-    readers = np.where(tiles.order == Order.PANELS, 1, machine.threads)
+    readers = np.where(tiles.order == LoopOrder.PANELS, 1, machine.threads)
     if problem.batch >= machine.threads:
         readers = 1 + 0 * readers
     share = problem.point_bytes / problem.batch / readers / tiles.slices
@@ -312,7 +314,7 @@ def _traffic(
     whole = problem.lane_bytes / (1 if problem.cold else problem.batch)
     rows_bytes = point_bytes * np.ceil(problem.points[1] / tiles.columns)
 
-    outer = tiles.order == Order.ROWS
+    outer = tiles.order == LoopOrder.ROWS
     lane_again = np.where(outer, whole, panel_bytes + point_bytes)
     point_again = np.where(outer, rows_bytes + panel_bytes, share + panel_bytes)
     traffic: Floats = panel_bytes * _per_byte(lane_again, machine)

@@ -21,13 +21,13 @@ from farrier.ir.expr import (
     Const,
     Expr,
     Load,
+    MemoryScope,
     Reduce,
-    Scope,
     Select,
     Var,
 )
 from farrier.ir.substitute import Substitution, loads, variables
-from farrier.ir.tensor import Program, Stage
+from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, PhysicalDim, Shape
 from farrier.schedule import Schedule
 from farrier.targets.cpu.space.contraction import Contraction
@@ -40,14 +40,16 @@ PADDED = "padded"
 PACKED = "packed"
 
 
-def hoist_padding(program: Program, contraction: Contraction, name: str = PADDED) -> Program:
+def hoist_padding(
+    program: TensorProgram, contraction: Contraction, name: str = PADDED
+) -> TensorProgram:
     """The program with the padded point operand as a stage, so that a tile reads it unguarded.
 
     before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
     after:   padded[n, ic, p] = x[n, ic, p - 1] if 0 <= p - 1 < 8 else 0
              conv[n, oc, o] = sum(padded[n, ic, o + k] * w[oc, ic, k])
     """
-    load = contraction.point_load
+    load = contraction.broadcast_load
     simplifier = Simplifier(_ranges(contraction.stage))
     shape: list[Extent] = []
     indices: list[Expr] = []
@@ -74,7 +76,7 @@ def hoist_padding(program: Program, contraction: Contraction, name: str = PADDED
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
 
-def by_first_use(program: Program) -> Program:
+def by_first_use(program: TensorProgram) -> TensorProgram:
     """The program with each stage that takes no reduction right before the first that reads it, so
     that what only meets a contraction's result stands after it.
 
@@ -98,7 +100,9 @@ def by_first_use(program: Program) -> Program:
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def pack_lane_operand(program: Program, contraction: Contraction, name: str = PACKED) -> Program:
+def pack_lane_operand(
+    program: TensorProgram, contraction: Contraction, name: str = PACKED
+) -> TensorProgram:
     """The program with the lane operand as a stage whose last axis is the lane's, so that a vector
     of it is one load.
 
@@ -106,7 +110,7 @@ def pack_lane_operand(program: Program, contraction: Contraction, name: str = PA
     after:   packed[b, k, n] = t[b, n, k]
              matmul[b, m, n] = sum(a[b, m, k] * packed[b, k, n])
     """
-    load = contraction.lane_load
+    load = contraction.vector_load
     axes = [axis for axis in (*contraction.batch, *contraction.reduction) if _reads(load, axis)]
     axes.append(contraction.lane)
     ranges = _ranges(contraction.stage)
@@ -174,18 +178,18 @@ def _reads(load: Load, axis: str) -> bool:
 
 
 def _stage(name: str, shape: Shape, value: Expr, axes: list[str]) -> Stage:
-    buffer = Buffer(name, e.dtype_of(value), shape, None, Scope.WORKSPACE)
+    buffer = Buffer(name, e.dtype_of(value), shape, None, MemoryScope.WORKSPACE)
     named = tuple(Axis(axis, extent) for axis, extent in zip(axes, shape, strict=True))
     return Stage(buffer, named, value)
 
 
 def _with_operand(
-    program: Program,
+    program: TensorProgram,
     contraction: Contraction,
     stage: Stage,
     old: Load,
     indices: tuple[Expr, ...],
-) -> Program:
+) -> TensorProgram:
     """`program` with `stage` before the contraction, which reads it in the place of `old`."""
     body = contraction.stage.body
     assert isinstance(body, Reduce)
@@ -205,7 +209,7 @@ def _with_operand(
     return dataclasses.replace(program, stages=tuple(stages))
 
 
-def accumulate(program: Program, at: int = -1) -> Program:
+def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
     """The program with a buffer of its own for the reduction of stage `at`, which then copies it;
     as it was where that stage reduces nothing.
 
@@ -222,7 +226,7 @@ def accumulate(program: Program, at: int = -1) -> Program:
     return _replaced(program, stage, made, copy)
 
 
-def factor_out(program: Program, contraction: Contraction) -> Program:
+def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
     """The program with a factor of the point operand applied to the sum, where it does not vary
     along what is summed; as it was where the point operand has no such factor.
 
@@ -231,7 +235,7 @@ def factor_out(program: Program, contraction: Contraction) -> Program:
     after:   context_sum[m, n] = sum(weight[m, k] * v[k, n])
              context[m, n] = context_sum[m, n] * scale[m]
     """
-    stage, point = contraction.stage, contraction.point_load
+    stage, point = contraction.stage, contraction.broadcast_load
     source = next((s for s in program.stages if s.buffer.name == point.buffer.name), None)
     if source is None or not isinstance(source.body, Binary) or source.body.op is not BinaryOp.MUL:
         return program
@@ -263,17 +267,17 @@ def _sum_buffer(stage: Stage) -> Buffer:
     layout = stage.buffer.layout
     bare = None if layout is None else dataclasses.replace(layout, halo=())
     name = f"{stage.buffer.name}_sum"
-    return dataclasses.replace(stage.buffer, name=name, layout=bare, scope=Scope.WORKSPACE)
+    return dataclasses.replace(stage.buffer, name=name, layout=bare, scope=MemoryScope.WORKSPACE)
 
 
-def _replaced(program: Program, old: Stage, *new: Stage) -> Program:
+def _replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
     at = program.stages.index(old)
     return dataclasses.replace(
         program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
     )
 
 
-def without_halos(program: Program) -> Program:
+def without_halos(program: TensorProgram) -> TensorProgram:
     """The program with no halo around what only its own stages read."""
     outputs = {buffer.name for buffer in program.outputs}
     bare = {

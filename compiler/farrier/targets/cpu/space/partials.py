@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farrier.ir.dim import typical
-from farrier.ir.expr import Axis, Reduce, Scope
+from farrier.ir.expr import Axis, MemoryScope, Reduce
 from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage
 from farrier.schedule import Schedule
@@ -46,7 +46,7 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
             (schedule.vectorize if made.endswith("_i") else schedule.unroll)(made)
     schedule.vectorize(lanes)
     schedule.unroll(vector)
-    schedule.set_scope(buffer, Scope.REGISTER)
+    schedule.set_scope(buffer, MemoryScope.REGISTER)
 
 
 def reduced_axes(stage: Stage) -> tuple[Axis, ...]:

@@ -65,6 +65,6 @@ def shortlist(
     held = rows * columns if problem.by_lane else 1
     values = values[machine.fits(vectors, rows * columns, held=held)]
     one = np.ones(len(values))
-    tiles = tiles_of(values, one, one * microkernel.Order.PARTS, prefetch=False)
+    tiles = tiles_of(values, one, one * microkernel.LoopOrder.PARTS, prefetch=False)
     seconds = microkernel.estimate(problem, tiles, machine).seconds
     return tuple(int(value) for value in values[np.argsort(seconds, kind="stable")[:count]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.intrinsics import vector_axis
-from farrier.ir.expr import Buffer, Scope
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.tensor import Stage
 from farrier.schedule import Schedule
 
@@ -36,7 +36,7 @@ def turn_squares(
     for number, buffer in enumerate(buffers):
         rows = f"{name}_rows{number or ''}"
         schedule.cache_read(buffer.name, outer[-1], rows)
-        schedule.set_scope(rows, Scope.REGISTER)
+        schedule.set_scope(rows, MemoryScope.REGISTER)
         loops = [f"{rows}_{axis}" for axis in range(len(buffer.shape))]
         along = loops.pop(vector_axis(buffer))
         schedule.reorder(*loops, along)

@@ -15,7 +15,7 @@ import dataclasses
 import math
 
 from farrier.ir.blocks import block_of
-from farrier.ir.expr import Scope, Var
+from farrier.ir.expr import MemoryScope, Var
 from farrier.ir.substitute import variables
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule import Schedule
@@ -128,7 +128,7 @@ class TiledSum:
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
         """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
         within chunks of `chunk` lanes, whole panels, where that is not 0."""
-        load = self.contraction.lane_load
+        load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         lane = places[self.contraction.lane]
         order = [places[axis] for axis in self.contraction.reduction if axis in places]
@@ -166,7 +166,7 @@ class TiledSum:
         found, name = self.contraction, self.contraction.stage.buffer.name
         if self.slices == 1:
             schedule.compute_at(name, tile)
-            schedule.set_scope(name, Scope.REGISTER)
+            schedule.set_scope(name, MemoryScope.REGISTER)
             return tile
         schedule.compute_at(name, panel)
         lanes = innermost_axis(found.stage)
@@ -186,7 +186,7 @@ class TiledSum:
         for loop in (*points, vector):
             schedule.unroll(loop)
         schedule.compute_at(_PART, tiles[-1])
-        schedule.set_scope(_PART, Scope.REGISTER)
+        schedule.set_scope(_PART, MemoryScope.REGISTER)
         start = [f"{name}_init_{axis.name}" for axis in found.stage.axes if axis.name != found.lane]
         vector, lane = schedule.split(f"{name}_init_{found.lane}", self.width)
         schedule.reorder(*start, vector, lane)
@@ -268,8 +268,8 @@ class TiledSum:
         found = self.contraction
         if not self.lanes_are_factors or found.depthwise or self.grouping is not None:
             return False
-        is_word = found.point_load.buffer.dtype.nbytes == found.stage.buffer.dtype.nbytes == 4
-        return is_word and neighbours(found, found.point_load, 2) == self._inner
+        is_word = found.broadcast_load.buffer.dtype.nbytes == found.stage.buffer.dtype.nbytes == 4
+        return is_word and neighbours(found, found.broadcast_load, 2) == self._inner
 
     def _read_by_lane(self, schedule: Schedule, step: str) -> None:
         """Has each iteration of `step` read the points of all its steps before them.
@@ -282,11 +282,11 @@ class TiledSum:
                      for in_step in 4: for row: for vector:
                          sum[row, vector] += points[row, in_step] * w[…]
         """
-        load = self.contraction.point_load
+        load = self.contraction.broadcast_load
         inner = (at for at, index in enumerate(load.indices) if self._inner in variables(index))
         lane, name = next(inner), f"{self.prefix}points"
         schedule.cache_read(load.buffer.name, step, name)
-        schedule.set_scope(name, Scope.REGISTER)
+        schedule.set_scope(name, MemoryScope.REGISTER)
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
         schedule.reorder(*others, f"{name}_{lane}")
         self._vectorize_all(schedule, f"{name}_{lane}")
@@ -316,12 +316,12 @@ class TiledSum:
                      line[0:9] = x[row, 0:9]
                      for tap in 3: for column in 7: s[row, column] += line[column + tap] * w[tap]
         """
-        load, name = self.contraction.point_load, f"{self.prefix}line"
+        load, name = self.contraction.broadcast_load, f"{self.prefix}line"
         lane = next(
             at for at, index in enumerate(load.indices) if self.contraction.lane in variables(index)
         )
         schedule.cache_read(load.buffer.name, loop, name)
-        schedule.set_scope(name, Scope.REGISTER)
+        schedule.set_scope(name, MemoryScope.REGISTER)
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
         schedule.reorder(*others, f"{name}_{lane}")
         schedule.vectorize(f"{name}_{lane}")
@@ -344,7 +344,7 @@ class TiledSum:
 def reduced_block(found: Contraction) -> tuple[str, int]:
     """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
     where there is none, or a group ends within a block."""
-    load = found.point_load
+    load = found.broadcast_load
     for position, index in enumerate(load.indices):
         block = block_of(load.buffer.layout, position)
         for axis in variables(index) & set(found.reduction):

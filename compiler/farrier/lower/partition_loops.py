@@ -59,7 +59,7 @@ _SOFT_COPIES = 256  # stores, unrolled, that may be copied to free others from a
 _TAIL_COPIES = 2048  # stores, unrolled, that tails of unknown length may have in narrower tiles
 
 
-def specialize(body: Stmt, symbolic: bool = False) -> Stmt:
+def partition_loops(body: Stmt, symbolic: bool = False) -> Stmt:
     """The nest with simplified indices, no loop of one iteration, and guards outside hot loops;
     `symbolic` says that it has dims."""
     return _Specializer(body, symbolic).stmt(body, Simplifier({}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from farrier.search import TaskScheduler
+from farrier.schedule_search import TaskScheduler
 
 
 def test_the_heaviest_task_goes_first():

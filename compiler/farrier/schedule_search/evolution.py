@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from farrier.cost_model import CostModel
-from farrier.search.trial import Trial
+from farrier.schedule_search.trial import Trial
 from farrier.space import Population, Space
 from farrier.space.space import Floats
 

@@ -1,4 +1,4 @@
-"""The finals of tuning: the best schedules of every kernel, each where it stands in the model."""
+"""In-model selection: the best schedules of every kernel, each where it stands in the model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import MARGIN, Choice
+from farrier.kernels.choose import MARGIN, ScheduledTask
+from farrier.model_tuning.algorithms import algorithm_record, computes, known_algorithms
+from farrier.model_tuning.compare import CallTimes, Comparison, mean_samples
+from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.progress import Listener, VariantsCompared
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.space import Space
-from farrier.tuning.algorithms import algorithm_record, computes, known_algorithms
-from farrier.tuning.compare import CallTimes, Comparison, mean_samples
-from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status, undisturbed
 
 Decisions: TypeAlias = dict[str, int]
 
 
-class Finals:
+class InModelSelection:
     """Variants of one model that differ in algorithms, and the finalists of each of their kernels,
     the one to beat first. What is measured goes to `records`; what that says of algorithms, to
     `algorithms`, which know those of other layers."""
@@ -142,7 +142,7 @@ class Finals:
                 choices[key] = self._measured_alone(key, choice)
         return dataclasses.replace(variant, choices=choices)
 
-    def _measured_alone(self, key: str, choice: Choice) -> Choice:
+    def _measured_alone(self, key: str, choice: ScheduledTask) -> ScheduledTask:
         """The choice with what was measured of it, if anything was."""
         settings, rule = self._settings, choice.space.rule
         known = usable(self._records, key, settings.target.fingerprint, settings.threads, rule)

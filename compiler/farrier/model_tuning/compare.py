@@ -18,14 +18,14 @@ from typing import TypeAlias
 from farrier.artifact.calls import CallRecord
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
-from farrier.kernels import Compiled, Helpers, Order
-from farrier.kernels.choose import Choice
+from farrier.kernels import BuildInput, Compiled, Helpers
+from farrier.kernels.choose import ScheduledTask
 from farrier.measure import Blobs, Runner, measure_by, sizes_argument
+from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, Warned
 from farrier.progress.clock import Clock
 from farrier.records.record import pairs
 from farrier.targets import Plan, Target, backend_of
-from farrier.tuning.variant import Variant
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -158,7 +158,7 @@ class Comparison:
         fewest = _LEAST_TURNS * _LEAST_RUNS
         return max(seconds, fewest * (self._run_s or predicted(variant)))
 
-    def compile(self, choices: Iterable[Choice]) -> None:
+    def compile(self, choices: Iterable[ScheduledTask]) -> None:
         """Compiles the kernels that are not there yet."""
         wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
         if not wanted:
@@ -166,7 +166,7 @@ class Comparison:
         orders = {}
         for number, one in enumerate(wanted.values(), len(self._made)):
             name = f"{one.task.symbol}_{number}"
-            orders[name] = Order(one.space, one.decisions, name)
+            orders[name] = BuildInput(one.space, one.decisions, name)
         begin = time.monotonic()
         with self._clock.work("compile"):
             made = self._helpers.build(orders)
@@ -174,7 +174,7 @@ class Comparison:
         if len(wanted) >= _TELLING:
             self.compile_s = (time.monotonic() - begin) / len(wanted)
 
-    def is_compiled(self, choice: Choice) -> bool:
+    def is_compiled(self, choice: ScheduledTask) -> bool:
         """Whether `compile` made a kernel of a choice, and did not fail."""
         return isinstance(self._made.get(_key(choice)), Compiled)
 
@@ -293,7 +293,7 @@ def race_cost(comparison: Comparison, variant: Variant) -> float:
     return 2 * comparison.cost(variant, comparison.race_s) + _LINK_S
 
 
-def total(choice: Choice) -> float:
+def total(choice: ScheduledTask) -> float:
     """Seconds of a kernel's calls, measured or predicted."""
     known = choice.measured_s
     return choice.calls * (choice.space.seconds(choice.decisions) if known is None else known)
@@ -305,7 +305,7 @@ def predicted(variant: Variant) -> float:
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """Turns, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
+    """PhaseAxis, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
     first run of a turn is not timed, and one more where there is time for it."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))
@@ -322,7 +322,7 @@ def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPo
     )
 
 
-def _key(choice: Choice) -> _Key:
+def _key(choice: ScheduledTask) -> _Key:
     return choice.task.key, pairs(choice.decisions)
 
 

@@ -11,24 +11,24 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from farrier.ir.graph import Graph
-from farrier.options import CompileOptions
-from farrier.partition import Task
-from farrier.passes.choose_algorithms import layers
-from farrier.progress import Listener, VariantsCompared, Warned
-from farrier.progress.clock import Clock
-from farrier.records import RecordStore
-from farrier.search import Measurer, TuningTask, tune
-from farrier.tuning.algorithms import (
+from farrier.model_tuning.algorithms import (
     contenders,
     known_algorithms,
     measure_algorithms,
     plausible,
     unmeasured,
 )
-from farrier.tuning.climb import Climb
-from farrier.tuning.compare import Comparison, ComparisonError
-from farrier.tuning.finals import Finals
-from farrier.tuning.variant import Variant, make_variant
+from farrier.model_tuning.compare import Comparison, ComparisonError
+from farrier.model_tuning.coordinate_descent import CoordinateDescent
+from farrier.model_tuning.in_model_selection import InModelSelection
+from farrier.model_tuning.variant import Variant, make_variant
+from farrier.options import CompileOptions
+from farrier.partition import Task
+from farrier.passes.choose_algorithms import layers
+from farrier.progress import Listener, VariantsCompared, Warned
+from farrier.progress.clock import Clock
+from farrier.records import RecordStore
+from farrier.schedule_search import Measurer, TuningTask, tune
 
 _ALGORITHMS_SHARE = 0.25  # of a time budget, at most
 _ALONE_SHARE = 0.3  # of what is left then, for trials of kernels alone
@@ -72,7 +72,7 @@ def tune_model(
                 listener=listener,
             )
         finalists = {key: several[:_FINALISTS] for key, several in finalists.items()}
-        final = Finals(prepared, rivals, finalists, records, options.seed)
+        final = InModelSelection(prepared, rivals, finalists, records, options.seed)
         try:
             with clock.phase("finals"):
                 best = final.run(comparison, _VARIANT_S, listener)
@@ -83,7 +83,7 @@ def tune_model(
     if clock.budget_s is None:
         return best
     with clock.phase("schedules"):
-        climb = Climb(prepared, comparison, measurer, records, options.seed, clock)
+        climb = CoordinateDescent(prepared, comparison, measurer, records, options.seed, clock)
         return climb.run(rivals, listener)
 
 

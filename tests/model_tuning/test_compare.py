@@ -12,6 +12,9 @@ from farrier import pipeline
 from farrier.artifact.calls import CallRecord
 from farrier.importer import import_model
 from farrier.measure import LocalDevice
+from farrier.model_tuning import compare
+from farrier.model_tuning.compare import Comparison, ComparisonError, compared, mean_samples
+from farrier.model_tuning.variant import make_variant
 from farrier.options import CompileOptions
 from farrier.passes import Settings, prepare
 from farrier.passes.algorithm import Algorithm
@@ -19,9 +22,6 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import VariantsCompared, Verified, Warned
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target
-from farrier.tuning import compare
-from farrier.tuning.compare import Comparison, ComparisonError, compared, mean_samples
-from farrier.tuning.variant import make_variant
 from farrier_device.measurement import DeviceFault, MeasureResult
 from tests.control_flow.test_models import info, model, node
 

@@ -12,6 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.artifact.calls import CallRecord
 from farrier.importer import import_model
+from farrier.model_tuning.algorithms import algorithms_report
+from farrier.model_tuning.compare import CallTimes, ComparisonError
+from farrier.model_tuning.coordinate_descent import CoordinateDescent
+from farrier.model_tuning.in_model_selection import InModelSelection
+from farrier.model_tuning.tune_model import known_variant, tune_model
+from farrier.model_tuning.variant import make_variant
 from farrier.options import CompileOptions
 from farrier.passes import Settings, prepare
 from farrier.passes.algorithm import Algorithm
@@ -19,14 +25,8 @@ from farrier.passes.choose_algorithms import layers
 from farrier.progress import TrialsMeasured, VariantsCompared, Warned
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords
-from farrier.search.trial import DeviceFaultError
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier.targets import parse_target
-from farrier.tuning.algorithms import algorithms_report
-from farrier.tuning.climb import Climb
-from farrier.tuning.compare import CallTimes, ComparisonError
-from farrier.tuning.finals import Finals
-from farrier.tuning.tune_model import known_variant, tune_model
-from farrier.tuning.variant import make_variant
 from farrier_device.measurement import CandidateResult, DeviceFault, Status
 
 
@@ -314,7 +314,7 @@ def climbing(tile, decisions):
 
 def climb(variant, graph, measurer, records, seconds=600.0, comparison=None):
     events, comparison = [], comparison or FakeComparison(climbing)
-    search = Climb(graph, comparison, measurer, records, 0, Clock(seconds))
+    search = CoordinateDescent(graph, comparison, measurer, records, 0, Clock(seconds))
     return search.run([variant], events.append), events
 
 
@@ -482,7 +482,7 @@ def test_calls_take_their_kernels_finalists_in_turns():
     found = convolution(rival)
     rows = found.space.candidates()[:3]
     finalists[found.task.key] = [found.space.decisions(row) for row in rows]
-    finals = Finals(graph, [default, rival], finalists, MemoryRecords(), 0)
+    finals = InModelSelection(graph, [default, rival], finalists, MemoryRecords(), 0)
     contestants = finals._contestants(3)
     assert len(contestants) == 6
     ran = [

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import Choice, choose_defaults, choose_known
-from farrier.partition import Call, Program, extract_tasks
+from farrier.kernels.choose import ScheduledTask, choose_defaults, choose_known
+from farrier.partition import Call, DriverProgram, extract_tasks
 from farrier.passes import Settings, finish
 from farrier.progress import ignore
 from farrier.records import RecordStore
@@ -19,8 +19,8 @@ class Variant:
 
     settings: Settings
     graph: Graph
-    program: Program
-    choices: Mapping[str, Choice]  # by task key, or what stands for it in the program
+    program: DriverProgram
+    choices: Mapping[str, ScheduledTask]  # by task key, or what stands for it in the program
 
     @property
     def calls(self) -> Sequence[Call]:

@@ -8,7 +8,7 @@ from toy_space import ToyMeasurer, ToySchedule, make_space
 
 from farrier.cost_model import CostModel
 from farrier.records import RuleId
-from farrier.search import EvolutionarySearch, Trial
+from farrier.schedule_search import EvolutionarySearch, Trial
 from farrier.space import Estimate, Knob, Space
 from farrier_device.measurement import CandidateResult, Status
 

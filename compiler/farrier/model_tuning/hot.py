@@ -10,13 +10,13 @@ from farrier.errors import UsageError
 from farrier.importer import ImportedModel
 from farrier.ir.dim import Atom, Extent, evaluate, substitute, symbols
 from farrier.ir.sizes import with_extents
-from farrier.ir.tensor import Program
+from farrier.ir.tensor import TensorProgram
 from farrier.ir.text.extents import parse_extent
-from farrier.kernels.choose import Choice
+from farrier.kernels.choose import ScheduledTask
+from farrier.model_tuning.variant import Variant
 from farrier.options.shapes import Hot, NamedDim
 from farrier.partition import Call, Task, task_key
 from farrier.space import PANEL
-from farrier.tuning.variant import Variant
 
 _PANEL_COST = 1.04  # of a hot kernel's predicted time, at most, for weights that are packed once
 _OPEN_COST = 1.15  # time of a general kernel over that of a hot one with the same decisions
@@ -123,7 +123,7 @@ def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]
         if losses[key] <= left:
             left -= losses[key]
             shared[key] = known[hot.choices[key].task.key]
-    calls, choices = [], dict[str, Choice]()
+    calls, choices = [], dict[str, ScheduledTask]()
     for call in hot.calls:
         own, same = hot.choices[call.task], shared.get(call.task)
         if same is not None:
@@ -134,17 +134,17 @@ def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]
     return dataclasses.replace(hot, program=hot.program.with_calls(calls), choices=choices)
 
 
-def _stages(choice: Choice) -> int:
+def _stages(choice: ScheduledTask) -> int:
     """How many nests a kernel begins as: what its code takes to make goes by that."""
-    return len(choice.program.stages) if isinstance(choice.program, Program) else 1
+    return len(choice.program.stages) if isinstance(choice.program, TensorProgram) else 1
 
 
-def _seconds(choice: Choice) -> float:
+def _seconds(choice: ScheduledTask) -> float:
     """Predicted seconds of a call."""
     return choice.space.seconds(choice.decisions)
 
 
-def _ratio(own: Choice, shared: Choice, dims: Sequence[Extent]) -> float | None:
+def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) -> float | None:
     """The predicted seconds of a general kernel, called with these dims, over those of one made for
     them; None where that cannot be told, or the latter was tuned."""
     if own.space.rule != shared.space.rule:

@@ -23,17 +23,17 @@ import numpy as np
 from farrier.cost_model import CostModel
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph
-from farrier.kernels.choose import MARGIN, Choice
+from farrier.kernels.choose import MARGIN, ScheduledTask
+from farrier.model_tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
+from farrier.model_tuning.in_model_selection import Decisions, InModelSelection
+from farrier.model_tuning.variant import Variant
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.progress.clock import Clock
 from farrier.records import Context, MemoryRecords, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
-from farrier.search import Measurer
-from farrier.search.evolution import EvolutionarySearch
-from farrier.search.trial import DeviceFaultError, Trial
-from farrier.tuning.compare import Comparison, ComparisonError, predicted, race_cost, total
-from farrier.tuning.finals import Decisions, Finals
-from farrier.tuning.variant import Variant
+from farrier.schedule_search import Measurer
+from farrier.schedule_search.evolution import EvolutionarySearch
+from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier_device.measurement import CandidateResult
 
 _ROUND_S = 15.0  # of a round, usually at most
@@ -64,7 +64,7 @@ class _Round:
     again: int
 
 
-class Climb:
+class CoordinateDescent:
     """Rounds of candidates, from rivals that differ in algorithms to the best of all.
 
     Each kernel has a search of its own. They share a cost model, of what was measured in the model
@@ -157,7 +157,7 @@ class Climb:
             return best
         if seconds < self._comparison.cost(best, 0.0):
             return best
-        finals = Finals(self._prepared, [best], finalists, self._records, self._seed)
+        finals = InModelSelection(self._prepared, [best], finalists, self._records, self._seed)
         try:
             return finals.run(self._comparison, seconds, listener, places=2)
         except (ComparisonError, CompilerError) as error:
@@ -191,7 +191,7 @@ class Climb:
             for key, (usual, *others) in tried.items()
         }
 
-    def _is_compiled(self, choice: Choice, decisions: Decisions) -> bool:
+    def _is_compiled(self, choice: ScheduledTask, decisions: Decisions) -> bool:
         return self._comparison.is_compiled(dataclasses.replace(choice, decisions=decisions))
 
     def _round(
@@ -204,7 +204,7 @@ class Climb:
         """The best of the candidates, those that seemed to win having run again."""
         self._trials += sum(len(several) - 1 for several in tried.values())
         found, again = MemoryRecords(), MemoryRecords()
-        finals = Finals(self._prepared, rivals, tried, found, self._seed, self._records)
+        finals = InModelSelection(self._prepared, rivals, tried, found, self._seed, self._records)
         first = finals.run(self._comparison, size.variant_s, ignore, size.variants)
         before, calls = _as_before(first, tried, found), _calls(first)
         few = {
@@ -213,7 +213,7 @@ class Climb:
         }
         best = before
         if max(map(len, few.values()), default=1) > 1:
-            finals = Finals(self._prepared, [before], few, again, self._seed)
+            finals = InModelSelection(self._prepared, [before], few, again, self._seed)
             long_s = _LONGER * size.variant_s
             best = finals.run(self._comparison, long_s, listener, size.again)
             best = self._checked(before, best)
@@ -224,7 +224,7 @@ class Climb:
             self._barren[key] = self._barren[key] + (len(several) > 1) if is_left else 0
         return best
 
-    def _take_up(self, key: str, choice: Choice, variant: Variant) -> None:
+    def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
         """Begins a kernel's search with what the records know of it."""
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed)
@@ -240,7 +240,7 @@ class Climb:
 
     def _checked(self, before: Variant, after: Variant) -> Variant:
         """`after` with the old schedule of each kernel whose new one is not right alone."""
-        choices: dict[str, Choice] = {}
+        choices: dict[str, ScheduledTask] = {}
         begin, count = time.monotonic(), 0
         for key, choice in after.choices.items():
             choices[key] = choice
@@ -252,7 +252,7 @@ class Climb:
             self._check_s = (time.monotonic() - begin) / count
         return dataclasses.replace(after, choices=choices)
 
-    def _is_right(self, key: str, choice: Choice) -> bool:
+    def _is_right(self, key: str, choice: ScheduledTask) -> bool:
         """Whether a kernel was seen to compute what its reference does."""
         for _ in range(_FAULTS):
             with contextlib.suppress(DeviceFaultError):  # so many times that is bad luck
@@ -310,7 +310,7 @@ def _calls_of_largest(variant: Variant) -> int:
     return _calls(variant)[key]
 
 
-def _gap(choice: Choice, variant: Variant) -> float:
+def _gap(choice: ScheduledTask, variant: Variant) -> float:
     """The part of a kernel's time by which it may become faster."""
     bound = choice.space.bound / variant.settings.threads
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
@@ -329,7 +329,7 @@ def _as_before(
     return dataclasses.replace(variant, choices=choices)
 
 
-def _promising(choice: Choice, found: Iterable[TuningRecord]) -> list[Decisions]:
+def _promising(choice: ScheduledTask, found: Iterable[TuningRecord]) -> list[Decisions]:
     """A kernel's schedule, and the fastest of those that were faster."""
     usual = pairs(choice.decisions)
     measured = {r.decisions: r.seconds for r in found if r.task == choice.task.key}

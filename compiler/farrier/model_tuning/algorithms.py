@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from farrier.ir.graph import Graph
+from farrier.model_tuning.compare import CallTimes, Comparison, mean_samples
+from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes import Settings
 from farrier.passes.algorithm import Algorithm
 from farrier.passes.choose_algorithms import Layer, chosen, layers
 from farrier.records import Context, RecordStore, RuleId, TuningRecord, latest, usable
-from farrier.tuning.compare import CallTimes, Comparison, mean_samples
-from farrier.tuning.variant import Variant, make_variant
 from farrier_device.measurement import Status
 
 RULE = RuleId("algorithm", version=6)

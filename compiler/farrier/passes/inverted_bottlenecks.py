@@ -27,7 +27,7 @@ _GROWTH = 3  # times the image that it is made of, from which on an expanded ima
 _MAX_AGAIN = 0.3  # of the expanded lines, that threads may compute for each of them
 
 
-def bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[int, Node]:
+def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[int, Node]:
     """For the id of each node that a later convolution's kernel computes, that convolution.
 
     A depthwise convolution takes in the one that makes its image, pointwise or from few channels,

@@ -11,9 +11,9 @@ from farrier.errors import CompilerError
 from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
-from farrier.search.evolution import EvolutionarySearch
-from farrier.search.scheduler import TaskScheduler
-from farrier.search.trial import DeviceFaultError, Measurer, Trial
+from farrier.schedule_search.evolution import EvolutionarySearch
+from farrier.schedule_search.scheduler import TaskScheduler
+from farrier.schedule_search.trial import DeviceFaultError, Measurer, Trial
 from farrier.space import Decisions, Space
 from farrier_device.measurement import CandidateResult
 

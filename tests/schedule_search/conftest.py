@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from toy_space import make_space
 
-from farrier.search import TuningTask
+from farrier.schedule_search import TuningTask
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from toy_space import ToyMeasurer, ToySchedule, make_space
 from farrier.errors import CompilerError
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import Context, MemoryRecords
-from farrier.search import TuningTask, tune
-from farrier.search.trial import DeviceFaultError
+from farrier.schedule_search import TuningTask, tune
+from farrier.schedule_search.trial import DeviceFaultError
 from farrier_device.measurement import DeviceFault, Status
 
 
