@@ -1,7 +1,7 @@
-"""The layers of protection around a process that runs code nobody has read, and who pulls it down when it hangs.
+"""Layers of protection around a process that runs unread code, and who ends it when it hangs.
 
 `enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper.
-What a wall needs differs by kernel and architecture, so `enter` says which it could raise, as a
+What a layer needs differs by kernel and architecture, so `enter` says which it could raise, as a
 level such as "seccomp+landlock+rlimits", and a keeper may require some.
 """
 
