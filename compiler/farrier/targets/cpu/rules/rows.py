@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -39,13 +40,14 @@ from farrier.targets.cpu.space.nests import exact_extents, share
 from farrier.targets.cpu.space.operands import accumulate, without_halos
 from farrier.targets.cpu.space.partials import reduce_on_lanes, reduced_axes
 
-RULE = RuleId("rows", version=6)
+RULE = RuleId("rows", version=7)
 _SUMS = (DType.F32, DType.I32, DType.BF16)  # whose vectors have Machine.lanes elements, as values
 _WORTH_SHARING = 30_000  # operations of a kernel before a second thread pays
 _STALL = 12.0  # cycles to join the lanes of one vector of partial results
 _WAIT = 40.0  # cycles until a row's result is there for the row's next stage
 _BLOCKS = (1, 2, 4, 8)  # rows that one iteration works on
 _OVERLAP = 4  # of which a core works on so many at a time
+_TAPS = 16  # of a window, at most, that one iteration takes
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
@@ -278,6 +280,11 @@ class _Kernel:
         single = all(extents[f"{name}_{axis}"] == 1 for axis in spatial)
         if self.rows and single and ceildiv(extents[f"{name}_{lane}"], self.machine.lanes) == 1:
             schedule.set_scope(name, MemoryScope.REGISTER)
+            # Of a small window the loops would take longer than its taps.
+            taps = {f"{name}_{axis}": extents[f"{name}_{axis}"] for axis in reduced}
+            if math.prod(n if isinstance(n, int) else _TAPS + 1 for n in taps.values()) <= _TAPS:
+                for loop in taps:
+                    schedule.unroll(loop)
 
 
 def _follow(
