@@ -241,9 +241,9 @@ class _Compilation:
         these two steps kernel by kernel (`farrier.kernels.compile`)."""
         choices = {key: one for form in forms for key, one in form.variant.choices.items()}
         with self.steps("lower") as step:
-            orders = step.done(lowered(choices, here=step.is_read))
+            build_inputs = step.done(lowered(choices, here=step.is_read))
         with self.steps("codegen") as step:
-            return step.done(self.helpers.compile(orders))
+            return step.done(self.helpers.compile(build_inputs))
 
     def reference(self, model: Model, imported: ImportedModel) -> Verifier:
         """What the model should compute, found out before its parameters are packed: that holds

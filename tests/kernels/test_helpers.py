@@ -66,7 +66,7 @@ def choices(target):
 
 
 @pytest.fixture(scope="module")
-def orders(choices):
+def build_inputs(choices):
     return lowered(choices, here=False)
 
 
@@ -75,23 +75,23 @@ def _wait_until_ready(helpers):
         assert one.is_ready.wait(60)
 
 
-def test_kernels_are_the_same_whoever_compiles_them(orders, target):
+def test_kernels_are_the_same_whoever_compiles_them(build_inputs, target):
     with Helpers(0, target, _THREADS) as nobody:
-        alone = nobody.compile(orders)
+        alone = nobody.compile(build_inputs)
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
-        together = helpers.compile(orders)
-    assert len(orders) > _LAYERS
+        together = helpers.compile(build_inputs)
+    assert len(build_inputs) > _LAYERS
     assert together == alone
     assert any(one.dims for one in together.interfaces.values())
 
 
-def test_loops_that_are_there_are_those_compiled(choices, orders, target, monkeypatch):
+def test_loops_that_are_there_are_those_compiled(choices, build_inputs, target, monkeypatch):
     """What was lowered to be read is not lowered once more, and is the same code."""
     with Helpers(0, target, _THREADS) as nobody:
-        wanted = nobody.compile(orders)
+        wanted = nobody.compile(build_inputs)
     here = lowered(choices, here=True)
-    assert [one.loops.name for one in here.values()] == [one.name for one in orders.values()]
+    assert [one.loops.name for one in here.values()] == [one.name for one in build_inputs.values()]
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         monkeypatch.setattr(Space, "build", _refuse)
@@ -102,31 +102,31 @@ def _refuse(*_):
     raise AssertionError("a kernel is lowered twice")
 
 
-def test_an_error_in_a_helper_is_raised_here(orders, target):
-    key, *_ = orders
-    wrong = dataclasses.replace(orders[key], decisions={"nothing": 1})
+def test_an_error_in_a_helper_is_raised_here(build_inputs, target):
+    key, *_ = build_inputs
+    wrong = dataclasses.replace(build_inputs[key], decisions={"nothing": 1})
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="nothing"):
-            helpers.compile({**{k: c for k, c in orders.items() if k != key}, key: wrong})
+            helpers.compile({**{k: c for k, c in build_inputs.items() if k != key}, key: wrong})
 
 
-def test_a_helper_that_does_not_start_is_not_waited_for(orders, target, monkeypatch):
+def test_a_helper_that_does_not_start_is_not_waited_for(build_inputs, target, monkeypatch):
     monkeypatch.setattr(helpers_module, "_BOOTSTRAP", "raise SystemExit")
     with Helpers(1, target, _THREADS) as helpers:
-        assert helpers.compile(orders).interfaces.keys() == orders.keys()
+        assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 
 
-def test_no_room_for_processes_is_no_error(orders, target, monkeypatch):
+def test_no_room_for_processes_is_no_error(build_inputs, target, monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError("no more processes")
 
     monkeypatch.setattr(helpers_module.subprocess, "Popen", refuse)
     with Helpers(2, target, _THREADS) as helpers:
-        assert helpers.compile(orders).interfaces.keys() == orders.keys()
+        assert helpers.compile(build_inputs).interfaces.keys() == build_inputs.keys()
 
 
-def test_a_helper_that_dies_is_named(orders, target, monkeypatch):
+def test_a_helper_that_dies_is_named(build_inputs, target, monkeypatch):
     dying = (
         "import json, os, socket, sys; sys.path[:] = json.loads(sys.argv[1]);"
         "from farrier_device import wire; sock = socket.socket(fileno=int(sys.argv[2]));"
@@ -136,7 +136,7 @@ def test_a_helper_that_dies_is_named(orders, target, monkeypatch):
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
         with pytest.raises(CompilerError, match="killed by SIGSEGV"):
-            helpers.compile(orders)
+            helpers.compile(build_inputs)
 
 
 def test_small_models_and_lone_cores_get_no_help(monkeypatch):
@@ -146,18 +146,20 @@ def test_small_models_and_lone_cores_get_no_help(monkeypatch):
     assert helpers_for(500) == 0
 
 
-def test_kernels_that_were_begun_are_those_that_are_asked_for(orders, target):
+def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, target):
     """One whose decisions change meanwhile is made anew, whoever shared its module."""
-    key = next(key for key, one in orders.items() if len(one.space.candidates()) > 1)
-    space = orders[key].space
+    key = next(key for key, one in build_inputs.items() if len(one.space.candidates()) > 1)
+    space = build_inputs[key].space
     rows = space.candidates()
-    other = next(d for d in map(space.decisions, rows) if d != orders[key].decisions)
-    changed = {**orders, key: dataclasses.replace(orders[key], decisions=other)}
+    other = next(d for d in map(space.decisions, rows) if d != build_inputs[key].decisions)
+    changed = {**build_inputs, key: dataclasses.replace(build_inputs[key], decisions=other)}
     with Helpers(0, target, _THREADS) as nobody:
         wanted = nobody.compile(changed)
     with Helpers(1, target, _THREADS) as helpers:
         _wait_until_ready(helpers)
-        helpers.begin(orders)
+        helpers.begin(build_inputs)
         made = helpers.compile(changed)
     assert made.interfaces == wanted.interfaces
-    link(made.objects, [order.name for order in orders.values()])  # none is there twice
+    link(
+        made.objects, [build_input.name for build_input in build_inputs.values()]
+    )  # none is there twice

@@ -40,11 +40,13 @@ class Compiled:
     content: bytes
 
 
-def lower(order: BuildInput) -> Function:
+def lower(build_input: BuildInput) -> Function:
     """The scheduled loops of a kernel, ready for code generation. Raises CompilerError."""
-    if order.loops is not None:
-        return order.loops
-    return dataclasses.replace(order.space.build(order.decisions), name=order.name)
+    if build_input.loops is not None:
+        return build_input.loops
+    return dataclasses.replace(
+        build_input.space.build(build_input.decisions), name=build_input.name
+    )
 
 
 def codegen(functions: Sequence[Function], target: Target) -> list[Compiled]:
@@ -58,7 +60,7 @@ def lowered(choices: Mapping[str, ScheduledTask], *, here: bool) -> dict[str, Bu
     """The kernel of every choice, lowered `here`, one after the other. Otherwise the process that
     compiles a kernel lowers it first: to hand loops from process to process, or to wait until all
     are made, takes longer. Raises CompilerError."""
-    orders = {key: BuildInput.of(choice) for key, choice in choices.items()}
+    build_inputs = {key: BuildInput.of(choice) for key, choice in choices.items()}
     if not here:
-        return orders
-    return {key: dataclasses.replace(one, loops=lower(one)) for key, one in orders.items()}
+        return build_inputs
+    return {key: dataclasses.replace(one, loops=lower(one)) for key, one in build_inputs.items()}

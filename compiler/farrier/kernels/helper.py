@@ -53,17 +53,17 @@ def serve() -> None:
 
 def _answer(wanted: Sequence[Mapping[str, Any]], target: Target, threads: int) -> dict[str, Any]:
     try:
-        orders = [
+        build_inputs = [
             BuildInput(_space(one["program"], target, threads), one["decisions"], one["name"])
             for one in wanted
         ]
-        compiled = codegen([lower(order) for order in orders], target)
+        compiled = codegen([lower(build_input) for build_input in build_inputs], target)
     except Exception as error:  # the parent does it once more, and raises what is to be raised
         return {"failed": str(error)}
     return {
         "object": base64.b64encode(compiled[0].content).decode(),
         "interfaces": [_written(one.interface) for one in compiled],
-        "traces": [order.space.trace(order.decisions) for order in orders],
+        "traces": [build_input.space.trace(build_input.decisions) for build_input in build_inputs],
     }
 
 

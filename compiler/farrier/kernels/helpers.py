@@ -71,34 +71,34 @@ class Helpers(Closing):
             for _ in range(count):
                 self._helpers.append(_Helper(target, threads))
 
-    def begin(self, orders: Mapping[str, BuildInput]) -> None:
+    def begin(self, build_inputs: Mapping[str, BuildInput]) -> None:
         """Has the helpers compile kernels that `compile` will be asked for, while others are being
-        chosen. One whose order changes until then is compiled in vain."""
-        self._begun.append((dict(orders), self._started(orders)))
+        chosen. One whose schedule changes until then is compiled in vain."""
+        self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
-    def compile(self, orders: Mapping[str, BuildInput]) -> Kernels:
-        """Every kernel that is ordered, by task key. Raises CompilerError."""
+    def compile(self, build_inputs: Mapping[str, BuildInput]) -> Kernels:
+        """Every kernel that is asked for, by task key. Raises CompilerError."""
         made: Made = {}
         for begun, started in self._begun:
-            same = {key for key, one in begun.items() if _is_same(one, orders.get(key))}
+            same = {key for key, one in begun.items() if _is_same(one, build_inputs.get(key))}
             made |= self._finished(started, same)
         self._begun.clear()
-        made |= self.build({key: one for key, one in orders.items() if key not in made})
+        made |= self.build({key: one for key, one in build_inputs.items() if key not in made})
         interfaces, objects = {}, []
-        for key, one in ((key, made[key]) for key in orders):
+        for key, one in ((key, made[key]) for key in build_inputs):
             if isinstance(one, CompilerError):
                 raise one
             interfaces[key] = one.interface
             objects.append(one.content)
         return Kernels(interfaces, list(dict.fromkeys(objects)))
 
-    def build(self, orders: Mapping[str, BuildInput]) -> Made:
-        """Every kernel that is ordered, or why there is none, in the order of `orders`."""
-        return self._finished(self._started(orders), orders.keys())
+    def build(self, build_inputs: Mapping[str, BuildInput]) -> Made:
+        """Every kernel that is asked for, or why there is none, in their order."""
+        return self._finished(self._started(build_inputs), build_inputs.keys())
 
-    def _started(self, orders: Mapping[str, BuildInput]) -> _Job:
+    def _started(self, build_inputs: Mapping[str, BuildInput]) -> _Job:
         """Modules that the helpers compile from now on."""
-        items = list(orders.items())
+        items = list(build_inputs.items())
         modules: list[Module] = [
             dict(items[start : start + _KERNELS_A_MODULE])
             for start in range(0, len(items), _KERNELS_A_MODULE)
@@ -121,7 +121,7 @@ class Helpers(Closing):
             number, answer = job.answers.get()
             module = modules[number]
             if isinstance(answer, str):
-                names = ", ".join(order.name for order in module.values())
+                names = ", ".join(build_input.name for build_input in module.values())
                 error = CompilerError(f"the process that compiled {names} {answer}")
                 made[number] = dict.fromkeys(module, error)
             else:  # what a helper could not do is done here once more, for its error
@@ -164,9 +164,9 @@ def _compiled(module: Module, target: Target) -> Made:
     """A module's kernels; each in an object of its own where they do not compile together."""
     made: Made = {}
     functions: dict[str, Function] = {}
-    for key, order in module.items():
+    for key, build_input in module.items():
         try:
-            functions[key] = lower(order)
+            functions[key] = lower(build_input)
         except CompilerError as error:
             made[key] = error
     try:
@@ -243,23 +243,23 @@ class _Helper:
 
     def _compiled(self, module: Module) -> Made:
         """What the process makes of a module; nothing where that failed. Raises ClosedError."""
-        orders = [
+        build_inputs = [
             {
-                "program": print_ir(order.space.program),
-                "decisions": dict(order.decisions),
-                "name": order.name,
+                "program": print_ir(build_input.space.program),
+                "decisions": dict(build_input.decisions),
+                "name": build_input.name,
             }
-            for order in module.values()
-            if order.space.program is not None and order.loops is None
+            for build_input in module.values()
+            if build_input.space.program is not None and build_input.loops is None
         ]
-        if len(orders) < len(module):
+        if len(build_inputs) < len(module):
             return {}
-        wire.send(self._sock, {"kernels": orders})
+        wire.send(self._sock, {"kernels": build_inputs})
         answer = wire.receive(self._sock)
         if "failed" in answer:
             return {}
-        for order, trace in zip(module.values(), answer["traces"], strict=True):
-            order.space.remember(order.decisions, trace)
+        for build_input, trace in zip(module.values(), answer["traces"], strict=True):
+            build_input.space.remember(build_input.decisions, trace)
         content = base64.b64decode(answer["object"])
         interfaces = map(read_interface, answer["interfaces"])
         return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}

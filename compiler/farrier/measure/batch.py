@@ -77,11 +77,11 @@ class BatchBuilder:
         """A batch of `candidates`; one that is listed twice is built once and measured twice."""
         packers: dict[tuple[Buffer, ...], Function] = {}
         distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
-        orders = {
+        build_inputs = {
             f"candidate{number}": BuildInput(space, dict(decisions), f"candidate{number}")
             for number, decisions in enumerate(distinct)
         }
-        compiled = self._helpers.build(orders)
+        compiled = self._helpers.build(build_inputs)
         built = {
             decisions: self._candidate(one, packers)
             for decisions, one in zip(distinct, compiled.values(), strict=True)

@@ -163,13 +163,13 @@ class Comparison:
         wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
         if not wanted:
             return
-        orders = {}
+        build_inputs = {}
         for number, one in enumerate(wanted.values(), len(self._made)):
             name = f"{one.task.symbol}_{number}"
-            orders[name] = BuildInput(one.space, one.decisions, name)
+            build_inputs[name] = BuildInput(one.space, one.decisions, name)
         begin = time.monotonic()
         with self._clock.work("compile"):
-            made = self._helpers.build(orders)
+            made = self._helpers.build(build_inputs)
         self._made |= dict(zip(wanted, made.values(), strict=True))
         if len(wanted) >= _TELLING:
             self.compile_s = (time.monotonic() - begin) / len(wanted)
