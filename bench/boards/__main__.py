@@ -38,10 +38,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     width = None if sys.stdout.isatty() else _PIPED_COLUMNS
     console = Console(highlight=False, soft_wrap=True, width=width)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False)
-
+    say = _plain(console)
     try:
         parts = _parts(arguments)
         place = root(say)

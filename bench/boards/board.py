@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farrier.targets import backend_of, parse_target
+from farrier.targets import parse_target
 
 TARGET = "rpi5"
 QEMU_CPU = "neoverse-n1"  # the same core as Cortex-A76, as far as programs can tell
@@ -37,7 +37,7 @@ def qemu_cpu(target: str) -> str:
     code = parse_target(target)
     if code.cpu in _PROCESSORS:
         return code.cpu
-    needed = backend_of(code).implied(code.cpu) | set(code.features)
+    needed = code.required_features
     fits = (name for name, (_, has) in _PROCESSORS.items() if needed <= set(has.split()))
     return next(fits, _MOST)
 

@@ -88,13 +88,10 @@ class TiledSum:
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
         found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
-        two = 2 * self.block
-        if self.by_lane and 0 < two <= limit and self._reduced(self.blocked) % two == 0:
+        two, stage = 2 * self.block, self.contraction.stage
+        if self.by_lane and 0 < two <= limit and extent_of(stage, self.blocked) % two == 0:
             found.add(two)
         return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
-
-    def _reduced(self, axis: str) -> int:
-        return extent_of(self.contraction.stage, axis)
 
     @property
     def block_loop(self) -> str:
@@ -282,16 +279,7 @@ class TiledSum:
                      for in_step in 4: for row: for vector:
                          sum[row, vector] += points[row, in_step] * w[…]
         """
-        load = self.contraction.broadcast_load
-        inner = (at for at, index in enumerate(load.indices) if self._inner in variables(index))
-        lane, name = next(inner), f"{self.prefix}points"
-        schedule.cache_read(load.buffer.name, step, name)
-        schedule.set_scope(name, MemoryScope.REGISTER)
-        others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
-        schedule.reorder(*others, f"{name}_{lane}")
-        self._vectorize_all(schedule, f"{name}_{lane}")
-        for loop in others:
-            schedule.unroll(loop)
+        self._read_into_registers(schedule, step, f"{self.prefix}points", self._inner)
 
     def _vectorize_all(self, schedule: Schedule, loop: str) -> None:
         """Vectors, as many as there are, and what is left in smaller ones: a vector under a mask
@@ -316,15 +304,18 @@ class TiledSum:
                      line[0:9] = x[row, 0:9]
                      for tap in 3: for column in 7: s[row, column] += line[column + tap] * w[tap]
         """
-        load, name = self.contraction.broadcast_load, f"{self.prefix}line"
-        lane = next(
-            at for at, index in enumerate(load.indices) if self.contraction.lane in variables(index)
-        )
+        self._read_into_registers(schedule, loop, f"{self.prefix}line", self.contraction.lane)
+
+    def _read_into_registers(self, schedule: Schedule, loop: str, name: str, along: str) -> None:
+        """Has each iteration of `loop` first read what it needs of the points into registers, in
+        vectors of neighbours along an axis of the sum."""
+        load = self.contraction.broadcast_load
+        lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
         schedule.cache_read(load.buffer.name, loop, name)
         schedule.set_scope(name, MemoryScope.REGISTER)
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
         schedule.reorder(*others, f"{name}_{lane}")
-        schedule.vectorize(f"{name}_{lane}")
+        self._vectorize_all(schedule, f"{name}_{lane}")
         for other in others:
             schedule.unroll(other)
 
