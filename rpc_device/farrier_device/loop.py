@@ -127,27 +127,27 @@ class Agent:
 
     def _deliver(self) -> None:
         """Reports what waits in the outbox."""
-        for letter in self._outbox.waiting():
+        for pending in self._outbox.waiting():
 
             def report(
-                session: device_pb2.Session, letter: PendingResult = letter
+                session: device_pb2.Session, pending: PendingResult = pending
             ) -> device_pb2.ReportReply:
                 return self._connection.report(
                     device_pb2.ReportRequest(
                         session=session,
-                        lease=letter.lease,
-                        fence=letter.fence,
-                        result=letter.result.encode(),
+                        lease=pending.lease,
+                        fence=pending.fence,
+                        result=pending.result.encode(),
                     )
                 )
 
             try:
                 reply = self._session.call(report)
                 if reply.acceptance == device_pb2.ACCEPTANCE_STALE:
-                    log.info("batch %s went to another device: result dropped", letter.lease)
+                    log.info("batch %s went to another device: result dropped", pending.lease)
             except RefusedError as error:
-                log.warning("the broker refuses the result of %s: %s", letter.lease, error)
-            self._outbox.delivered(letter)
+                log.warning("the broker refuses the result of %s: %s", pending.lease, error)
+            self._outbox.delivered(pending)
 
     def _deliver_the_last(self) -> None:
         backoff = Backoff(0.2, 2.0)
@@ -194,7 +194,7 @@ class Agent:
 
     def _heartbeat(self, session: device_pb2.Session) -> device_pb2.HeartbeatReply:
         held = self._held
-        leases = [letter.lease for letter in self._outbox.waiting()]
+        leases = [pending.lease for pending in self._outbox.waiting()]
         if held is not None and held.batch.lease not in leases:
             leases.append(held.batch.lease)
         if self.draining:

@@ -30,36 +30,36 @@ class PendingResult:
 
 
 class Outbox:
-    """The letters under `root`, oldest first."""
+    """The pending results under `root`, oldest first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
         files = sorted(root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        self._letters = [letter for letter in map(_read, files) if letter is not None]
+        self._pending = [pending for pending in map(_read, files) if pending is not None]
 
-    def add(self, letter: PendingResult) -> None:
+    def add(self, pending: PendingResult) -> None:
         """Keeps a result; on a full disk only until this process ends. What waits is on the disk
         before it is listed."""
-        path = self._root / letter.file_name
+        path = self._root / pending.file_name
         draft = path.with_suffix(".draft")
         try:
             with draft.open("w") as file:
-                json.dump(dataclasses.asdict(letter), file)
+                json.dump(dataclasses.asdict(pending), file)
                 file.flush()
                 os.fsync(file.fileno())
             draft.rename(path)
         except OSError as error:
-            log.warning("cannot keep the result of %s on disk: %s", letter.lease, error.strerror)
+            log.warning("cannot keep the result of %s on disk: %s", pending.lease, error.strerror)
             draft.unlink(missing_ok=True)
-        self._letters.append(letter)
+        self._pending.append(pending)
 
     def waiting(self) -> tuple[PendingResult, ...]:
-        return tuple(self._letters)
+        return tuple(self._pending)
 
-    def delivered(self, letter: PendingResult) -> None:
-        self._letters.remove(letter)
-        (self._root / letter.file_name).unlink(missing_ok=True)
+    def delivered(self, pending: PendingResult) -> None:
+        self._pending.remove(pending)
+        (self._root / pending.file_name).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> PendingResult | None:
