@@ -55,6 +55,7 @@ class ArmBackend(CpuBackend):
             l2_bytes=l2,
             l3_bytes=l3 or _LAST_LEVEL,
             tune=machine.cpu if machine.cpu in CORES else nearest,
+            core=machine.cpu,
         )
 
     def implied(self, cpu: str) -> frozenset[str]:
@@ -80,7 +81,7 @@ class ArmBackend(CpuBackend):
     def instructions(self, target: Target) -> Instructions:
         from farrier.targets.cpu.codegen.builder import Instructions
 
-        return Instructions(converts_f16=True, keeps_nan=True)
+        return Instructions(converts_f16=True, keeps_nan=True, counts_loops=True)
 
     def support(self, target: Target) -> str:
         from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK

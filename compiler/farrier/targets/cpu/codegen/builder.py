@@ -51,7 +51,7 @@ class Instructions:
     of two with one instruction, 0 where no bit of `mask`, an integer, is set. `rounds_bf16` says
     whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
-    operand is.
+    operand is, `counts_loops` whether going round a loop that does little shows beside it.
     """
 
     scale: Scale | None = None
@@ -59,6 +59,7 @@ class Instructions:
     rounds_bf16: bool = False
     converts_f16: bool = False
     keeps_nan: bool = False
+    counts_loops: bool = False
 
 
 class Builder:

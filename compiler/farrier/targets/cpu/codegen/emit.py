@@ -45,6 +45,7 @@ from farrier.targets.cpu.codegen.memory import tail_mask
 from farrier.targets.cpu.codegen.module import Module
 from farrier.targets.cpu.codegen.reductions import horizontal
 from farrier.targets.cpu.codegen.registers import Piece, Tiles
+from farrier.targets.cpu.codegen.short_loops import lengthen_iterations
 from farrier.targets.cpu.codegen.text import Value
 from farrier.targets.cpu.codegen.tiles import RowsCall, RowsOperand
 
@@ -57,6 +58,8 @@ def emit_function(function: Function, target: Target) -> str:
     `args` holds the params in order, then, each where the function has any (`codegen.workspace`): a
     pointer to the values of `sizes_of` (i64), the workspace, and the slice of worker 0.
     """
+    if cpu_backend_of(target).instructions(target).counts_loops:
+        function = lengthen_iterations(function)
     module = Module(function, target)
     kernel = _Emitter(module, None)
     kernel.emit(function.body)

@@ -215,6 +215,8 @@ class _Kernel:
             columns["order"] != LoopOrder.ROWS
         )
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
+        # The next blocks of the points are fetched where an iteration does not hold them all.
+        fits &= (columns["ahead"] == 0) | (columns["unroll"] < self.extent(self._sum.blocked))
         # A slice is read again by every tile of a panel.
         fits &= (columns["slices"] == 1) | ((columns["order"] != LoopOrder.ROWS) & (tiles > 1))
         return fits

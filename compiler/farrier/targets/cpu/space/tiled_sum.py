@@ -314,7 +314,8 @@ class TiledSum:
         schedule.cache_read(load.buffer.name, loop, name)
         schedule.set_scope(name, MemoryScope.REGISTER)
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
-        schedule.reorder(*others, f"{name}_{lane}")
+        if others:
+            schedule.reorder(*others, f"{name}_{lane}")
         self._vectorize_all(schedule, f"{name}_{lane}")
         for other in others:
             schedule.unroll(other)

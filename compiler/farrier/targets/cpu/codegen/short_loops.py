@@ -1,0 +1,84 @@
+"""Loops that do little, several iterations at a time, so that these share what going round takes.
+
+before:  for i in serial(96):
+             for lane in vectorized(4):
+                 a[i, lane] = 0.0
+after:   for i in serial(12):
+             for i_step in unrolled(8):
+                 for lane in vectorized(4):
+                     a[i * 8 + i_step, lane] = 0.0
+
+Zeros around an image, copies and sums of pools are such loops. The others are tiles, which the
+schedules have given enough to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir import expr as e
+from farrier.ir.dim import number
+from farrier.ir.expr import MemoryScope, Var
+from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
+from farrier.ir.statements import walk_stmts
+from farrier.ir.substitute import Substitution, loads
+
+_STEPS = 8  # in one iteration, at most
+_ACCESSES = 32  # of memory and registers, in one iteration, at most
+
+
+def lengthen_iterations(function: Function) -> Function:
+    """The function, whose innermost loops of few accesses hold several of their steps, as many as
+    divide their extent."""
+    taken = {stmt.var for stmt in walk_stmts(function.body) if isinstance(stmt, For)}
+    return dataclasses.replace(function, body=_lengthened(function.body, taken))
+
+
+def _lengthened(stmt: Stmt, taken: set[str]) -> Stmt:
+    match stmt:
+        case Block(parts):
+            return Block(tuple(_lengthened(part, taken) for part in parts))
+        case Alloc() | While():
+            return dataclasses.replace(stmt, body=_lengthened(stmt.body, taken))
+        case If(condition, then, otherwise):
+            rest = None if otherwise is None else _lengthened(otherwise, taken)
+            return If(condition, _lengthened(then, taken), rest)
+        case For(kind=LoopKind.SERIAL | LoopKind.PARALLEL):
+            return _loop(stmt, taken)
+    return stmt
+
+
+def _loop(loop: For, taken: set[str]) -> For:
+    accesses = _accesses(loop.body)
+    if accesses is None:
+        return dataclasses.replace(loop, body=_lengthened(loop.body, taken))
+    name = f"{loop.var}_step"
+    if loop.kind is not LoopKind.SERIAL or not isinstance(loop.extent, int) or name in taken:
+        return loop
+    most = min(_STEPS, _ACCESSES // max(1, accesses))
+    steps = max((n for n in range(2, most + 1) if loop.extent % n == 0), default=1)
+    if steps == 1:
+        return loop
+    place = e.add(e.mul(Var(loop.var), steps), Var(name))
+    body = Substitution(variables={loop.var: place}).stmt(loop.body)
+    return For(loop.var, loop.extent // steps, loop.kind, For(name, steps, LoopKind.UNROLLED, body))
+
+
+def _accesses(stmt: Stmt) -> int | None:
+    """How many loads and stores a body has without a loop of its own, a branch or memory of its
+    own; None for any other."""
+    match stmt:
+        case Store(_, indices, value):
+            return 1 + sum(1 for part in (*indices, value) for _ in loads(part))
+        case Block(parts):
+            counts = [_accesses(part) for part in parts]
+            known = [count for count in counts if count is not None]
+            return sum(known) if len(known) == len(counts) else None
+        case Alloc(buffer, body) if buffer.scope is MemoryScope.REGISTER:
+            return _accesses(body)
+        case For(_, extent, LoopKind.VECTORIZED, body):
+            return _accesses(body)
+        case For(_, extent, LoopKind.UNROLLED, body):
+            inside = _accesses(body)
+            return None if inside is None else inside * number(extent)
+    return None
