@@ -60,8 +60,8 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)
 
-chaos: $(READY)  ## Processes killed, stopped and cut off at every step.
-	$(BIN)/python -m pytest -m chaos
+chaos: $(READY)  ## Processes killed, stopped and cut off: at every step, and at 20 random moments (FARRIER_CHAOS_SEED).
+	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 explore: $(READY)  ## Property tests and random models on examples not seen before.
 	$(BIN)/python -m pytest -n 2 -m "not slow" --explore tests/fuzz tests/ir tests/lower tests/schedule

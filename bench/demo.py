@@ -103,7 +103,9 @@ def demonstrate(
 class Service:
     """`farrier up` in a process of its own; a context manager that stops it as Ctrl-C would."""
 
-    def __init__(self, home: Path, console: Console) -> None:
+    def __init__(self, home: Path, console: Console, broker_port: int = 0) -> None:
+        """Devices dial `broker_port`; 0 takes any that is free."""
+        self._broker_port = broker_port
         self._home = home
         self._console = console
         self.url = ""
@@ -115,7 +117,7 @@ class Service:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "farrier.cli", "up", "--home", str(self._home)),
-                *("--port", "0", "--broker-port", "0"),
+                *("--port", "0", "--broker-port", str(self._broker_port)),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

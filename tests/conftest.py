@@ -171,6 +171,15 @@ def start_service() -> Iterator[Callable[..., Service]]:
 
 
 @pytest.fixture
+def device_side(service: Service) -> Iterator[Any]:
+    """What a broker does for the devices of the service's farm."""
+    from tests.device_side import BlockingDeviceSide
+
+    with BlockingDeviceSide(service.farm) as side:
+        yield side
+
+
+@pytest.fixture
 def service(farm_settings: Any, start_service: Callable[..., Service]) -> Service:
     """A running server on a farm of its own."""
     return start_service(farm_settings)

@@ -1,6 +1,6 @@
 """`make boards`: what Farrier compiles for arm64, run by an arm64 Python under qemu-user.
 
-    python -m bench.boards [--only models,tests,conformance] [--target rpi4,rpi5,…] [--optional]
+    python -m bench.boards [--only PARTS] [--target rpi4,rpi5,…] [--optional]
                            [--models resnet18,…] [--real FOLDER]       of the part models
                            [--files tests/rpc_device,…] [-k PATTERN]   of the part tests
                            [--every N] [-k PATTERN]                    of the part conformance
@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.boards import artifacts, board, conformance, count, suite, system
+from bench.boards import artifacts, board, conformance, count, farm, suite, system
 from bench.boards.root import NoRootError, Root, root
 from bench.workloads import NAMES, QUICK
 from farrier.errors import FarrierError, UsageError
@@ -108,6 +108,10 @@ def _conformance(place: Root, arguments: argparse.Namespace, console: Console) -
     )
 
 
+def _farm(place: Root, _: argparse.Namespace, console: Console) -> bool:
+    return farm.check(place, console)
+
+
 def _count(place: Root, arguments: argparse.Namespace, console: Console) -> bool:
     names = (arguments.models or ",".join(NAMES)).split(",")
     for target in arguments.target.split(","):
@@ -126,7 +130,12 @@ def _plain(console: Console) -> Say:
     return lambda text: console.print(text, markup=False)
 
 
-PARTS: dict[str, Part] = {"models": _models, "tests": _tests, "conformance": _conformance}
+PARTS: dict[str, Part] = {
+    "models": _models,
+    "farm": _farm,
+    "tests": _tests,
+    "conformance": _conformance,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     add("--optional", action="store_true", help="where there can be no root, say so and succeed")
     add("--models", help=f"of {', '.join(NAMES)}; by default {', '.join(QUICK)}")
-    add("--real", type=Path, metavar="FOLDER", help="models: the ONNX files there, as they are")
+    add("--real", type=Path, metavar="FOLDER", help="models: the ONNX files there, open")
     add("--target", default=board.TARGET, help=f"one or several, by default {board.TARGET}")
     add("--files", help="tests: files and folders of them, of this repository")
     add("-k", default="", metavar="PATTERN", help="tests of pytest or of ONNX that it finds")

@@ -15,6 +15,7 @@ from bench.boards.arrays import Arrays
 from bench.boards.guest import Guest, GuestError, exchange
 from bench.boards.root import Root
 from bench.compare import difference, in_float64
+from bench.real import open_shapes
 from bench.workloads import workload
 from farrier.errors import FarrierError, UsageError
 from farrier.model.file import Model
@@ -63,13 +64,16 @@ def named(names: Sequence[str]) -> list[Source]:
 
 
 def files(folder: Path) -> list[Source]:
-    """The ONNX files of a folder, whose open dims stay open. Raises UsageError where it has
-    none."""
+    """The ONNX files of a folder, whose open dims stay open, within the ranges that `bench.real`
+    gives them: a graph then has as many nodes as its random edges name. Raises UsageError where
+    there are none."""
     if not (found := sorted(folder.glob("*.onnx"))):
         raise UsageError(
             f"{folder} holds no .onnx file", hint="`make exports` leaves some in build/models"
         )
-    return [Source(path.stem, Model.of_path(path)) for path in found]
+    return [
+        Source(path.stem, Model.of_path(path), open_shapes(path.read_bytes())) for path in found
+    ]
 
 
 def check(
@@ -100,7 +104,7 @@ def _check(source: Source, target: str, guest: Guest, say: Callable[[str], None]
     start = time.perf_counter()
     found = guest.run(artifact, inputs)
     seconds = time.perf_counter() - start
-    expected = _onnxruntime(source.model, artifact, inputs)
+    expected = onnxruntime_outputs(source.model, artifact, inputs)
     if (error := difference(found, expected)) <= TOLERANCE:
         return Checked(source.name, target, error, seconds)
     wanted = in_float64(source.model, inputs)
@@ -108,7 +112,7 @@ def _check(source: Source, target: str, guest: Guest, say: Callable[[str], None]
     return Checked(source.name, target, error, seconds, *errors)
 
 
-def _onnxruntime(model: Model, artifact: Artifact, inputs: Arrays) -> Arrays:
+def onnxruntime_outputs(model: Model, artifact: Artifact, inputs: Arrays) -> Arrays:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

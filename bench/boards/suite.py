@@ -21,6 +21,7 @@ _LEFT_OUT: Mapping[str, Sequence[str]] = {
     "qemu-user has no seccomp, no Landlock and no limit of memory (--system has)": (
         "tests/rpc_device/test_sandbox.py::TestSystemCalls",
         "tests/rpc_device/test_sandbox.py::TestProcess::test_limits",
+        "tests/rpc_device/test_seccomp.py::TestEnclosed",
     ),
     "time and caches there are the emulator's": (
         "tests/codegen/test_support_measure.py::test_flushed_memory_is_slower_to_read",

@@ -28,7 +28,11 @@ from bench.boards.root import (
 )
 from bench.boards.suite import LEVEL
 
-FILES = ("tests/rpc_device/test_sandbox.py", "tests/rpc_device/test_describe.py")
+FILES = (
+    "tests/rpc_device/test_sandbox.py",
+    "tests/rpc_device/test_seccomp.py",
+    "tests/rpc_device/test_describe.py",
+)
 
 _KERNEL = "linux-image-cloud-arm64"  # the package that depends on the newest one
 _TOOLS = {

@@ -96,6 +96,14 @@ class MemoryLimitError(FarrierError):
     http_status = 422
 
 
+class TimeLimitError(FarrierError):
+    """A job ran for longer, or was silent for longer, than it may."""
+
+    code = "time-limit"
+    exit_code = 17
+    http_status = 422
+
+
 class ArtifactError(FarrierError):
     """A file is not an artifact of Farrier, is damaged, or was built for another machine."""
 
@@ -170,6 +178,19 @@ class ConflictError(FarrierError):
     code = "conflict"
     exit_code = 15
     http_status = 409
+
+
+class QueueFullError(FarrierError):
+    """So many jobs wait already that no more are taken, of the owner or at all. `retry_after_s` is
+    when to ask again."""
+
+    code = "queue-full"
+    exit_code = 18
+    http_status = 429
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float = 10.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class CompilerError(FarrierError):

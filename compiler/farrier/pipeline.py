@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from farrier.errors import UsageError
@@ -17,7 +18,7 @@ from farrier.ir.control import failures
 from farrier.ir.graph import Graph
 from farrier.kernels import Helpers, Kernels, helpers_for, lowered
 from farrier.kernels.choose import choose_defaults
-from farrier.measure import Blobs, LocalDevice, Runner, TaskMeasurer
+from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
 from farrier.model_tuning.algorithms import algorithms_report
@@ -29,6 +30,7 @@ from farrier.model_tuning.hot import (
     with_shared_kernels,
     with_shared_panels,
 )
+from farrier.model_tuning.told import told
 from farrier.model_tuning.tune_model import known_variant, tune_model
 from farrier.model_tuning.variant import Variant
 from farrier.options import CompileOptions
@@ -89,9 +91,9 @@ def compile_model(
             LocalDevice(backend_of(settings.target).runner()) as local,
             Helpers(count, settings.target, settings.threads) as helpers,
         ):
-            device = local.runner if runner is None else runner
+            device = NotedRunner(local.runner if runner is None else runner, listener)
             compilation = _Compilation(
-                steps, settings, options, device, local.blobs, records, helpers, listener
+                steps, settings, options, device, local.blobs, records, helpers, device.say
             )
             forms = compilation.forms(model, imported, hot)
             kernels = compilation.kernels(forms)
@@ -100,7 +102,8 @@ def compile_model(
             verified = None
             if verifier is not None:
                 verified = compilation.verified(verifier, linked, measured)
-                listener(_said(verified, _shown(forms).race))
+                race = _shown(forms).race
+                listener(_said(verified, race, device.is_emulated))
     return compilation.packaged(name or model.name, imported, forms, linked, verified)
 
 
@@ -146,7 +149,7 @@ class _Compilation:
     steps: Steps
     settings: Settings
     options: CompileOptions
-    device: Runner
+    device: NotedRunner
     blobs: Blobs
     records: RecordStore
     helpers: Helpers
@@ -168,13 +171,20 @@ class _Compilation:
             with self.steps("import") as step:
                 one = step.done(import_model(model, shapes_at(imported, sizes)))
             said = _warn(one.graph, said, self.listener)
-            form = self.form(one.graph, tunes, share=len(hot))
+            form = self.form(one.graph, tunes, share=len(hot), sizes=sizes)
             forms.append(form.beside(general, sizes))
         self.steps.part = ""
         return forms
 
-    def form(self, imported: Graph, tunes: bool, share: int = 1) -> _Form:
-        """Optimizes, partitions and schedules a graph; `share` graphs share the time to tune."""
+    def form(
+        self,
+        imported: Graph,
+        tunes: bool,
+        share: int = 1,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> _Form:
+        """Optimizes, partitions and schedules a graph; `share` graphs share the time to tune, and
+        this one is for the hot `sizes`, where it is for any."""
         steps, settings = self.steps, self.settings
         with steps("prepare") as step:
             prepared = step.done(prepare(imported, settings))
@@ -190,7 +200,18 @@ class _Compilation:
                 )
             )
         default = Variant(settings, graph, program, choices)
-        return self.scheduled(prepared, default, tunes, share)
+        self.tell(default, sizes)
+        form = self.scheduled(prepared, default, tunes, share)
+        self.tell(form.variant, sizes, default)
+        return form
+
+    def tell(
+        self, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
+    ) -> None:
+        """Says which schedules the tasks have by now."""
+        if variant is not before:
+            for event in told(variant, sizes, before):
+                self.listener(event)
 
     def scheduled(self, prepared: Graph, default: Variant, tunes: bool, share: int) -> _Form:
         """The best schedules: those that records know or, where it `tunes`, that are found."""
@@ -283,8 +304,11 @@ class _Compilation:
         linked: LinkedModel,
         verified: Verification | None,
     ) -> Artifact:
-        """The model's artifact, with what is known of how it was made."""
+        """The model's artifact, with what is known of how it was made, but for an emulated device's
+        times."""
         shown = _shown(forms)
+        emulated = self.device.is_emulated
+        records = MemoryRecords() if emulated else self.records
         return package(
             name,
             imported,
@@ -293,9 +317,10 @@ class _Compilation:
             verified=verified,
             race=shown.race,
             tuning=shown.tuning,
-            algorithms=algorithms_report(shown.prepared, shown.variant.settings, self.records),
+            algorithms=algorithms_report(shown.prepared, shown.variant.settings, records),
             seconds=self.steps.seconds,
-            records=self.records,
+            records=records,
+            emulated=emulated,
         )
 
 
@@ -357,10 +382,11 @@ def _settled(imported: ImportedModel) -> SizesSettled:
     return SizesSettled(list(map(str, imported.dims)), list(map(str, imported.preconditions)))
 
 
-def _said(verified: Verification, race: Race | None) -> Verified:
+def _said(verified: Verification, race: Race | None, emulated: bool) -> Verified:
     return Verified(
         verified.max_error,
         verified.median_ms,
         None if race is None else race.default_ms,
         verified.device,
+        emulated,
     )

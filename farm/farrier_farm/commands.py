@@ -1,10 +1,29 @@
-"""The verb that this package adds to the `farrier` command: `up`."""
+"""The verbs that this package adds to the `farrier` command: `up`, `probe`, and `tokens` with its
+own."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from farrier_farm.users import Users
+
+tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+HomeOption = Annotated[
+    str | None, typer.Option("--home", help="The farm's directory [env FARRIER_HOME].")
+]
+
+
+class RoleName(enum.StrEnum):
+    SERVE = "serve"
+    BROKER = "broker"
+    WORKER = "worker"
+    DEVICE = "device"
 
 
 def up(
@@ -14,7 +33,6 @@ def up(
 ) -> None:
     """Start the whole service on this machine: Valkey, API, broker, a worker, a device agent."""
     import dataclasses
-    from pathlib import Path
 
     from farrier_farm.settings import Settings
     from farrier_farm.up import run
@@ -27,3 +45,65 @@ def up(
     }
     settings = dataclasses.replace(settings, **{k: v for k, v in given.items() if v is not None})
     raise SystemExit(run(settings, announce=typer.echo))
+
+
+@tokens.callback()
+def tokens_of_users() -> None:
+    """Users of the farm with tokens of their own: add, list or remove them. It counts at once."""
+
+
+@tokens.command("add")
+def add_token(name: UserArgument, home: HomeOption = None) -> None:
+    """Make a token for a user. It is shown this once: the farm keeps its hash alone."""
+    typer.echo(_users(home).add(name))
+
+
+@tokens.command("list")
+def list_tokens(home: HomeOption = None) -> None:
+    """List the users that have tokens of their own."""
+    import time
+
+    for user in _users(home).list():
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(user.created))
+        typer.echo(f"{user.name}  since {made}")
+
+
+@tokens.command("remove")
+def remove_token(name: UserArgument, home: HomeOption = None) -> None:
+    """Revoke a user's token. The user's jobs stay, and their name with them."""
+    _users(home).remove(name)
+    typer.echo(f"{name} removed")
+
+
+def _users(home: str | None) -> Users:
+    """Those of the farm on this machine."""
+    from farrier_farm.settings import Settings
+    from farrier_farm.users import Users
+
+    given = None if home is None else Path(home).expanduser().absolute()
+    return Users(given or Settings.from_environment().home)
+
+
+def probe(
+    role: Annotated[RoleName, typer.Argument(help="Which one.")],
+    state: Annotated[Path | None, typer.Option(help="A device's --state.")] = None,
+) -> None:
+    """Tell whether a role of this machine is alive, for health checks."""
+    from farrier.errors import UsageError
+    from farrier_device.alive import SIGNS
+    from farrier_farm import embedded, liveness
+    from farrier_farm.settings import Settings
+
+    settings = Settings.from_environment()
+    if role is RoleName.DEVICE:
+        if state is None:
+            raise UsageError("a device's signs of life lie in its --state", hint="give --state DIR")
+        signs = state / SIGNS
+    else:
+        signs = settings.signs
+        url = settings.redis_url or f"unix://{embedded.socket_path(settings.home)}"
+        if not liveness.answers(url):
+            typer.echo(f"Redis does not answer: no judgement of {role}, which may wait for it")
+            return
+    pids = liveness.check(role, signs, settings.role_silence_s)
+    typer.echo(f"{role} is alive: process {', '.join(map(str, pids))}")

@@ -1,11 +1,12 @@
-"""The only place that talks to Redis: commands and scripts that are retried, errors for a user."""
+"""Commands and scripts that are retried, errors for a user: here and in `async_connection.py`, the
+only places that talk to Redis."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -16,64 +17,61 @@ import redis.retry
 from farrier.errors import ServiceError, StorageError
 from farrier_farm.patience import PATIENT, Breaker, Patience
 
+CONNECTIONS = 100  # at once; who finds none free waits for one
 _CONNECT_S = 5.0
 
 _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
 
 class Client:
-    """Text in, text out; safe to share between threads. Every method raises ServiceError where
-    Redis is out of reach, StorageError where it cannot write."""
+    """Text in, text out; safe to share between threads, of which `connections` ask at once. Every
+    method raises ServiceError where Redis is out of reach, StorageError where it cannot write."""
 
-    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
+    def __init__(
+        self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
+    ) -> None:
         self.url = url
         self._patience = patience
         self._breaker = Breaker()
-        try:
-            self._redis = redis.Redis.from_url(
+        with readable(url):
+            pool = redis.BlockingConnectionPool.from_url(
                 url,
-                decode_responses=True,
-                protocol=2,
-                socket_timeout=patience.answer_s,
-                socket_connect_timeout=min(patience.answer_s, _CONNECT_S),
-                health_check_interval=30,
-                # Those of the library nest: a connection's within a command's.
+                max_connections=connections,
                 retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+                **options(patience),
             )
-        except ValueError as error:
-            raise ServiceError(
-                f"cannot read the Redis address {url!r}: {error}",
-                hint="REDIS_URL=redis://HOST:6379",
-            ) from None
+        self._redis = redis.Redis.from_pool(pool)
 
     @property
     def address(self) -> str:
-        arguments = self._redis.connection_pool.connection_kwargs
-        return str(arguments.get("path") or f"{arguments.get('host')}:{arguments.get('port')}")
+        return address(self._redis.connection_pool.connection_kwargs)
 
     def command(self, *words: str | int) -> Any:
         """One command; the answer is as Python's redis shapes it."""
-        with self._breaker.guard(), _translated(self.address):
-            return self._tried(words)
+        with self._breaker.guard(), translated(self.address):
+            return self._tried(lambda: self._sent(words))
 
-    def _tried(self, words: tuple[str | int, ...]) -> Any:
-        """Trying again is safe: every change goes through a script that answers the same when it
-        runs twice."""
-        silences, pauses = 0, iter(self._patience.pauses_s)
+    def _sent(self, words: Sequence[str | int]) -> Any:
+        return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
+
+    def commands(self, each: Iterable[Sequence[str | int]]) -> list[Any]:
+        """Commands in one round trip, and the answers of all."""
+        with self._breaker.guard(), translated(self.address):
+            return list(self._tried(lambda: self._sent_together(each)))
+
+    def _sent_together(self, each: Iterable[Sequence[str | int]]) -> list[Any]:
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for words in each:
+                pipeline.execute_command(*words)  # type: ignore[no-untyped-call]
+            return pipeline.execute()
+
+    def _tried(self, send: Callable[[], Any]) -> Any:
+        tries = Tries(self._patience)
         while True:
             try:
-                return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
-            except redis.exceptions.AuthenticationError:
-                raise
-            except redis.exceptions.TimeoutError:
-                silences += 1
-                if silences == self._patience.silences:
-                    raise
-            except redis.exceptions.ConnectionError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                time.sleep(pause)
+                return send()
+            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+                time.sleep(tries.pause_s(error))
 
     def shortcomings(self) -> list[str]:
         """The options of the server with which it may forget what it acknowledged; none where it
@@ -105,7 +103,7 @@ class Script:
     def __init__(self, client: Client, text: str) -> None:
         self._client = client
         self._text = text
-        self._sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._sha1 = digest(text)
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | int]) -> Any:
         try:
@@ -125,8 +123,68 @@ def connect(url: str, patience: Patience = PATIENT) -> Client:
     return client
 
 
+class Tries:
+    """The tries of one command. To try again is safe: every change goes through a script that
+    answers the same when it runs twice."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._silences = patience.silences
+        self._pauses = iter(patience.pauses_s)
+
+    def pause_s(self, error: Exception) -> float:
+        """How long to wait before the next try, after one that found no connection, lost it, or had
+        no answer in time. Raises `error` where there is to be no other."""
+        if isinstance(error, redis.exceptions.AuthenticationError):
+            raise error
+        if isinstance(error, redis.exceptions.TimeoutError):
+            self._silences -= 1
+            pause = 0.0 if self._silences else None
+        else:
+            pause = next(self._pauses, None)
+        if pause is None:
+            raise error
+        return pause
+
+
+def options(patience: Patience) -> dict[str, Any]:
+    """Of a pool of connections. It is full where all are in use: then it has callers wait for one,
+    and that is no outage. Each is free again once its command has an answer, or none for as long as
+    `patience` has it. (The library would retry as well; its retries nest, a connection's within a
+    command's, so they are off.)"""
+    return {
+        "timeout": None,
+        "decode_responses": True,
+        "protocol": 2,
+        "socket_timeout": patience.answer_s,
+        "socket_connect_timeout": min(patience.answer_s, _CONNECT_S),
+        "health_check_interval": 30,
+    }
+
+
+def address(arguments: Mapping[str, Any]) -> str:
+    """Of a server, by the arguments of its connections."""
+    return str(arguments.get("path") or f"{arguments.get('host')}:{arguments.get('port')}")
+
+
+def digest(script: str) -> str:
+    """What EVALSHA knows a script by."""
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
 @contextlib.contextmanager
-def _translated(address: str) -> Iterator[None]:
+def readable(url: str) -> Iterator[None]:
+    """Raises ServiceError where the library refuses an address."""
+    try:
+        yield
+    except ValueError as error:
+        raise ServiceError(
+            f"cannot read the Redis address {url!r}: {error}",
+            hint="REDIS_URL=redis://HOST:6379",
+        ) from None
+
+
+@contextlib.contextmanager
+def translated(address: str) -> Iterator[None]:
     """Turns what redis raises into FarrierError."""
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -18,6 +19,8 @@ from farrier_farm import disk
 from farrier_farm.settings import Settings
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ASIDE = re.compile(r"([0-9a-f]{64})(\.[0-9a-f]{16})?")  # older versions put one aside at most
+_LOOKS = 10  # for a blob on its way aside and back
 _PIECE = 1 << 20
 
 
@@ -89,9 +92,12 @@ class ContentStore:
 
     def path(self, sha256: str) -> Path:
         """The file, for streaming. Raises NotFoundError (also for what is no sha256)."""
-        if not self.has(sha256):
-            raise NotFoundError(f"no blob {sha256!r}")
-        return self._path(sha256)
+        for _ in range(_LOOKS if _DIGEST.fullmatch(sha256) else 0):
+            if self.has(sha256):
+                return self._path(sha256)
+            for aside in self.drafts.glob(f"{sha256}*"):  # whoever needs it may read it there
+                return aside
+        raise NotFoundError(f"no blob {sha256!r}")
 
     def has(self, sha256: str) -> bool:
         return _DIGEST.fullmatch(sha256) is not None and self._path(sha256).is_file()
@@ -116,10 +122,9 @@ class ContentStore:
             except FileNotFoundError:  # swept meanwhile
                 raise NotFoundError(f"no blob {sha256!r}") from None
 
-    def delete(self, sha256: str) -> None:
-        """No error where there is none."""
-        if self.has(sha256):
-            self._path(sha256).unlink(missing_ok=True)
+    def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
+        """Removes a blob, unless it is needed: whoever made it so before storing it keeps it."""
+        return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def check_room(self, size: int) -> None:
         """Raises StorageError where `size` more bytes would exceed the quota or fill the disk."""
@@ -148,29 +153,41 @@ class ContentStore:
         for path, size, modified in self._files():
             if modified >= limit:
                 continue
-            if path.parent == self.drafts and not _DIGEST.fullmatch(path.name):
+            if path.parent == self.drafts and not _ASIDE.fullmatch(path.name):
                 path.unlink(missing_ok=True)
             elif not self._removed(path, is_needed, limit):
                 continue
             removed += size
         return removed
 
+    def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
+        """Removes one blob as `sweep` does: where it is not needed, and was not written or renewed
+        for so long."""
+        if self.has(sha256):
+            path, limit = self._path(sha256), time.time() - older_than_s
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < limit:
+                    self._removed(path, is_needed, limit)
+
     def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
-        """Removes a blob, unless it is needed. It is put aside first, and looked at once more:
-        whoever renewed it before finds it needed or young here, whoever comes later finds none. A
-        sweep that is killed in between leaves it aside, for the next one."""
-        aside = self.drafts / path.name
-        with disk.storage_errors(f"cannot remove blob {path.name}"):
+        """Removes a blob, unless it is needed, or renewed since `limit`. It is put aside first, and
+        looked at once more: whoever renewed it before finds it needed or young here, whoever comes
+        later stores it anew. Each removal has a place of its own aside, so none removes what
+        another one puts back. One that is killed in between leaves it aside, for the next sweep."""
+        found = _ASIDE.fullmatch(path.name)
+        assert found is not None
+        sha256 = found[1]
+        aside = self.drafts / f"{sha256}.{secrets.token_hex(8)}"
+        with disk.storage_errors(f"cannot remove blob {sha256}"):
             try:
-                if path != aside:
-                    if is_needed(path.name):
-                        return False
-                    path.replace(aside)
-                if aside.stat().st_mtime >= limit or is_needed(path.name):
-                    disk.publish(aside, self._path(path.name))
+                if path.parent != self.drafts and is_needed(sha256):
+                    return False
+                path.replace(aside)
+                if aside.stat().st_mtime >= limit or is_needed(sha256):
+                    disk.publish(aside, self._path(sha256))
                     return False
                 aside.unlink()
-            except FileNotFoundError:  # another sweep was quicker
+            except FileNotFoundError:  # another one was quicker
                 return False
             return True
 

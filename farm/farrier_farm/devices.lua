@@ -1,14 +1,24 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
--- KEYS are `farrier:device` and `farrier:settled`; ARGV[1] names the operation, ARGV[2] the device.
---   farrier:device:<id>  hash: description, session, instance, seen, draining, lease, counters,
---                        rest_until
+-- `devices.py` puts `local POLICY = …` in front: the limits of `Settings`.
+-- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
+-- operation, ARGV[2] the device.
+--   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
+--                        rest_until, unfit, health
 --   farrier:device       set of all ids
+--   farrier:classes      hash: id of a device class → the description of one of its machines
+--   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
--- The answer is `ok`, of `connect` the session, or `stale` for one that is not the device's newest.
+-- The answer is an array whose first word is `ok`, or says that the session is not the device's newest:
+-- `fenced` where another one is open, `unknown` where the device is to open one.
 
-local key = KEYS[1] .. ':' .. ARGV[2]
-local SETTLED_S = 86400
+local id = ARGV[2]
+local key = KEYS[1] .. ':' .. id
+local DAY_S = 86400
+
+local function get(field) return redis.call('HGET', key, field) end
+
+local function number(field) return tonumber(get(field) or '0') end
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -17,76 +27,185 @@ end
 
 local function stamp(ms) return string.format('%d', ms) end
 
-local function is_stale(session)
-  return session == '' or redis.call('HGET', key, 'session') ~= session
+local function connected_key(class) return KEYS[4] .. ':' .. class end
+
+local function gets_no_work()
+  return number('faults_in_a_row') >= POLICY.quarantine_faults or (get('unfit') or '') ~= ''
+end
+
+-- What an older version registered has no class, and is to register again.
+local function why_stale(session)
+  local open = get('session') or ''
+  if open == '' or not get('class') then return {'unknown'} end
+  if open ~= session then return {'fenced'} end
+end
+
+local function see()
+  local now = stamp(now_ms())
+  redis.call('HSET', key, 'seen', now)
+  beat(id, key, now)
+  if gets_no_work() then
+    redis.call('ZREM', connected_key(get('class')), id)
+  else
+    redis.call('ZADD', connected_key(get('class')), now, id)
+  end
+end
+
+-- How long the device rests still. What lies too far ahead, because the clock was put back, says nothing.
+local function rest_ms()
+  local rest = number('rest_until') - now_ms()
+  return rest > 0 and rest <= POLICY.longest_rest_ms and rest or 0
 end
 
 -- A faulty device rests twice as long after each fault in a row, so that others get the batch.
-local function count_fault()
+local function count_fault(batch, reason)
   redis.call('HINCRBY', key, 'faults', 1)
   local row = redis.call('HINCRBY', key, 'faults_in_a_row', 1)
-  local rest_ms = math.min(1000 * 2 ^ (row - 1), 30000)
-  redis.call('HSET', key, 'rest_until', stamp(now_ms() + rest_ms))
+  note(id, 'faulted', {batch = batch, reason = reason, in_a_row = row})
+  if row == POLICY.quarantine_faults then note(id, 'quarantined', {reason = reason, in_a_row = row}) end
+  local rest = math.min(1000 * 2 ^ (row - 1), POLICY.longest_rest_ms)
+  redis.call('HSET', key, 'rest_until', stamp(now_ms() + rest))
 end
 
 local operations = {}
 
--- session, description, instance. One instance has one session, and goes on with it: what it asked
--- for long ago and gets done only now does not fence it out. Another one that comes in the middle of a
--- batch has lost it: a fault.
+-- session, description, instance, class, its description. One instance has one session, and goes on with
+-- it: what it asked for long ago and gets done only now does not fence it out. Another one that comes in
+-- the middle of a batch has lost it: a fault.
 function operations.connect()
-  local session, description, instance = ARGV[3], ARGV[4], ARGV[5]
-  if instance == '' or redis.call('HGET', key, 'instance') ~= instance then
-    redis.call('SADD', KEYS[1], ARGV[2])
-    if (redis.call('HGET', key, 'lease') or '') ~= '' then count_fault() end
+  local session, description, instance, class = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  if instance == '' or get('instance') ~= instance then
+    redis.call('SADD', KEYS[1], id)
+    redis.call('ZADD', 'farrier:devices', 0, id)
+    redis.call('HDEL', key, 'lost')
+    note(id, 'connected', {class = class})
+    local lease = get('lease') or ''
+    if lease ~= '' then count_fault(lease, 'its agent started anew in the middle of a batch') end
     redis.call('HSET', key, 'session', session, 'instance', instance, 'lease', '')
-  elseif redis.call('HGET', key, 'session') == '' then
+    redis.call('HDEL', key, 'unfit')
+  elseif get('session') == '' then
     redis.call('HSET', key, 'session', session)
   end
-  redis.call('HSET', key, 'description', description, 'seen', stamp(now_ms()), 'draining', '0')
-  return redis.call('HGET', key, 'session')
+  redis.call('HSETNX', KEYS[3], class, ARGV[7])
+  local before = get('class')
+  if before and before ~= class then redis.call('ZREM', connected_key(before), id) end
+  redis.call('HSET', key, 'description', description, 'class', class, 'draining', '0')
+  see()
+  redis.call('ZREMRANGEBYSCORE', connected_key(class), '-inf', stamp(now_ms() - 1000 * DAY_S))
+  return {'ok', get('session')}
 end
 
 -- The device is to open another session.
 function operations.close()
   if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '') end
+  return {'ok'}
 end
 
--- session, '0' or '1' for draining, '' to leave that as it is
+-- session, '0' or '1' for draining and health, of each '' to leave it as it is: ok, class, '1' where it
+-- takes no work, ms that it rests
 function operations.heartbeat()
-  if is_stale(ARGV[3]) then return 'stale' end
-  redis.call('HSET', key, 'seen', stamp(now_ms()))
-  if ARGV[4] ~= '' then redis.call('HSET', key, 'draining', ARGV[4]) end
-end
-
--- session, batch
-function operations.hold()
-  if is_stale(ARGV[3]) then return 'stale' end
-  redis.call('HSET', key, 'seen', stamp(now_ms()), 'lease', ARGV[4])
-end
-
--- session, batch, fence, '1' for a fault
-function operations.settle()
-  if is_stale(ARGV[3]) then return 'stale' end
-  if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
-  redis.call('HSET', key, 'seen', stamp(now_ms()))
-  local attempt = KEYS[2] .. ':' .. ARGV[4] .. ':' .. ARGV[5]
-  if not redis.call('SET', attempt, '', 'NX', 'EX', SETTLED_S) then return end
-  if ARGV[6] == '1' then
-    count_fault()
-  else
-    redis.call('HINCRBY', key, 'measured', 1)
-    redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+  local stale = why_stale(ARGV[3])
+  if stale then return stale end
+  if ARGV[4] ~= '' then
+    if ARGV[4] == '1' and get('draining') ~= '1' then note(id, 'draining', {}) end
+    redis.call('HSET', key, 'draining', ARGV[4])
   end
+  if ARGV[5] ~= '' then redis.call('HSET', key, 'health', ARGV[5]) end
+  see()
+  local barred = get('draining') == '1' or gets_no_work()
+  return {'ok', get('class'), barred and '1' or '0', rest_ms()}
 end
 
--- session, batch: the lease is gone, through no fault of the device
+-- session, batch: ok | barred, where the device takes no work by now
+function operations.hold()
+  local stale = why_stale(ARGV[3])
+  if stale then return stale end
+  if get('draining') == '1' or gets_no_work() or rest_ms() > 0 then return {'barred'} end
+  redis.call('HSET', key, 'lease', ARGV[4], 'held', stamp(now_ms()))
+  note_of_batch(id, 'leased', ARGV[4], {})
+  see()
+  return {'ok'}
+end
+
+-- session, batch, fence, '1' for a fault, its reason
+function operations.settle()
+  local stale = why_stale(ARGV[3])
+  if stale then return stale end
+  if get('lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+  local attempt = KEYS[2] .. ':' .. ARGV[4] .. ':' .. ARGV[5]
+  if redis.call('SET', attempt, '', 'NX', 'EX', DAY_S) then
+    if ARGV[6] == '1' then
+      count_fault(ARGV[4], ARGV[7])
+    else
+      note_of_batch(id, 'measured', ARGV[4], {seconds = (now_ms() - number('held')) / 1000})
+      redis.call('HINCRBY', key, 'measured', 1)
+      redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+    end
+  end
+  see()
+  return {'ok'}
+end
+
+-- batches: the leases of them are gone, through no fault of the device
 function operations.let_go()
-  if redis.call('HGET', key, 'lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+  for i = 3, #ARGV do
+    if get('lease') == ARGV[i] then redis.call('HSET', key, 'lease', '') end
+  end
+  return {'ok'}
+end
+
+-- session, batch, why: its agent lacks what the batch needs, until another one registers
+function operations.decline()
+  local stale = why_stale(ARGV[3])
+  if stale then return stale end
+  if get('lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+  redis.call('HSET', key, 'unfit', ARGV[5])
+  note(id, 'unfit', {batch = ARGV[4], reason = ARGV[5]})
+  see()
+  return {'ok'}
+end
+
+-- batch: another device had the same fault with it, so this one was not to blame; taken back once
+function operations.acquit()
+  local once = KEYS[2] .. ':' .. ARGV[3] .. ':acquitted'
+  if redis.call('SET', once, '', 'NX', 'EX', DAY_S) then
+    for _, counter in ipairs({'faults', 'faults_in_a_row'}) do
+      redis.call('HSET', key, counter, math.max(number(counter) - 1, 0))
+    end
+    redis.call('HSET', key, 'rest_until', 0)
+    note_of_batch(id, 'acquitted', ARGV[3], {})
+  end
+  return {'ok'}
 end
 
 function operations.release()
+  note(id, 'released', {})
+  redis.call('HDEL', key, 'unfit')
   redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
+  local class = get('class')
+  if class then redis.call('ZADD', connected_key(class), get('seen'), id) end
+  return {'ok'}
 end
 
-return operations[ARGV[1]]() or 'ok'
+-- class: ok, '1' where a device of it may get work, or the one that is named and is still of that class.
+-- What was seen in the future, because the clock was put back, is not there.
+function operations.is_there()
+  local class, now = ARGV[3], now_ms()
+  local from, to = now - POLICY.expiry_ms, now + POLICY.expiry_ms
+  local found
+  if id == '' then
+    found = redis.call('ZCOUNT', connected_key(class), stamp(from), stamp(to)) > 0
+  else
+    local seen = tonumber(redis.call('ZSCORE', connected_key(class), id) or '')
+    found = seen and seen >= from and seen <= to
+  end
+  return {'ok', found and '1' or '0'}
+end
+
+-- Notes which devices were not seen for too long: ok
+function operations.look()
+  look(function(device) return KEYS[1] .. ':' .. device end, now_ms())
+  return {'ok'}
+end
+
+return operations[ARGV[1]]()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import json
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from farrier.errors import NotFoundError, UsageError
-from farrier.targets import called, parse_target
+from farrier.errors import NotFoundError
+from farrier_farm.classes import DeviceClass
 from farrier_farm.connection import Client
-from farrier_farm.errors import DeviceAwayError, StaleSessionError
+from farrier_farm.history import HISTORY, HISTORY_KEPT
+from farrier_farm.news import NEWS, NEWS_KEPT
 from farrier_farm.settings import Settings
 
-LONGEST_REST_S = 30.0  # after many faults in a row, as in `devices.lua`
+_CLASSES = "farrier:classes"
+KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # of `devices.lua`
+_BY_NAME = "farrier:devices"
+LONGEST_REST_S = 30.0  # after many faults in a row
 
 
 class DeviceState(enum.StrEnum):
@@ -25,6 +27,7 @@ class DeviceState(enum.StrEnum):
     BUSY = "busy"
     DRAINING = "draining"  # finishes its lease, takes no other
     QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
+    UNFIT = "unfit"  # its agent lacks the version or the token for a batch, until it starts anew
     OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
 
 
@@ -34,6 +37,7 @@ class Device:
     `farrier_device.describe.MachineDescription`, perhaps more."""
 
     id: str
+    device_class: str  # id of its class; "" where a broker older than classes registered it
     state: DeviceState
     description: dict[str, Any]
     session: str
@@ -43,6 +47,8 @@ class Device:
     faults: int
     faults_in_a_row: int
     resting: bool  # after a fault, for a while
+    health: dict[str, Any]  # temperature and clock, as far as it tells: fields of proto's Health
+    unfit: str = ""  # why its agent is, where it is
 
     @property
     def connected(self) -> bool:
@@ -60,89 +66,87 @@ class Devices:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        text = resources.files(__package__).joinpath("devices.lua").read_text()
-        self._script = client.script(text)
-
-    def connect(self, device_id: str, description: Mapping[str, Any], instance: str = "") -> str:
-        """The session of this instance of the device's agent, opened if it has none (an instance
-        without a name has none); that of any other instance is fenced out."""
-        text = json.dumps(dict(description))
-        return self._call("connect", device_id, secrets.token_hex(8), text, instance)
-
-    def close_sessions(self, layers: str) -> list[str]:
-        """Has the devices register again whose sandbox lacks one of `layers` (`seccomp+landlock`);
-        returns their ids."""
-        weak = [d.id for d in self.list() if d.session and missing_layers(layers, d.description)]
-        for device_id in weak:
-            self._call("close", device_id)
-        return weak
-
-    def heartbeat(self, device_id: str, session: str, *, draining: bool | None = None) -> Device:
-        """A sign of life; None leaves `draining` as it is. Raises StaleSessionError."""
-        self._call("heartbeat", device_id, session, "" if draining is None else "01"[draining])
-        return self.get(device_id)
-
-    def hold(self, device_id: str, session: str, batch_id: str) -> None:
-        """Notes what the device measures. Raises StaleSessionError."""
-        self._call("hold", device_id, session, batch_id)
-
-    def settle(
-        self, device_id: str, session: str, batch_id: str, fence: int, *, fault: bool
-    ) -> None:
-        """Counts an attempt at a batch that is over, once. Raises StaleSessionError."""
-        self._call("settle", device_id, session, batch_id, str(fence), "01"[fault])
-
-    def let_go(self, device_id: str, batch_id: str) -> None:
-        """Notes that the device measures the batch no more, and counts nothing."""
-        self._call("let_go", device_id, "", batch_id)
+        self._script = client.script(script(settings))
 
     def get(self, device_id: str) -> Device:
         """Raises NotFoundError."""
         fields: dict[str, str] = self._client.command("HGETALL", f"farrier:device:{device_id}")
         if not fields:
-            raise NotFoundError(f"no device {device_id!r}")
-        return self._device(device_id, fields)
+            raise NotFoundError(
+                f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
+            )
+        return self._device(device_id, fields, self._now())
 
     def list(self) -> list[Device]:
         """All that ever connected, by id."""
-        ids: set[str] = self._client.command("SMEMBERS", "farrier:device")
-        found = [(i, self._client.command("HGETALL", f"farrier:device:{i}")) for i in sorted(ids)]
-        return [self._device(device_id, fields) for device_id, fields in found]
+        ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
+        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in ids)
+        now = self._now()
+        return [self._device(*one, now) for one in zip(ids, found, strict=True)]
 
-    def require(self, target: str) -> Sequence[Device]:
-        """Connected devices that can run code for `target`; raises DeviceAwayError where there is
-        none."""
-        return _usable(target, self.list())
+    def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
+        """Those whose ids come after `after`, by id; the second value is the `after` of the next
+        page, "" on the last one."""
+        self._adopt()
+        first = f"({after}" if after else "-"
+        ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
+        page = ids[:limit]
+        found = self._client.commands(("HGETALL", f"farrier:device:{one}") for one in page)
+        now = self._now()
+        devices = [self._device(*one, now) for one in zip(page, found, strict=True)]
+        return devices, page[-1] if len(ids) > limit else ""
 
-    def served(self, targets: Iterable[str]) -> Sequence[str]:
-        """Those of the targets for which there is a device, as `require` sees it."""
-        devices = self.list()
-        served = []
-        for target in targets:
-            # a target that only a newer worker knows has no device either
-            with contextlib.suppress(DeviceAwayError, UsageError):
-                _usable(target, devices)
-                served.append(target)
-        return served
+    def _adopt(self) -> None:
+        """Has pages list the devices that only an older version has seen."""
+        counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
+        if counts[0] != counts[1]:
+            for one in self._client.command("SMEMBERS", "farrier:device"):
+                self._client.command("ZADD", _BY_NAME, 0, one)
+
+    def beating(self) -> int:
+        """How many are connected, those in quarantine included."""
+        return int(self._client.command("ZCARD", "farrier:beating"))
+
+    def serving(self, class_id: str) -> int:
+        """How many of a class are connected and not in quarantine."""
+        now, expiry = self._now(), self._settings.device_expiry_s
+        bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
+        return int(self._client.command("ZCOUNT", f"farrier:connected:{class_id}", *bounds))
+
+    def is_there(self, class_id: str, device_id: str = "") -> bool:
+        """Whether a device of a class, or the one of them that is named, is connected and may get
+        work. It takes one script, however many devices there are."""
+        return bool(self._call("is_there", device_id, class_id)[1] == "1")
+
+    def of_class(self, class_id: str) -> Sequence[Device]:
+        """The devices of a class, by id."""
+        return [device for device in self.list() if device.device_class == class_id]
+
+    def classes(self) -> Sequence[DeviceClass]:
+        """All that a device was ever of, by id."""
+        found: dict[str, str] = self._client.command("HGETALL", _CLASSES)
+        return [DeviceClass.from_text(one, text) for one, text in sorted(found.items())]
+
+    def device_class(self, class_id: str) -> DeviceClass | None:
+        """None for one that no device was ever of."""
+        text = self._client.command("HGET", _CLASSES, class_id)
+        return None if text is None else DeviceClass.from_text(class_id, text)
 
     def release(self, device_id: str) -> Device:
-        """Ends a quarantine. Raises NotFoundError."""
+        """Ends a quarantine, and that an agent is unfit. Raises NotFoundError."""
         self.get(device_id)
         self._call("release", device_id)
         return self.get(device_id)
 
-    def _call(self, operation: str, device_id: str, *args: str) -> str:
-        keys = ["farrier:device", "farrier:settled"]
-        answer = str(self._script(keys, [operation, device_id, *args]))
-        if answer == "stale":
-            raise StaleSessionError(
-                f"device {device_id} has a newer session, or none", hint="connect again"
-            )
+    def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:
+        answer: Sequence[Any] = self._script(KEYS, [operation, device_id, *args])
         return answer
 
-    def _device(self, device_id: str, fields: Mapping[str, str]) -> Device:
+    def _now(self) -> float:
         seconds, microseconds = self._client.command("TIME")
-        now = seconds + microseconds / 1e6
+        return float(seconds + microseconds / 1e6)
+
+    def _device(self, device_id: str, fields: Mapping[str, str], now: float) -> Device:
         seen = int(fields["seen"]) / 1000
         faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
         # What lies in the future, because the clock was put back, says nothing.
@@ -150,12 +154,15 @@ class Devices:
             state = DeviceState.OFFLINE
         elif faults_in_a_row >= self._settings.quarantine_faults:
             state = DeviceState.QUARANTINED
+        elif fields.get("unfit"):
+            state = DeviceState.UNFIT
         elif fields["draining"] == "1":
             state = DeviceState.DRAINING
         else:
             state = DeviceState.BUSY if fields["lease"] else DeviceState.IDLE
         return Device(
             id=device_id,
+            device_class=fields.get("class", ""),
             state=state,
             description=json.loads(fields["description"]),
             session=fields["session"],
@@ -164,44 +171,27 @@ class Devices:
             measured=int(fields.get("measured", "0")),
             faults=int(fields.get("faults", "0")),
             faults_in_a_row=faults_in_a_row,
+            unfit=fields.get("unfit", ""),
+            health=json.loads(fields.get("health", "{}")),
             resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
         )
 
 
-def _usable(target: str, devices: Sequence[Device]) -> Sequence[Device]:
-    """Those that are connected and can run code for `target`. Raises DeviceAwayError, UsageError
-    for an unknown target."""
-    need = requirement(target)
-    able = [d for d in devices if d.connected and runs(need, d.description)]
-    usable = [d for d in able if d.state is not DeviceState.QUARANTINED]
-    if usable:
-        return usable
-    if able:
-        names = ", ".join(device.id for device in able)
-        raise DeviceAwayError(
-            f"every device for {called(target)} is in quarantine: {names}",
-            hint="see what is wrong with them, then `farrier devices release ID`",
-        )
-    others = ", ".join(d.id for d in devices if d.connected) or "none"
-    raise DeviceAwayError(
-        f"no device for {called(target)} is connected (connected: {others})",
-        hint="start `farrier device` on a machine of that kind",
-    )
-
-
-def requirement(target: str) -> str:
-    """What a device must have to run code for a target, as the name of a queue:
-    `x86_64+avx2+fma`, an architecture and ISA extensions. `host` is the machine of the caller.
-
-    Raises UsageError for an unknown target."""
-    parsed = parse_target(target)
-    return "+".join([parsed.arch, *sorted(parsed.required_features)])
-
-
-def runs(need: str, description: Mapping[str, Any]) -> bool:
-    """Whether a device of this description meets a requirement."""
-    arch, *features = need.split("+")
-    return description.get("arch") == arch and set(features) <= set(description.get("features", ()))
+def script(settings: Settings) -> str:
+    """The text of `devices.lua` under these settings."""
+    limits = {
+        "quarantine_faults": settings.quarantine_faults,
+        "expiry_ms": int(settings.device_expiry_s * 1000),
+        "longest_rest_ms": int(LONGEST_REST_S * 1000),
+        "history": f"'{HISTORY}'",
+        "history_kept": HISTORY_KEPT,
+        "news": f"'{NEWS}'",
+        "news_kept": NEWS_KEPT,
+    }
+    policy = ", ".join(f"{name} = {value}" for name, value in limits.items())
+    files = resources.files(__package__)
+    texts = [files.joinpath(name).read_text() for name in ("history.lua", "devices.lua")]
+    return f"local POLICY = {{{policy}}}\n{''.join(texts)}"
 
 
 def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:

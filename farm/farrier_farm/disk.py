@@ -13,7 +13,7 @@ from farrier.errors import StorageError
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """PhaseAxis OSError into a StorageError that says what could not be done."""
+    """Turns OSError into a StorageError that says what could not be done."""
     try:
         yield
     except OSError as error:

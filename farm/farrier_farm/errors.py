@@ -19,6 +19,10 @@ class StaleSessionError(ConflictError):
     code: ClassVar[str] = "stale-session"
 
 
+class FencedOutError(StaleSessionError):
+    """Another instance of the device's agent has opened a newer session: stop."""
+
+
 class DeviceAwayError(NoDeviceError):
     """No device of the target's kind is connected, or each is in quarantine: another time there may
     be one."""

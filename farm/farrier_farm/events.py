@@ -1,14 +1,18 @@
-"""What a watcher of a job sees: progress events and state changes, in order, with ids."""
+"""What a watcher sees, in order, with ids: of a job, progress and changes of state; of the farm,
+its news."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from farrier.errors import UsageError
+from farrier_farm.connection import Client
 from farrier_farm.jobs import Jobs
+from farrier_farm.news import NEWS
 from farrier_farm.states import State
 
 _ID = re.compile(r"\d{1,18}-\d{1,18}")
@@ -18,7 +22,8 @@ _ID = re.compile(r"\d{1,18}-\d{1,18}")
 class StoredEvent:
     """`id` grows ("<ms>-<n>") and serves as Last-Event-ID. `data["kind"]` is one of
     `farrier.progress`'s kinds, or "state" with `data["state"]`, `data["attempt"]` and, where there
-    is one, `data["error"]`, or `data["reason"]` why the job is in the queue."""
+    is one, `data["error"]`, or `data["reason"]` why the job is in the queue; of the farm's events,
+    one of those of `news.py`."""
 
     id: str
     data: dict[str, Any]
@@ -29,10 +34,14 @@ class StoredEvent:
         return self.data["kind"] == "state" and State(self.data["state"]).final
 
 
-class Events:
-    """The newest `events_kept` events of a job, until a week after its end."""
+FARM = ""  # stands for the farm where a stream is named; any other name is a job's id
 
-    def __init__(self, jobs: Jobs) -> None:
+
+class Events:
+    """The newest `events_kept` events of a job, until a week after its end, and the farm's."""
+
+    def __init__(self, client: Client, jobs: Jobs) -> None:
+        self._client = client
         self._leases = jobs.leases
 
     def read(
@@ -40,9 +49,40 @@ class Events:
     ) -> list[StoredEvent]:
         """Events after the id `after` ("" for the oldest kept), waiting up to `wait_s` for the
         first. Raises NotFoundError for an unknown job, UsageError for a malformed id."""
-        if after and not _ID.fullmatch(after):
-            raise UsageError(f"{after!r} is no id of an event")
+        check_id(after)
         if self._leases.state(job_id) is None:
             raise self._leases.unknown(job_id)
         found = self._leases.events(job_id, after, wait_s, limit)
         return [StoredEvent(event_id, json.loads(text)) for event_id, text in found]
+
+    def newest(self, stream: str) -> str:
+        """The id of a stream's newest event; that of none where it has none."""
+        found = self._client.command("XREVRANGE", _key(stream), "+", "-", "COUNT", 1)
+        return str(found[0][0]) if found else "0-0"
+
+    def follow(
+        self, positions: Mapping[str, str], wait_s: float, limit: int = 500
+    ) -> dict[str, list[StoredEvent]]:
+        """What comes in any of these streams after these ids, by stream: one command for all of
+        them, which waits up to `wait_s` for the first event."""
+        names = {_key(stream): stream for stream in positions}
+        if not names:
+            return {}
+        wait = ("BLOCK", max(1, int(wait_s * 1000))) if wait_s else ()
+        found = self._client.command(
+            "XREAD", "COUNT", limit, *wait, "STREAMS", *names, *positions.values()
+        )
+        return {
+            names[key]: [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in new]
+            for key, new in found or []
+        }
+
+
+def check_id(text: str) -> None:
+    """Raises UsageError for what is neither an event's id nor empty."""
+    if text and not _ID.fullmatch(text):
+        raise UsageError(f"{text!r} is no id of an event")
+
+
+def _key(stream: str) -> str:
+    return NEWS if stream == FARM else f"farrier:job:events:{stream}"

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+from collections.abc import Iterator
 
 from farrier import progress
 from farrier.errors import ServiceError
 from farrier_farm import embedded
+from farrier_farm.admission import Admission
+from farrier_farm.adoption import Adoption
 from farrier_farm.blobs import BlobStore
+from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
-from farrier_farm.jobs import REFERS, Job, Jobs
+from farrier_farm.jobs import Job, Jobs
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
 from farrier_farm.models import Models
+from farrier_farm.news import Herald, News
 from farrier_farm.patience import PATIENT, PROBE, Patience
-from farrier_farm.records import ARCHIVES, Records
+from farrier_farm.provenance import JobRecords
+from farrier_farm.records import Records
 from farrier_farm.references import References
+from farrier_farm.retention import Retention
 from farrier_farm.runner import FarmRunner
 from farrier_farm.settings import Settings
+from farrier_farm.trials import Trials
 
 _log = logging.getLogger(__name__)
 
@@ -33,12 +42,17 @@ class Farm:
     client: Client
     jobs: Jobs
     events: Events
+    news: News
     devices: Devices
+    admission: Admission
     measurements: Measurements
     records: Records
+    trials: Trials
     blobs: BlobStore
     references: References
     models: Models
+    adoption: Adoption
+    retention: Retention
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -55,18 +69,27 @@ class Farm:
         for shortcoming in client.shortcomings():
             _log.warning("Redis at %s may lose jobs: %s", client.address, shortcoming)
         devices = Devices(client, settings)
-        jobs = Jobs(client, settings, devices)
+        admission = Admission(devices)
+        jobs = Jobs(client, settings, admission)
+        measurements = Measurements(client, settings)
+        records, references = Records(client, blobs, jobs.trials), References(client)
+        models = Models(client, blobs)
         return cls(
             settings=settings,
             client=client,
             jobs=jobs,
-            events=Events(jobs),
+            events=Events(client, jobs),
+            news=News(client),
             devices=devices,
-            measurements=Measurements(client, settings, jobs, devices),
-            records=Records(client, blobs),
+            admission=admission,
+            measurements=measurements,
+            records=records,
+            trials=jobs.trials,
             blobs=blobs,
-            references=References(client),
-            models=Models(client, blobs),
+            references=references,
+            models=models,
+            adoption=Adoption(client, references, jobs, records, models, blobs),
+            retention=Retention(settings, jobs, measurements, models, references, blobs),
         )
 
     def cancel(self, job_id: str) -> Job:
@@ -75,20 +98,40 @@ class Farm:
         self.measurements.drop(job_id)
         return job
 
+    def delete(self, job_id: str) -> None:
+        """Cancels a job that has not ended, and removes all that is known of it; see
+        `Retention.forget`."""
+        self.retention.forget(job_id)
+
     def runner(
-        self, target: str, job: Lease | None = None, listener: progress.Listener = progress.ignore
+        self, place: Place, job: Lease | None = None, listener: progress.Listener = progress.ignore
     ) -> FarmRunner:
         """What measures for one attempt of a job; `listener` hears that it waits for a device."""
         return FarmRunner(
             self.settings,
             self.measurements,
-            self.devices,
+            self.admission,
             self.blobs,
             self.references,
-            target,
+            place,
             job,
             listener,
         )
+
+    def job_records(self, place: Place, runner: FarmRunner) -> JobRecords:
+        """The records of the job that `runner` measures for; what it adds are its trials."""
+        return JobRecords(self.records.of_job(runner.job), place, runner)
+
+    @contextlib.contextmanager
+    def announcing(self, role: str) -> Iterator[None]:
+        """The farm's watchers hear of the warnings that this process logs within."""
+        herald = Herald(self.news, role)
+        logging.getLogger().addHandler(herald)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(herald)
+            herald.close()
 
     def check(self) -> None:
         """Raises ServiceError where Redis takes no connection or does not answer soon, StorageError
@@ -97,24 +140,12 @@ class Farm:
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned
-        uploads; returns bytes."""
-        if self.references.adopting(self.settings.blob_age_s):
-            self._adopt()
+        """Forgets what the settings keep no longer, and removes blobs that nothing refers to and
+        that are `blob_age_s` old, with abandoned uploads; returns bytes."""
+        if self.adoption.is_due(self.settings.blob_age_s):
+            self.adoption.run()
+        self.retention.apply()
         return self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
-
-    def _adopt(self) -> None:
-        """Adds the references of what versions wrote that had none: of jobs and of archives, for a
-        batch ends long before its blobs are old."""
-        self.references.adopt_archives(ARCHIVES, self.records.archives())
-        after = ""
-        while True:
-            ids = self.jobs.leases.members(after=after, limit=500)
-            for job_id in ids:
-                self.references.adopt(self.jobs.leases.key(job_id), REFERS)
-            if not ids:
-                return self.references.adopted()
-            after = ids[-1]
 
     def close(self) -> None:
         self.client.close()

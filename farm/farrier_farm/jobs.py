@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from farrier import progress
-from farrier.errors import ConflictError, FarrierError
+from farrier.errors import ConflictError, FarrierError, NotFoundError
 from farrier.options import CompileOptions
+from farrier_farm.admission import Admission, Admitted
+from farrier_farm.classes import Place
 from farrier_farm.connection import Client
-from farrier_farm.devices import Devices
 from farrier_farm.errors import DeviceAwayError
-from farrier_farm.leases import Lease, LeasePolicy, Leases, new_id
+from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, new_id
+from farrier_farm.news import NEWS
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
+from farrier_farm.trials import Trials
+from farrier_farm.users import DEFAULT
 
 _QUEUE = "compile"
 REFERS = ("model", "artifact")  # fields that name what a job keeps
-_WAITING = "device:"  # and a target: the queue of jobs that wait for a device of its kind
+_WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
+_WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,15 +42,27 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TimeUsed:
+    """Seconds that the attempts at a job have taken together, as the last renewal told."""
+
+    worked_s: float = 0.0  # from the start of each to its end
+    tuned_s: float = 0.0  # of these, what counts against a budget
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
-    `artifact` the sha256 of a blob; `options` are the fields of `CompileOptions`, perhaps of a
-    newer version; `error` is a problem: `{"code", "message", "hint"}`."""
+    `artifact` the sha256 of a blob; `target` is what the submitter named, and `options` are the
+    fields of `CompileOptions`, perhaps of a newer version, whose target is what that came to;
+    `error` is a problem: `{"code", "message", "hint"}`."""
 
     id: str
+    owner: str  # name of the user who submitted it
     state: State
     name: str
     model: str
+    target: str
+    place: Place | None  # that measures it; None where a version without device classes queued it
     options: dict[str, Any]
     created: float
     started: float | None
@@ -58,6 +75,7 @@ class Job:
     artifact: str | None
     report: dict[str, Any] | None
     error: dict[str, str] | None
+    used: TimeUsed = TimeUsed()
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -68,16 +86,22 @@ class Job:
 class Jobs:
     """Every method raises ServiceError where Redis is out of reach."""
 
-    def __init__(self, client: Client, settings: Settings, devices: Devices) -> None:
+    def __init__(self, client: Client, settings: Settings, admission: Admission) -> None:
         policy = LeasePolicy(
             lease_s=settings.lease_s,
             crashes=settings.job_crashes,
             hint="compile the model alone with `farrier compile` to see the crash",
             events=settings.events_kept,
             refers=REFERS,
+            share=DEFAULT,
+            most_queued=settings.max_queued_jobs,
+            most_of_share=settings.max_queued_jobs_of_owner,
+            weighs="artifact_bytes",
+            news=NEWS,
         )
         self.leases = Leases(client, "job", policy)
-        self._devices = devices
+        self.trials = Trials(client, settings.trials_kept)
+        self._admission = admission
 
     def submit(
         self,
@@ -85,32 +109,51 @@ class Jobs:
         options: CompileOptions,
         *,
         name: str = "",
+        owner: str = DEFAULT,
         idempotency_key: str = "",
         wait_for_device: bool = False,
+        admitted: Admitted | None = None,
     ) -> Job:
-        """Queues a job; durable when this returns. With a key seen before, returns the job of that
-        key, or raises ConflictError where model, options or name differ from that job's.
+        """Queues a job; durable when this returns. With a key that its owner has used before,
+        returns the job of that key, or raises ConflictError where model, options or name differ
+        from that job's. Raises QueueFullError where the owner, or all together, have too many.
 
-        A job that is to wait for a device, and needs one, stays in the queue while there is none.
+        Its target is what was `admitted`, where the caller has done so; else it is admitted as the
+        devices are now, which raises what `Admission.admit` does. A job that is to wait for a
+        device, and needs one, stays in the queue while there is none.
         """
-        fields = _request(model, options, name)
+        if admitted is None:
+            admitted = self._admission.admit(options.target, measured=options.needs_device)
         queue, reason = _QUEUE, ""
         if wait_for_device and options.needs_device:
-            queue = f"{_WAITING}{options.target}"
+            queue = f"{_WAITING}{admitted.place.queue}"
             try:
-                self._devices.require(options.target)
+                self._admission.require(admitted.place)
             except DeviceAwayError as error:
                 reason = error.message
         job_id = self.leases.put(
-            new_id(), queue, fields, once=idempotency_key, digest=_digest(fields), reason=reason
+            new_id(),
+            queue,
+            {**_fields(admitted, options), "model": model, "name": name},
+            share=owner,
+            once=_once(owner, idempotency_key),
+            digest=_digest(model, options, name),
+            reason=reason,
         )
         return self.get(job_id)
 
     def submitted(
-        self, model: str, options: CompileOptions, *, name: str = "", idempotency_key: str = ""
+        self,
+        model: str,
+        options: CompileOptions,
+        *,
+        name: str = "",
+        owner: str = DEFAULT,
+        idempotency_key: str = "",
     ) -> Job | None:
         """The job that `submit` would find rather than queue. Raises ConflictError as that."""
-        job_id = self.leases.find(idempotency_key, _digest(_request(model, options, name)))
+        once = _once(owner, idempotency_key)
+        job_id = self.leases.find(once, _digest(model, options, name))
         return None if job_id is None else self.get(job_id)
 
     def get(self, job_id: str) -> Job:
@@ -118,12 +161,17 @@ class Jobs:
         return _job(job_id, self.leases.fields(job_id))
 
     def list(
-        self, *, limit: int = 50, after: str = "", state: State | None = None
+        self, *, limit: int = 50, after: str = "", state: State | None = None, owner: str = ""
     ) -> tuple[list[Job], str]:
-        """Newest first; the second value is the `after` of the next page, "" on the last one."""
-        ids = self.leases.members(state=state, after=after, limit=limit + 1)
+        """Newest first, of all owners or of one; the second value is the `after` of the next page,
+        "" on the last one."""
+        ids = self.leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
-        return [self.get(job_id) for job_id in page], page[-1] if more else ""
+        jobs = []
+        for job_id in page:
+            with contextlib.suppress(NotFoundError):  # forgotten meanwhile
+                jobs.append(self.get(job_id))
+        return jobs, page[-1] if more else ""
 
     def cancel(self, job_id: str) -> Job:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).
@@ -135,30 +183,40 @@ class Jobs:
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        """The oldest queued job, waiting up to `timeout_s` for one; of those that wait for a device
-        only where there is one as this begins."""
-        waiting = [queue for queue in self.leases.queues() if queue.startswith(_WAITING)]
-        targets = [q.removeprefix(_WAITING) for q in waiting if self.leases.length(q)]
-        ready = [f"{_WAITING}{t}" for t in self._devices.served(targets)] if targets else []
-        away = [f"{_WAITING}{target}" for target in targets if f"{_WAITING}{target}" not in ready]
+        """The oldest queued job of the owner whose turn it is, waiting up to `timeout_s` for one;
+        of those that wait for a device only where there is one as this begins."""
+        waiting = [q for q in self.leases.queues() if q != _QUEUE and self.leases.length(q)]
+        ready = [queue for queue in waiting if self._is_served(queue)]
+        away = [queue for queue in waiting if queue not in ready]
         if away:
             self.leases.reap(away)  # a worker may be lost together with the device
         return self.leases.take(worker, [_QUEUE, *ready], timeout_s)
 
-    def renew(self, lease: Lease) -> None:
-        """Raises StaleLeaseError."""
-        self.leases.renew(lease)
+    def renew(self, lease: Lease, used: TimeUsed | None = None) -> None:
+        """Notes what the attempts have used, this one included. Raises StaleLeaseError."""
+        fields = {} if used is None else dataclasses.asdict(used)
+        self.leases.renew(lease, {name: _to_json(value) for name, value in fields.items()})
 
     def say(self, lease: Lease, number: int, event: progress.Event) -> None:
-        """Stores an event of the running attempt, numbered from 1. Raises StaleLeaseError."""
+        """Stores an event of the running attempt, numbered from 1. Schedules of tasks are no event
+        of the job's stream: there may be thousands. Raises StaleLeaseError."""
+        if isinstance(event, progress.TasksScheduled):
+            self.trials.schedule(lease.item, event)
+            return
         raw = {name: _finite(value) for name, value in progress.to_dict(event).items()}
         news = _news(event)
         fields = {name: _to_json(_finite(value)) for name, value in news.items()}
         self.leases.write(lease, number, _to_json(raw), fields)
 
-    def succeed(self, lease: Lease, artifact: str, report: dict[str, Any]) -> None:
-        """Ends the job with the digest of its artifact. Raises StaleLeaseError."""
-        fields = {"artifact": artifact, "report": _to_json(report)}
+    def succeed(
+        self, lease: Lease, artifact: str, report: dict[str, Any], artifact_bytes: int = 0
+    ) -> None:
+        """Ends the job with the digest of its artifact, and its size. Raises StaleLeaseError."""
+        fields = {
+            "artifact": artifact,
+            "artifact_bytes": str(artifact_bytes),
+            "report": _to_json(report),
+        }
         self.leases.finish(lease, State.SUCCEEDED, fields)
 
     def fail(self, lease: Lease, error: FarrierError) -> None:
@@ -171,17 +229,51 @@ class Jobs:
         """Ends the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
         return self.leases.give_back(lease, crashed=crashed, reason=reason)
 
+    def admitted(self, job: Job) -> Admitted:
+        """What a job's target came to. That of a job which a version without device classes queued
+        is admitted now. Raises UsageError as `Job.compile_options`, and what `Admission.admit`
+        does."""
+        options = job.compile_options
+        if job.place is not None:
+            return Admitted(options.target, job.place)
+        return self._admission.admit(job.target, measured=options.needs_device)
+
+    def _is_served(self, queue: str) -> bool:
+        """Whether there is a device for the jobs that wait in a queue."""
+        try:
+            if queue.startswith(_WAITING_BEFORE):
+                target = queue.removeprefix(_WAITING_BEFORE)
+                place = self._admission.admit(target, measured=True).place
+            else:
+                place = Place.of_queue(queue.removeprefix(_WAITING))
+        except FarrierError:  # what only another version knows has no device either
+            return False
+        return self._admission.is_served(place)
+
     def reap(self) -> int:
         """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
         return self.leases.reap(self.leases.queues())
 
 
-def _request(model: str, options: CompileOptions, name: str) -> dict[str, str]:
-    """The fields of a job that its submitter decides."""
-    return {"model": model, "options": _to_json(options.to_dict()), "name": name}
+def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
+    """What a job's target was, and what it came to."""
+    settled = dataclasses.replace(options, target=admitted.target)
+    return {
+        "target": options.target,
+        "class": admitted.place.device_class,
+        "device": admitted.place.device,
+        "options": _to_json(settled.to_dict()),
+    }
 
 
-def _digest(request: Mapping[str, str]) -> str:
+def _once(owner: str, key: str) -> str:
+    """A key is its owner's. Older versions, which knew of one user, stored it as it is."""
+    return key if owner == DEFAULT or not key else f"{owner}{SCOPE}{key}"
+
+
+def _digest(model: str, options: CompileOptions, name: str) -> str:
+    """Of what the submitter decides."""
+    request = {"model": model, "options": _to_json(options.to_dict()), "name": name}
     return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
@@ -210,17 +302,21 @@ def _to_json(value: Any) -> str:
 
 def _job(job_id: str, fields: dict[str, str]) -> Job:
     names = [field.name for field in dataclasses.fields(Progress)]
+    options = json.loads(fields["options"])
     known = {name: json.loads(fields[name]) for name in names if name in fields}
     return Job(
         id=job_id,
+        owner=fields.get("share", DEFAULT),
         state=State(fields["state"]),
         name=fields["name"],
         model=fields["model"],
-        options=json.loads(fields["options"]),
+        target=fields.get("target", str(options.get("target", "host"))),
+        place=Place(fields["class"], fields["device"]) if "class" in fields else None,
+        options=options,
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
         finished=_seconds(fields.get("finished")),
-        wait_for_device=fields["queue"].startswith(_WAITING),
+        wait_for_device=fields["queue"] != _QUEUE,
         attempts=int(fields["attempts"]),
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),
@@ -228,6 +324,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         artifact=fields.get("artifact"),
         report=json.loads(fields["report"]) if "report" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
+        used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
     )
 
 

@@ -1,63 +1,27 @@
 -- The lease layer: every change of a leased item is one call of this script, so it is atomic.
 --
--- `leases.py` puts two lines in front: `local CHANGES = …` (the table of `states.py`) and
--- `local POLICY = …` (the numbers of `LeasePolicy`).
--- KEYS[1] is the prefix of the kind of item, KEYS[2] that of references (`references.py`); ARGV[1]
--- names the operation, its arguments follow.
--- An answer is an array whose first word says what happened.
+-- `items.lua` has the items, `shares.lua` the order in which they are leased. ARGV[1] names the operation,
+-- its arguments follow. An answer is an array whose first word says what happened.
 --
---   <prefix>:item:<id>      hash: state, queue, entry, fence, attempts, crashes, owner, and payload
---   <prefix>:events:<id>    stream of the item's events, bounded
---   <prefix>:queue:<name>   stream; an entry is queued while undelivered, leased while pending in the
---                           group, and its idle time there is the age of the last renewal
+--   <prefix>:queue:<name>   stream of the items queued or leased. What is pending in its group is leased,
+--                           and its idle time there is the age of the last renewal. The group's newest
+--                           entry is the last that was sorted into a line
 --   <prefix>:queues         set of the names of all queues
---   <prefix>:state:<state>  sorted set of ids (score 0, so ordered by id)
---   <prefix>:group:<name>   the same, by the group that the item was put in
---   <prefix>:once           hash: idempotency key → id
---   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal
+--   <prefix>:open           set of the names of those that hold an item, queued or leased
+--   <prefix>:news           stream of the queues that got an item, bounded: what waits for items of many
+--                           queues reads this alone
+--   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal, or a
+--                           `forget` forgot
 --   <prefix>:heard          when this script last ran, in ms, to within a quarter of a lease
 
-local prefix, references = KEYS[1], KEYS[2]
 local GROUP, CONSUMER = 'holders', 'holder'
+local NEWS = 1000 -- kept, roughly; who has missed some finds the items by a sweep
 
-local function item_key(id) return prefix .. ':item:' .. id end
-local function events_key(id) return prefix .. ':events:' .. id end
 local function queue_key(name) return prefix .. ':queue:' .. name end
-local function state_key(state) return prefix .. ':state:' .. state end
-local function group_key(name) return prefix .. ':group:' .. name end
-local function get(id, field) return redis.call('HGET', item_key(id), field) end
 
-local function stamp(ms) return string.format('%d', ms) end
-
-local function now_ms()
-  local time = redis.call('TIME')
-  return stamp(time[1] * 1000 + math.floor(time[2] / 1000))
-end
-
-local function is_final(state) return next(CHANGES[state]) == nil end
-
-local function say(id, json)
-  redis.call('XADD', events_key(id), 'MAXLEN', '~', POLICY.events, '*', 'data', json)
-end
-
--- A field of `POLICY.refers` holds digests. It is set once, and from then on the item refers to them.
-local function set_fields(id, first)
-  for i = first, #ARGV, 2 do
-    redis.call('HSET', item_key(id), ARGV[i], ARGV[i + 1])
-    if POLICY.refers[ARGV[i]] then
-      for digest in ARGV[i + 1]:gmatch('%x+') do
-        redis.call('SADD', references .. digest, item_key(id))
-      end
-    end
-  end
-end
-
-local function stop_referring(id)
-  for name in pairs(POLICY.refers) do
-    for digest in (get(id, name) or ''):gmatch('%x+') do
-      redis.call('SREM', references .. digest, item_key(id))
-    end
-    redis.call('HDEL', item_key(id), name)
+local function field(pairs, name)
+  for i = 1, #pairs, 2 do
+    if pairs[i] == name then return pairs[i + 1] end
   end
 end
 
@@ -68,43 +32,55 @@ local function ensure_queue(queue)
   end
 end
 
+-- Sorts what came since the last time into the lines of its shares: as late as this, for what is not
+-- sorted yet can be leased by holders of an older version as well, which know no lines.
+local function sort(queue)
+  local stream = queue_key(queue)
+  local last = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
+  local came = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', SORTED_AT_ONCE)
+  for _, entry in ipairs(came) do
+    local id, share = entry[2][2], share_of(entry[2][2])
+    line_up(id, share, queue, entry[1])
+    if share ~= '' and not redis.call('ZSCORE', state_key('queued', share), id) then settle(id) end
+    last = entry[1]
+  end
+  if #came > 0 then redis.call('XGROUP', 'SETID', stream, GROUP, last) end
+end
+
 local function enqueue(id)
   local queue = get(id, 'queue')
   ensure_queue(queue)
   redis.call('HSET', item_key(id), 'entry', redis.call('XADD', queue_key(queue), '*', 'item', id))
+  redis.call('SADD', prefix .. ':open', queue)
+  redis.call('XADD', prefix .. ':news', 'MAXLEN', '~', NEWS, '*', 'queue', queue)
+end
+
+local function close_if_empty(queue)
+  if redis.call('XLEN', queue_key(queue)) == 0 then redis.call('SREM', prefix .. ':open', queue) end
 end
 
 local function dequeue(id)
-  local stream, entry = queue_key(get(id, 'queue')), get(id, 'entry')
-  redis.call('XACK', stream, GROUP, entry)
-  redis.call('XDEL', stream, entry)
-end
-
--- An item of a kind that is forgotten after its end leaves the indexes at once, and refers to nothing.
-local function retire(id)
-  redis.call('HSET', item_key(id), 'finished', now_ms())
-  redis.call('EXPIRE', events_key(id), POLICY.events_s)
-  if POLICY.ttl_s > 0 then
-    redis.call('EXPIRE', item_key(id), POLICY.ttl_s)
-    redis.call('ZREM', state_key(get(id, 'state')), id)
-    redis.call('ZREM', group_key(get(id, 'group')), id)
-    stop_referring(id)
-  end
+  local queue, entry = get(id, 'queue'), get(id, 'entry')
+  redis.call('XACK', queue_key(queue), GROUP, entry)
+  redis.call('XDEL', queue_key(queue), entry)
+  leave_line(id, share_of(id), queue)
+  close_if_empty(queue)
 end
 
 -- `reason` is why an item is in the queue, where there is more to say than that it was put there.
 local function change(id, to, reason)
-  local from = get(id, 'state')
+  local from, share = get(id, 'state'), share_of(id)
   if not CHANGES[from][to] then
     error('no change from ' .. from .. ' to ' .. to)
   end
   redis.call('HSET', item_key(id), 'state', to)
-  redis.call('ZREM', state_key(from), id)
-  redis.call('ZADD', state_key(to), 0, id)
+  leave_state(id, from, share)
+  enter_state(id, to, share)
+  if from == 'running' or to == 'running' then take_turn(share) end
   local event = {kind = 'state', state = to, attempt = tonumber(get(id, 'attempts')), reason = reason}
   local failure = get(id, 'error')
   if failure then event.error = cjson.decode(failure) end
-  say(id, cjson.encode(event))
+  tell(id, event)
   if is_final(to) then retire(id) end
 end
 
@@ -144,25 +120,6 @@ local function reap(queue)
   return #expired
 end
 
-local function field(pairs, name)
-  for i = 1, #pairs, 2 do
-    if pairs[i] == name then return pairs[i + 1] end
-  end
-end
-
--- The entry of a stream that is delivered next, as milliseconds and number; nil where there is none.
-local function next_entry(stream)
-  local delivered = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
-  local entry = redis.call('XRANGE', stream, '(' .. delivered, '+', 'COUNT', 1)[1]
-  if not entry then return nil end
-  local ms, number = entry[1]:match('(%d+)-(%d+)')
-  return {ms = tonumber(ms), number = tonumber(number), stream = stream}
-end
-
-local function is_older(one, other)
-  return one.ms < other.ms or (one.ms == other.ms and one.number < other.number)
-end
-
 -- A holder cannot renew while the server stands still, or is away, and a clock that is put forward is no
 -- silence: after such a time every lease counts from now. Nor does one last longer for a clock that is put
 -- back. Holders and waiters call at least once a second, but for leases that are too short for that.
@@ -196,20 +153,26 @@ function operations.find()
   return id and known(id, ARGV[3]) or {'unknown'}
 end
 
--- id, queue, group, idempotency key, digest, reason, then fields: created | known | conflict, id
+-- id, queue, group, share, idempotency key, digest, reason, then fields:
+-- created | known | conflict, id | full, share or '' for all of them, how many are queued there
 function operations.put()
-  local id, queue, group, once, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-  local reason = ARGV[7] ~= '' and ARGV[7] or nil
+  local id, queue, group, share, once, digest = unpack(ARGV, 2, 7)
+  local reason = ARGV[8] ~= '' and ARGV[8] or nil
   local before = by_key(once)
   if not before and redis.call('EXISTS', item_key(id)) == 1 then before = id end
   if before then return known(before, digest) end
-  redis.call('HSET', item_key(id), 'state', 'queued', 'queue', queue, 'group', group,
+  local full = fullness(share)
+  if full then return {'full', full[1], full[2]} end
+  redis.call('HSET', item_key(id), 'state', 'queued', 'queue', queue, 'group', group, 'share', share,
     'digest', digest, 'fence', 0, 'attempts', 0, 'crashes', 0, 'created', now_ms())
-  set_fields(id, 8)
-  if once ~= '' then redis.call('HSET', prefix .. ':once', once, id) end
-  redis.call('ZADD', state_key('queued'), 0, id)
-  redis.call('ZADD', group_key(group), 0, id)
-  say(id, cjson.encode({kind = 'state', state = 'queued', attempt = 0, reason = reason}))
+  set_fields(id, 9)
+  if once ~= '' then
+    redis.call('HSET', prefix .. ':once', once, id)
+    redis.call('HSET', item_key(id), 'once', once)
+  end
+  enter_state(id, 'queued', share)
+  enter_groups(id, share)
+  tell(id, {kind = 'state', state = 'queued', attempt = 0, reason = reason})
   enqueue(id)
   return {'created', id}
 end
@@ -222,18 +185,22 @@ function operations.take()
   if known and get(known, 'state') == 'running' and get(known, 'call') == call then
     return {'granted', known, tonumber(get(known, 'fence')), tonumber(get(known, 'attempts'))}
   end
-  local newest, oldest = {'empty'}, nil
+  local newest, first = {'empty'}, nil
   for i = 4, #ARGV do
     reap(ARGV[i])
+    sort(ARGV[i])
     local stream = queue_key(ARGV[i])
     newest[#newest + 1] = field(redis.call('XINFO', 'STREAM', stream), 'last-generated-id')
-    local entry = next_entry(stream)
-    if entry and (not oldest or is_older(entry, oldest)) then oldest = entry end
+    local one = first_of(ARGV[i])
+    if one and (not first or is_before(one, first)) then first = one end
   end
-  if not oldest then return newest end
-  local read = redis.call(
-    'XREADGROUP', 'GROUP', GROUP, CONSUMER, 'COUNT', 1, 'STREAMS', oldest.stream, '>')
-  local id = read[1][2][1][2][2]
+  if not first then return newest end
+  local id = first.id
+  local queue, share = get(id, 'queue'), share_of(id)
+  leave_line(id, share, queue)
+  redis.call(
+    'XCLAIM', queue_key(queue), GROUP, CONSUMER, 0, get(id, 'entry'), 'FORCE', 'JUSTID')
+  draw_ticket(share, 0)
   local fence = redis.call('HINCRBY', item_key(id), 'fence', 1)
   local attempt = redis.call('HINCRBY', item_key(id), 'attempts', 1)
   redis.call('SET', call, id, 'PX', POLICY.lease_ms)
@@ -243,12 +210,33 @@ function operations.take()
   return {'granted', id, fence, attempt}
 end
 
--- id, fence: ok | stale
+local function renew(id)
+  redis.call('XCLAIM', queue_key(get(id, 'queue')), GROUP, CONSUMER, 0, get(id, 'entry'), 'JUSTID')
+end
+
+-- id, fence, then fields: ok | stale
 function operations.renew()
   local id, fence = ARGV[2], ARGV[3]
-  if not holds(id, fence) then return {'stale'} end
-  redis.call('XCLAIM', queue_key(get(id, 'queue')), GROUP, CONSUMER, 0, get(id, 'entry'), 'JUSTID')
+  if not holds(id, fence) then
+    settle(id)
+    return {'stale'}
+  end
+  set_fields(id, 4)
+  renew(id)
   return {'ok'}
+end
+
+-- owner, then ids: ok, those of the ids that the owner holds no more; the others are renewed
+function operations.renew_held()
+  local answer = {'ok'}
+  for i = 3, #ARGV do
+    if get(ARGV[i], 'state') == 'running' and get(ARGV[i], 'owner') == ARGV[2] then
+      renew(ARGV[i])
+    else
+      answer[#answer + 1] = ARGV[i]
+    end
+  end
+  return answer
 end
 
 -- id, fence, number of the event within the attempt, event, then fields: ok | stale
@@ -275,13 +263,14 @@ function operations.finish()
   return {'ok'}
 end
 
--- id, fence, '1' for a crash, reason: queued | dead | stale; a crash that is told again gets the
--- answer that it got
+-- id, fence, '1' for a crash, reason, then fields: queued | dead | stale; a crash that is told again
+-- gets the answer that it got
 function operations.give_back()
   local id, fence, crashed, reason = ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
   local known = get(id, 'crash:' .. fence)
   if known then return {known} end
   if not holds(id, fence) then return {'stale'} end
+  set_fields(id, 6)
   local to = give_back(id, crashed, reason)
   if crashed then redis.call('HSET', item_key(id), 'crash:' .. fence, to) end
   return {to}
@@ -298,11 +287,82 @@ function operations.cancel()
   return {'cancelled'}
 end
 
+-- id, key of this call: forgotten | unknown
+function operations.forget()
+  local id, call = ARGV[2], prefix .. ':call:' .. ARGV[3]
+  if redis.call('EXISTS', call) == 1 then return {'forgotten'} end
+  local state = get(id, 'state')
+  if not state then return {'unknown'} end
+  if not is_final(state) then
+    dequeue(id)
+    change(id, 'cancelled')
+  end
+  forget(id)
+  redis.call('SET', call, id, 'PX', POLICY.lease_ms)
+  return {'forgotten'}
+end
+
+-- ms, bytes, most ids: ok, then ids, the oldest first, of what ended before then, or is to be forgotten
+-- for the others to weigh no more than so many bytes together (0: they may weigh anything)
+function operations.outlived()
+  local before, bytes, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+  local found = redis.call(
+    'ZRANGE', prefix .. ':finished', '-inf', '(' .. before, 'BYSCORE', 'LIMIT', 0, most)
+  if #found == 0 and bytes > 0 then
+    local over = tonumber(redis.call('GET', prefix .. ':kept') or 0) - bytes
+    for _, id in ipairs(redis.call('ZRANGE', prefix .. ':weighty', 0, most - 1)) do
+      if over <= 0 then break end
+      found[#found + 1] = id
+      over = over - tonumber(get(id, POLICY.weighs))
+    end
+  end
+  return {'ok', unpack(found)}
+end
+
+-- id, what it weighs: ok. An item of an older version enters the indexes that this one has.
+function operations.adopt()
+  local id, bytes = ARGV[2], tonumber(ARGV[3])
+  local finished = get(id, 'finished')
+  if not get(id, 'state') then return {'ok'} end
+  settle(id)
+  if finished then
+    if bytes > 0 then redis.call('HSETNX', item_key(id), POLICY.weighs, bytes) end
+    redis.call('ZADD', prefix .. ':finished', finished, id)
+    weigh(id, finished)
+  end
+  return {'ok'}
+end
+
+-- idempotency keys: ok. The items of an older version learn of their keys; a key without item goes.
+function operations.adopt_keys()
+  for i = 2, #ARGV do
+    local id = redis.call('HGET', prefix .. ':once', ARGV[i])
+    if id and get(id, 'state') then
+      redis.call('HSETNX', item_key(id), 'once', ARGV[i])
+    else
+      redis.call('HDEL', prefix .. ':once', ARGV[i])
+    end
+  end
+  return {'ok'}
+end
+
 -- queues: ok, how many leases had expired
 function operations.reap()
   local expired = 0
   for i = 2, #ARGV do expired = expired + reap(ARGV[i]) end
   return {'ok', expired}
+end
+
+-- Reaps wherever an item is: ok, the queues that hold one which is not leased
+function operations.sweep()
+  local answer = {'ok'}
+  for _, queue in ipairs(redis.call('SMEMBERS', prefix .. ':open')) do
+    reap(queue)
+    sort(queue)
+    close_if_empty(queue)
+    if first_of(queue) then answer[#answer + 1] = queue end
+  end
+  return answer
 end
 
 hear()

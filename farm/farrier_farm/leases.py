@@ -12,6 +12,10 @@ Guarantees, to which one test class holds every kind of item:
   them (`references.py`).
 - `crashes` expired or crashed leases make an item dead, with the reason of the last.
 - Only the changes of `states.CHANGES` happen.
+- Who leases gets the oldest item of the share that has the fewest items running, and of such shares
+  the one served longest ago (`shares.lua`).
+- Beyond a bound of the policy nothing is put; what was put before is found all the same.
+- What is forgotten leaves nothing behind, and its holder is refused.
 
 Streams with a consumer group are the queue (`leases.lua` has the keys): what is pending in the
 group is leased, and its idle time is the time since the last renewal."""
@@ -21,17 +25,22 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
+import types
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
-from farrier.errors import ConflictError, NotFoundError
+from farrier.errors import ConflictError, NotFoundError, QueueFullError
 from farrier_farm.connection import Client
 from farrier_farm.errors import StaleLeaseError
+from farrier_farm.news import NEWS_KEPT
 from farrier_farm.references import REFERENCES
 from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
+SCOPE = "\n"  # ends what an idempotency key is within, where it is within something
+_PARTS = ("items.lua", "shares.lua", "leases.lua")
+NOTHING: Mapping[str, str] = types.MappingProxyType({})
 _QUIET_S = 3.0  # without a call; less is no sign that Redis stood still
 
 
@@ -57,6 +66,15 @@ class LeasePolicy:
     # Fields, each set once, that name blobs or models by their digests, with blanks between them.
     # What is forgotten after its end refers to them until its end, and drops the fields then.
     refers: tuple[str, ...] = ()
+    share: str = ""  # of items of older versions; "" for a kind of item without shares
+    most_queued: int = 0  # items of this kind; 0: any number
+    most_of_share: int = 0
+    news: str = ""  # key of a stream in which all changes of state are announced as well
+    weighs: str = ""  # the field that says what an item that has ended weighs, in bytes
+
+
+RETRY_AFTER_S = 10.0
+"""How long to wait where a queue is full: a plain constant, for nobody knows how long jobs take."""
 
 
 def new_id() -> str:
@@ -71,7 +89,8 @@ class Leases:
         self._client = client
         self._prefix = f"farrier:{kind}"
         self._kind = kind
-        self._script = client.script(_script(policy))
+        self._policy = policy
+        self._script = client.script(script(policy))
 
     def put(
         self,
@@ -80,15 +99,19 @@ class Leases:
         fields: Mapping[str, str],
         *,
         group: str = "all",
+        share: str = "",
         once: str = "",
         digest: str = "",
         reason: str = "",
     ) -> str:
         """Queues an item and returns its id: `item`, or the one put before under the idempotency
-        key `once`. Raises ConflictError where that one's `digest` differs. The event says the
-        `reason` why nobody will lease it yet, where there is one."""
-        words = [item, queue, group, once, digest, reason]
-        return self._same(once, self._call("put", *words, *_flat(fields)))
+        key `once`. Raises ConflictError where that one's `digest` differs, QueueFullError. The
+        event says the `reason` why nobody will lease it yet, where there is one."""
+        words = [item, queue, group, share, once, digest, reason]
+        word, *answer = self._call("put", *words, *flat(fields))
+        if word == "full":
+            raise self._full(*answer)
+        return self._same(once, [word, *answer])
 
     def find(self, once: str, digest: str) -> str | None:
         """The id of the item that was put under the idempotency key `once`; None where there is
@@ -99,14 +122,15 @@ class Leases:
     def _same(self, once: str, answer: list[Any]) -> str:
         word, item = answer
         if word == "conflict":
+            key = once.rpartition(SCOPE)[2]
             raise ConflictError(
-                f"the idempotency key {once!r} belongs to {self._kind} {item}, which differs",
+                f"the idempotency key {key!r} belongs to {self._kind} {item}, which differs",
                 hint="use a new key for a new request",
             )
         return str(item)
 
     def take(self, owner: str, queues: Sequence[str], timeout_s: float) -> Lease | None:
-        """Leases the oldest item of these queues; None after `timeout_s`."""
+        """Leases the item of these queues whose turn it is; None after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
             word, *answer = self._call("take", owner, secrets.token_hex(8), *queues)
@@ -121,15 +145,15 @@ class Leases:
             else:
                 time.sleep(left)
 
-    def renew(self, lease: Lease) -> None:
-        """Raises StaleLeaseError where the lease is not valid any more."""
-        if self._call("renew", lease.item, lease.fence)[0] == "stale":
+    def renew(self, lease: Lease, fields: Mapping[str, str] | None = None) -> None:
+        """Sets fields, too. Raises StaleLeaseError where the lease is not valid any more."""
+        if self._call("renew", lease.item, lease.fence, *flat(fields or {}))[0] == "stale":
             self._stale(lease)
 
     def write(self, lease: Lease, number: int, event: str, fields: Mapping[str, str]) -> None:
         """Appends a JSON event and sets fields. `number` counts from 1 within the attempt: one that
         is not new is ignored. Raises StaleLeaseError."""
-        words = self._call("write", lease.item, lease.fence, number, event, *_flat(fields))
+        words = self._call("write", lease.item, lease.fence, number, event, *flat(fields))
         if words[0] == "stale":
             self._stale(lease)
 
@@ -138,15 +162,19 @@ class Leases:
         changes). Raises StaleLeaseError."""
         if not state.final:
             raise ValueError(f"{state} is not final")
-        word = self._call("finish", lease.item, lease.fence, state, *_flat(fields))[0]
+        word = self._call("finish", lease.item, lease.fence, state, *flat(fields))[0]
         if word == "stale":
             self._stale(lease)
         return bool(word == "ok")
 
-    def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
-        """Back to the queue (QUEUED), or DEAD after a crash too many; the same again for a crash
-        that this lease has told before (then nothing changes). Raises StaleLeaseError."""
-        word = self._call("give_back", lease.item, lease.fence, "01"[crashed], reason)[0]
+    def give_back(
+        self, lease: Lease, *, crashed: bool, reason: str, fields: Mapping[str, str] = NOTHING
+    ) -> State:
+        """Back to the queue (QUEUED), or DEAD after a crash too many, with these fields set; the
+        same again for a crash that this lease has told before (then nothing changes). Raises
+        StaleLeaseError."""
+        how = "01"[crashed], reason, *flat(fields)
+        word = self._call("give_back", lease.item, lease.fence, *how)[0]
         if word == "stale":
             self._stale(lease)
         return State(word)
@@ -162,6 +190,35 @@ class Leases:
             case _:
                 raise self.unknown(item)
 
+    def forget(self, item: str) -> None:
+        """Removes all that is known of an item; one that has not ended is cancelled first. Raises
+        NotFoundError."""
+        if self._call("forget", item, secrets.token_hex(8))[0] == "unknown":
+            raise self.unknown(item)
+
+    def outlived(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
+        """Up to `limit` items, the oldest first, that ended before that time (Unix seconds), or
+        without which the others weigh `most_bytes` at most (0: they may weigh anything)."""
+        words = self._call("outlived", int(ended_before * 1000), most_bytes, limit)
+        return [str(item) for item in words[1:]]
+
+    def adopt(self, item: str, weight: int = 0) -> None:
+        """Enters an item of an older version, which weighs so many bytes once it has ended, in the
+        indexes that such a version did not have. Doing so again changes nothing."""
+        self._call("adopt", item, weight)
+
+    def adopt_keys(self) -> None:
+        """The same for idempotency keys: they end with their items."""
+        cursor: str | int = 0
+        while True:
+            cursor, found = self._client.command(
+                "HSCAN", f"{self._prefix}:once", cursor, "COUNT", 100
+            )
+            if found:
+                self._call("adopt_keys", *found)
+            if int(cursor) == 0:
+                return
+
     def reap(self, queues: Sequence[str]) -> int:
         """Takes away expired leases, where nobody calls `take`; returns how many."""
         return int(self._call("reap", *queues)[1])
@@ -174,6 +231,10 @@ class Leases:
         """How many items of a queue are queued or leased."""
         return int(self._client.command("XLEN", f"{self._prefix}:queue:{queue}"))
 
+    def count(self, state: State) -> int:
+        """How many items are in a state."""
+        return int(self._client.command("ZCARD", f"{self._prefix}:state:{state}"))
+
     def key(self, item: str) -> str:
         """What refers to the blobs that an item names."""
         return f"{self._prefix}:item:{item}"
@@ -185,16 +246,33 @@ class Leases:
             raise self.unknown(item)
         return found
 
+    def read(self, item: str, *names: str) -> list[str]:
+        """These fields, "" for one that the item lacks; raises NotFoundError."""
+        found = self._client.command("HMGET", self.key(item), "state", *names)
+        if found[0] is None:
+            raise self.unknown(item)
+        return [text or "" for text in found[1:]]
+
     def state(self, item: str) -> State | None:
         """None for an unknown item."""
         found = self._client.command("HGET", self.key(item), "state")
         return State(found) if found else None
 
     def members(
-        self, *, group: str = "all", state: State | None = None, after: str = "", limit: int
+        self,
+        *,
+        group: str = "all",
+        share: str = "",
+        state: State | None = None,
+        after: str = "",
+        limit: int,
     ) -> list[str]:
-        """Ids of a group, or of all items in a state, newest first, from the one before `after`."""
-        key = f"{self._prefix}:group:{group}" if state is None else f"{self._prefix}:state:{state}"
+        """Ids of a group, or of all items in a state, of a share, or both, newest first, from the
+        one before `after`."""
+        if state is not None:
+            key = f"{self._prefix}:state:{state}{share and f':{share}'}"
+        else:
+            key = f"{self._prefix}:{f'share:{share}' if share else f'group:{group}'}"
         newest = f"({after}" if after else "+"
         ids: list[str] = self._client.command(
             "ZRANGE", key, newest, "-", "BYLEX", "REV", "LIMIT", 0, limit
@@ -214,14 +292,18 @@ class Leases:
                 return []
 
     def unknown(self, item: str) -> NotFoundError:
-        return NotFoundError(f"no {self._kind} {item!r}")
+        return unknown(self._kind, item)
+
+    def _full(self, share: str, queued: int) -> QueueFullError:
+        whose = f" of {share}" if share else ""
+        return QueueFullError(
+            f"the queue is full: {queued} {self._kind}s{whose} wait in it",
+            hint=f"try again in {RETRY_AFTER_S:.0f} s, or cancel {self._kind}s that are not needed",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     def _stale(self, lease: Lease) -> NoReturn:
-        state = self.state(lease.item) or "forgotten"
-        raise StaleLeaseError(
-            f"{lease.owner} no longer holds {self._kind} {lease.item} (attempt {lease.attempt}); "
-            f"it is {state} now"
-        )
+        raise stale(self._kind, lease, self.state(lease.item))
 
     def _read(self, streams: Mapping[str, str], limit: int, wait_s: float) -> list[Any]:
         """Entries after the given ids: `[[stream, [(id, fields), …]], …]`."""
@@ -236,11 +318,26 @@ class Leases:
         return answer
 
 
-def _flat(fields: Mapping[str, str]) -> list[str]:
+def unknown(kind: str, item: str) -> NotFoundError:
+    hint = "`farrier jobs` lists those that are kept" if kind == "job" else ""
+    return NotFoundError(f"no {kind} {item!r}", hint=hint)
+
+
+def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
+    """What a holder is told whose lease is not valid; `state` is the item's, None without one."""
+    return StaleLeaseError(
+        f"{lease.owner} no longer holds {kind} {lease.item} (attempt {lease.attempt}); "
+        f"it is {state or 'forgotten'} now"
+    )
+
+
+def flat(fields: Mapping[str, str]) -> list[str]:
+    """Names and values in turns, as scripts take them."""
     return [text for pair in fields.items() for text in pair]
 
 
-def _script(policy: LeasePolicy) -> str:
+def script(policy: LeasePolicy) -> str:
+    """The text of `leases.lua` under a policy."""
     changes = ", ".join(
         f"{state} = {{{', '.join(f'{to} = true' for to in sorted(targets))}}}"
         for state, targets in CHANGES.items()
@@ -251,7 +348,10 @@ def _script(policy: LeasePolicy) -> str:
         f"crashes = {policy.crashes}, "
         f"ttl_s = {int(policy.ttl_s)}, events = {policy.events}, "
         f"events_s = {int(policy.events_s)}, hint = '{hint}', "
-        f"refers = {{{', '.join(f'{field} = true' for field in policy.refers)}}}"
+        f"news = '{policy.news}', news_kept = {NEWS_KEPT}, "
+        f"refers = {{{', '.join(f'{field} = true' for field in policy.refers)}}}, "
+        f"share = '{policy.share}', most_queued = {policy.most_queued}, "
+        f"most_of_share = {policy.most_of_share}, weighs = '{policy.weighs}'"
     )
-    text = resources.files(__package__).joinpath("leases.lua").read_text()
-    return f"local CHANGES = {{{changes}}}\nlocal POLICY = {{{constants}}}\n{text}"
+    parts = [resources.files(__package__).joinpath(name).read_text() for name in _PARTS]
+    return "\n".join([f"local CHANGES = {{{changes}}}", f"local POLICY = {{{constants}}}", *parts])

@@ -1,6 +1,7 @@
 """Models of several files: a manifest says which blobs a model consists of.
 
 farrier:model:<id>   the manifest, canonical JSON (sorted keys, no blanks); the id is its sha256
+farrier:models       sorted set of these ids, by when somebody last named them, in ms
 
 A model of one file needs no manifest: its id is the sha256 of that file. The locations of data
 files are data, as all that users write: they are compared with what the message says, and no path
@@ -12,11 +13,13 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from farrier.errors import ConflictError, InvalidModelError, NotFoundError
-from farrier.model.file import Model, check_location, quoted
+from farrier.model.file import check_location, quoted
 from farrier_farm.blobs import BlobStore
 from farrier_farm.connection import Client
 from farrier_farm.references import REFERENCES
@@ -24,14 +27,27 @@ from farrier_farm.references import REFERENCES
 MOST_FILES = 4000
 LONGEST_LOCATION = 500  # characters
 _PREFIX = "farrier:model:"
+_NAMED = "farrier:models"
 _SHOWN = 5  # of what is missing
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 # The manifest and its references to blobs, or neither.
 _CREATE = """
 redis.call('SET', KEYS[1], ARGV[1])
-for i = 2, #ARGV do
+redis.call('ZADD', KEYS[3], ARGV[2], ARGV[3])
+for i = 4, #ARGV do
   redis.call('SADD', KEYS[2] .. ARGV[i], KEYS[1])
+end
+"""
+
+# The same, taken away, unless somebody has named it meanwhile.
+_FORGET = """
+local named = redis.call('ZSCORE', KEYS[3], ARGV[2])
+if not named or tonumber(named) >= tonumber(ARGV[1]) then return end
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[3], ARGV[2])
+for i = 3, #ARGV do
+  redis.call('SREM', KEYS[2] .. ARGV[i], KEYS[1])
 end
 """
 
@@ -79,6 +95,7 @@ class Models:
         self._client = client
         self._blobs = blobs
         self._create = client.script(_CREATE)
+        self._forget = client.script(_FORGET)
 
     def create(self, manifest: Manifest) -> str:
         """Makes a model of blobs that are here, durably, and returns its id; again, the same one.
@@ -100,8 +117,8 @@ class Models:
                     hint="measure the file again: was it written to meanwhile?",
                 )
         if manifest.files:
-            keys = [f"{_PREFIX}{manifest.id}", REFERENCES]
-            self._create(keys, [manifest.to_json(), *manifest.blobs()])
+            words: list[str | int] = [manifest.to_json(), _now_ms(), manifest.id]
+            self._create(_keys(manifest.id), [*words, *manifest.blobs()])
         return manifest.id
 
     def get(self, model: str) -> Manifest:
@@ -114,20 +131,48 @@ class Models:
         raise _unknown(model)
 
     def hold(self, model: str) -> None:
-        """Keeps all blobs of a model from a sweep for a while, until something refers to it. Raises
+        """Keeps a model and all its blobs for a while, until something refers to it. Raises
         NotFoundError for a model that is not here, or not whole."""
+        self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
         try:
             self._hold(self.get(model))
         except ConflictError as error:
             raise NotFoundError(f"model {model}: {error.message}", hint=error.hint) from error
 
-    def opened(self, model: str, name: str) -> Model:
-        """The model as the compiler takes it, mapped from the blob store once every byte has been
-        checked. Raises NotFoundError, StorageError for damaged bytes."""
+    def verified(self, model: str) -> tuple[Path, dict[str, Path]]:
+        """The files in the blob store, once every byte has been checked: the message, and the data
+        files by location. Raises NotFoundError, StorageError for damaged bytes."""
         manifest = self.get(model)
         paths = {sha256: self._blobs.verified(sha256) for sha256 in manifest.blobs()}
         data = {location: paths[file.sha256] for location, file in manifest.files.items()}
-        return Model.of_files(paths[manifest.message], data, name)
+        return paths[manifest.message], data
+
+    def forget_unused(
+        self, is_needed: Callable[[str], bool], older_than_s: float, most: int
+    ) -> None:
+        """Removes manifests that are not needed and that nobody has named for so long; looks at
+        `most` of them. One that is needed is looked at again after as long a time."""
+        before = _now_ms() - int(older_than_s * 1000)
+        old = ["-inf", f"({before}", "BYSCORE"]
+        for model in self._client.command("ZRANGE", _NAMED, *old, "LIMIT", 0, most):
+            if is_needed(model):
+                self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
+                continue
+            text = self._client.command("GET", f"{_PREFIX}{model}")
+            blobs = () if text is None else Manifest.from_json(text).blobs()
+            self._forget(_keys(model), [before, model, *blobs])
+
+    def adopt(self) -> None:
+        """Notes as named now the manifests of older versions, which noted no time."""
+        cursor: str | int = 0
+        while True:
+            cursor, found = self._client.command(
+                "SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", 1000
+            )
+            for key in found:
+                self._client.command("ZADD", _NAMED, "NX", _now_ms(), key.removeprefix(_PREFIX))
+            if int(cursor) == 0:
+                return
 
     def _hold(self, manifest: Manifest) -> None:
         missing = [
@@ -137,6 +182,15 @@ class Models:
         ]
         if missing:
             raise _missing(missing)
+
+
+def _keys(model: str) -> list[str]:
+    """Of the scripts that make and remove a manifest."""
+    return [f"{_PREFIX}{model}", REFERENCES, _NAMED]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def check_files(manifest: Manifest) -> None:

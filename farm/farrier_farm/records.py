@@ -10,24 +10,38 @@ farrier:records:archives            list of sha256: blobs of JSON lines, in orde
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import UsageError
 from farrier.records import TuningRecord
 from farrier_farm.connection import Client
 from farrier_farm.content import ContentStore
 from farrier_farm.references import REFERENCES
+from farrier_farm.trials import Trials
 
 _PREFIX = "farrier:records:"
 ARCHIVES = _PREFIX + "archives"
 _PAGE = 500
 ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
 
+# With a job, its trial as well (`trials.py`). A record that is there was added before, and with it
+# its trial.
 _ADD = """
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('RPUSH', KEYS[2], ARGV[1])
 redis.call('RPUSH', KEYS[3], ARGV[1])
+if #KEYS == 3 or redis.call('HGET', KEYS[4], 'state') ~= 'running' then return 1 end
+local task, context, ns, kept = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]  -- `Trials.trial`
+redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, '*', 'record', ARGV[1], 'task', task)
+redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
+if not ns then
+  redis.call('HINCRBY', KEYS[6], task .. ' failed', 1)
+else
+  local best = tonumber(redis.call('HGET', KEYS[6], task .. ' ' .. context))
+  if not best or ns < best then redis.call('HSET', KEYS[6], task .. ' ' .. context, ARGV[5]) end
+end
 return 1
 """
 
@@ -44,17 +58,31 @@ class Records:
     """Implements `farrier.records.RecordStore`: what `add` returned from survives `kill -9`. Raises
     ServiceError where Redis is out of reach."""
 
-    def __init__(self, client: Client, blobs: ContentStore) -> None:
+    def __init__(self, client: Client, blobs: ContentStore, trials: Trials) -> None:
         self._client = client
         self._blobs = blobs
+        self._trials = trials
         self._add_script = client.script(_ADD)
         self._note_archive = client.script(_NOTE_ARCHIVE)
 
-    def add(self, record: TuningRecord) -> None:
-        """Once, however often it is added. Every `ARCHIVED_AT_ONCE` records become a blob."""
-        self._add_line(record.task, record.fingerprint, record.to_line())
+    def add(self, record: TuningRecord, job: str = "") -> None:
+        """Once, however often it is added, as a trial of the `job` that measured it. Every
+        `ARCHIVED_AT_ONCE` records become a blob."""
+        trial = self._trials.trial(job, record) if job else ((), ())
+        self._add_line(record.task, record.fingerprint, record.to_line(), trial)
         if self._waiting() >= ARCHIVED_AT_ONCE:
             self.archive()
+
+    def of_job(self, job: str) -> TrialRecords:
+        """The same store, what is added to which are trials of a job; "" is none."""
+        return TrialRecords(self, job)
+
+    def lines(self, digests: Sequence[str]) -> list[str | None]:
+        """The JSON lines of records by their digests; None for one that is not there."""
+        if not digests:
+            return []
+        found: list[str | None] = self._client.command("HMGET", _PREFIX + "lines", *digests)
+        return found
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
         """All records of a task on a target, in the order of addition."""
@@ -104,10 +132,17 @@ class Records:
         digests: list[str] = self._client.command("LRANGE", ARCHIVES, 0, -1)
         return digests
 
-    def _add_line(self, task: str, fingerprint: str, line: str) -> int:
+    def _add_line(
+        self,
+        task: str,
+        fingerprint: str,
+        line: str,
+        trial: tuple[Sequence[str], Sequence[str | int]] = ((), ()),
+    ) -> int:
         digest = hashlib.sha256(line.encode()).hexdigest()[:32]
         keys = [_PREFIX + "lines", _PREFIX + "order", f"{_PREFIX}of:{task}:{fingerprint}"]
-        return int(self._add_script(keys, [digest, line]))
+        of_trial, words = trial
+        return int(self._add_script([*keys, *of_trial], [digest, line, *words]))
 
     def _waiting(self) -> int:
         return self.count() - int(self._client.command("GET", _PREFIX + "archived") or 0)
@@ -119,6 +154,25 @@ class Records:
                 return
             yield from self._client.command("HMGET", _PREFIX + "lines", *digests)
             start += len(digests)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialRecords:
+    """All records; what is added is a trial of one job as well. Implements `RecordStore`."""
+
+    records: Records
+    job: str
+
+    def add(self, record: TuningRecord) -> None:
+        """As `Records.add`."""
+        self.records.add(record, self.job)
+
+    def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
+        """As `Records.find`."""
+        return self.records.find(task, fingerprint)
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        return iter(self.records)
 
 
 def _read(lines: Iterable[str]) -> Iterator[TuningRecord]:

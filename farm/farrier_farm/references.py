@@ -2,7 +2,7 @@
 
 farrier:refs:<sha256>   set of the keys that refer to it: jobs (to their model and artifact), models
                         (to their blobs), batches until they end, the list of archives of records
-farrier:refs:adopted    since when, in Unix seconds, what older versions wrote has been gone through
+farrier:hold:<random>   refers to a library that is being stored for a batch
 
 A reference is added by the script that writes what refers, and removed by the one that ends it, so
 it is as durable as that, and there is no moment at which one is without the other. It names its
@@ -12,13 +12,15 @@ drops it. What a client has uploaded and not yet named is held by the time of it
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier_farm.connection import Client
 
 REFERENCES = "farrier:refs:"
-_ADOPTED = "farrier:refs:adopted"
+_HOLDERS = "farrier:hold:"
+_HELD_S = 3600  # far more than it takes to store a blob, Redis standing still meanwhile
 
 # A few holders at a time: a model may have any number of jobs, and one that is there is enough.
 _FIND = """
@@ -42,6 +44,18 @@ end
 """
 
 
+# A holder that dies ends by itself.
+_HOLD = """
+redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
+redis.call('SADD', KEYS[1], KEYS[2])
+"""
+
+_LET_GO = """
+redis.call('SREM', KEYS[1], KEYS[2])
+redis.call('DEL', KEYS[2])
+"""
+
+
 class References:
     """Every method raises ServiceError where Redis is out of reach."""
 
@@ -49,10 +63,23 @@ class References:
         self._client = client
         self._find = client.script(_FIND)
         self._adopt = client.script(_ADOPT)
+        self._hold = client.script(_HOLD)
+        self._let_go = client.script(_LET_GO)
 
     def are_there(self, sha256: str) -> bool:
         """Whether anything refers to a blob or model."""
         return bool(self._find([f"{REFERENCES}{sha256}"], []))
+
+    @contextlib.contextmanager
+    def held(self, sha256: str) -> Iterator[None]:
+        """Refers to a blob that is stored within, until something else does. What is referred to
+        before it is stored is removed by nobody who finds it there (`content.ContentStore`)."""
+        keys = [f"{REFERENCES}{sha256}", f"{_HOLDERS}{secrets.token_hex(8)}"]
+        self._hold(keys, [_HELD_S])
+        try:
+            yield
+        finally:
+            self._let_go(keys, [])
 
     def adopt(self, item: str, fields: Sequence[str]) -> None:
         """Adds the references of an item that an older version wrote: the digests in these fields
@@ -63,13 +90,3 @@ class References:
         """The same for the members of a list."""
         for digest in digests:
             self._client.command("SADD", f"{REFERENCES}{digest}", key)
-
-    def adopting(self, age_s: float) -> bool:
-        """Whether older versions may have written, in the last `age_s` seconds, what nobody has
-        gone through: for so long after the first call with `adopted`."""
-        since = self._client.command("GET", _ADOPTED)
-        return since is None or time.time() < float(since) + age_s
-
-    def adopted(self) -> None:
-        """Notes that all there is has been gone through; the first time counts."""
-        self._client.command("SET", _ADOPTED, repr(time.time()), "NX")

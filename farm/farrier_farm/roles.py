@@ -10,24 +10,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from farrier.errors import ServiceError
+from farrier_device.alive import last_sign
 from farrier_farm.children import bound_to_this_process
 
-RESTARTS = 5
-STEADY_S = 30.0  # a role that lived this long starts counting its restarts anew
+# Before a role is started again: the last one for ever, until it has been up for STEADY_S.
+PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+STEADY_S = 30.0
+START_S = 60.0  # until the first sign of life, on a busy machine
 LOG_BYTES = 16 << 20  # a longer log is set aside at the role's next start
 STOP_S = 20.0  # for the roles that stop together, before they are killed
 
 
 class Role:
-    """One process, whose output goes to `<logs>/<name>.log`."""
+    """One process, whose output goes to `<logs>/<name>.log`, and which gives signs of life in the
+    directory `signs`. It waits for the server `needs`, where that is one."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], logs: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        logs: Path,
+        environment: Mapping[str, str],
+        *,
+        signs: Path,
+        needs: str = "",
     ) -> None:
         self.name = name
+        self.needs = needs
         self.log = logs / f"{name}.log"
-        self.restarts = 0  # in a row
+        self._signs = signs
+        self._deaths = 0  # in a row
+        self._again_at: float | None = None  # while it is down
         self._command = command
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,17 +87,52 @@ class Role:
                 preexec_fn=bound_to_this_process(),
             )
         self._started = time.monotonic()
+        self._again_at = None
 
-    def start_again(self) -> None:
-        """Raises ServiceError for a role that ends again and again."""
-        lived = time.monotonic() - self._started
-        self.restarts = 0 if lived > STEADY_S else self.restarts + 1
-        if self.restarts > RESTARTS:
-            raise ServiceError(
-                f"{self.name} ended {self.restarts} times in a row: {self.last_words()}",
-                hint=f"its log is {self.log}",
-            )
-        self.start()
+    def look_after(self) -> str:
+        """Starts it again where it has ended, after pauses that grow while it ends again and again.
+        Returns what there is to tell: that it ended, that it keeps ending, that it is well again;
+        each once."""
+        now = time.monotonic()
+        told = ""
+        if not self.ended:
+            if self._deaths and now - self._started > STEADY_S:
+                told = f"{self.name} is up again" if self._deaths > 1 else ""
+                self._deaths = 0
+        elif self._again_at is None:
+            told = self._died(f"ended with code {self.code}: {self.last_words()}", now)
+        if self._again_at is not None and now >= self._again_at:
+            try:
+                self.start()
+            except OSError as error:  # no more processes, a full disk
+                told = self._died(f"cannot be started: {error}", now) or told
+        return told
+
+    def _died(self, how: str, now: float) -> str:
+        self._deaths = 1 if now - self._started > STEADY_S else self._deaths + 1
+        self._again_at = now + PAUSES_S[min(self._deaths, len(PAUSES_S)) - 1]
+        if self._deaths == 1:
+            return f"{self.name} {how}"
+        if self._deaths == 2:
+            rest = f"it is started again after {PAUSES_S[-1]:.0f} s at most; its log is {self.log}"
+            return f"{self.name} {how}; again, so {rest}"
+        return ""
+
+    def silent_s(self, since: float) -> float:
+        """For how many seconds it has given no sign of life, counted from `since` at the earliest.
+        One that has given none yet is starting."""
+        if self.pid is None or self.ended:
+            return 0.0
+        sign = last_sign(self._signs, self.name, self.pid)
+        if sign is None:
+            sign = self._started + START_S
+        return time.monotonic() - max(sign, since)
+
+    def replace(self) -> None:
+        """Kills it, for it hangs; `look_after` starts it anew at once."""
+        self.signal(signal.SIGKILL)
+        self.wait(STOP_S)
+        self._again_at = time.monotonic()
 
     def last_words(self) -> str:
         """The error that it ended with, or what else it said last since its start."""

@@ -1,4 +1,4 @@
-"""The compiler's runner on a farm: a batch is measured by whichever device fits the target."""
+"""The compiler's runner on a farm: any device of the job's class measures a batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import time
 
 from farrier import progress
 from farrier.errors import ConflictError
-from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult
 from farrier_device.runners.files import BlobError, BlobSource
+from farrier_farm.admission import Admission
+from farrier_farm.classes import Place
 from farrier_farm.content import ContentStore
-from farrier_farm.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 from farrier_farm.leases import Lease
 from farrier_farm.measurements import Measurements
@@ -31,25 +32,31 @@ class FarmRunner:
         self,
         settings: Settings,
         measurements: Measurements,
-        devices: Devices,
+        admission: Admission,
         blobs: ContentStore,
         references: References,
-        target: str,
+        place: Place,
         job: Lease | None = None,
         listener: progress.Listener = progress.ignore,
     ) -> None:
         """`listener` is warned, by the thread that measures, when a batch begins to wait for a
         device that is not there."""
         self._measurements = measurements
-        self._devices = devices
+        self._admission = admission
         self._blobs = blobs
         self._references = references
-        self._target = target
+        self._place = place
         self._job = job
         self._listener = listener
         self._timeout_s = settings.batch_timeout_s
         self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
         self._stored: set[str] = set()  # that are in the blob store
+        self.device = ""  # that measured last
+
+    @property
+    def job(self) -> str:
+        """The id of the job that it measures for; "" where it measures for none."""
+        return "" if self._job is None else self._job.item
 
     def measure(
         self,
@@ -58,31 +65,42 @@ class FarmRunner:
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
         """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
-        again. A batch that no device can measure comes back with a fault, and so does one that
-        lacks a blob.
+        again, unless the farm has lost it. A batch that no device can measure comes back with a
+        fault, and so does one that lacks a blob.
 
-        Raises DeviceAwayError where no device of the target's kind has been connected for a while,
+        Raises DeviceAwayError where no device of the job's class has been connected for a while,
         CancelledError where the job has ended, StorageError.
         """
+        result = self._measured(request, blobs, cancelled)
+        if result.fault is not None and result.blame is Blame.FARM:
+            self._listener(progress.Warned(f"{result.message}; the job stores it again"))
+            self._stored -= request.blobs()
+            again = self._measured(request, blobs, cancelled)
+            result = _with_transfer(again, result.transfer_s)
+        return result
+
+    def _measured(
+        self, request: MeasureRequest, blobs: BlobSource, cancelled: threading.Event | None
+    ) -> MeasureResult:
         begin = time.monotonic()
         try:
             for sha256 in request.blobs() - self._stored - {request.library}:
                 self._bring(sha256, blobs)
                 self._stored.add(sha256)
-            self._bring(request.library, blobs)
-        except BlobError as error:
-            return MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
-        transfer_s = time.monotonic() - begin
-        batch = self._measurements.submit(request, self._target, self._job)
-        try:
-            if not self._blobs.has(request.library):  # another batch of it has just ended
+            # Another job of the same model may have the same library, and be about to remove it.
+            with self._references.held(request.library):
                 self._bring(request.library, blobs)
+                transfer_s = time.monotonic() - begin
+                batch = self._measurements.submit(request, self._place, self._job)
+        except BlobError as error:
+            return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=str(error))
+        try:
             result = self._wait(batch, cancelled)
+            self.device = result.device or self.device
         finally:
             self._measurements.cancel(batch)
             # No later batch needs the library, but a job of the same model may have one now.
-            if not self._references.are_there(request.library):
-                self._blobs.delete(request.library)
+            self._blobs.remove(request.library, self._references.are_there)
         return _with_transfer(result, transfer_s)
 
     def close(self) -> None:
@@ -112,16 +130,21 @@ class FarmRunner:
             if now - begin > self._timeout_s:
                 message = f"no device measured it in {self._timeout_s:.0f} s"
                 return MeasureResult(fault=DeviceFault.LOST, message=message)
-            try:
-                self._devices.require(self._target)
+            if self._admission.is_served(self._place):
                 device_seen, warned = now, False
-            except DeviceAwayError as error:
-                if not warned:
-                    waits = f"the job waits {self._patience_s:.0f} s for one"
-                    self._listener(progress.Warned(f"{error.message}; {waits}"))
-                    warned = True
-                if now - device_seen > self._patience_s:
-                    raise
+            elif not warned:
+                self._warn()
+                warned = True
+            elif now - device_seen > self._patience_s:
+                self._admission.require(self._place)
+
+    def _warn(self) -> None:
+        """Says that no device is there, and what is: once, for that goes through all devices."""
+        try:
+            self._admission.require(self._place)
+        except DeviceAwayError as error:
+            waits = f"the job waits {self._patience_s:.0f} s for one"
+            self._listener(progress.Warned(f"{error.message}; {waits}"))
 
 
 def _with_transfer(result: MeasureResult, seconds: float) -> MeasureResult:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from farrier.errors import UsageError
+from farrier_device import logs
+from farrier_device.alive import SIGNS
 
 GIB = 1 << 30
 
@@ -50,10 +52,23 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _age(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise ValueError
+    return number
+
+
 def _flag(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError
     return text == "1"
+
+
+def _log_form(text: str) -> str:
+    if text not in logs.FORMS:
+        raise ValueError
+    return text
 
 
 def _text(value: Any) -> str:
@@ -68,10 +83,12 @@ def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Bytes are bytes, a limit of 0 bytes is none; times are seconds; counts are 1 at least."""
+    """Bytes are bytes, a limit of 0 bytes is none; times are seconds, an age of 0 is for ever;
+    counts are 1 at least."""
 
     home: Path = _setting("FARRIER_HOME", Path("~/.farrier").expanduser(), _path)
     redis_url: str | None = _setting("REDIS_URL", None)
+    log: str = _setting("FARRIER_LOG", "text", _log_form)
 
     server: str = _setting("FARRIER_SERVER", "http://127.0.0.1:8440")
     token: str | None = _setting("FARRIER_TOKEN", None)
@@ -92,10 +109,18 @@ class Settings:
     min_free_bytes: int = _setting("FARRIER_MIN_FREE_BYTES", GIB // 8, _bytes)
     blob_age_s: float = _setting("FARRIER_BLOB_AGE_S", 7 * 86400.0, _seconds)
     events_kept: int = _setting("FARRIER_EVENTS_KEPT", 2000, _count)
+    trials_kept: int = _setting("FARRIER_TRIALS_KEPT", 100_000, _count)
+
+    max_queued_jobs: int = _setting("FARRIER_MAX_QUEUED_JOBS", 10_000, _count)
+    max_queued_jobs_of_owner: int = _setting("FARRIER_MAX_QUEUED_JOBS_OF_OWNER", 1000, _count)
+    job_age_s: float = _setting("FARRIER_JOB_AGE_S", 90 * 86400.0, _age)
+    artifact_bytes: int = _setting("FARRIER_ARTIFACT_BYTES", 0, _bytes)
 
     lease_s: float = _setting("FARRIER_LEASE_S", 30.0, _seconds)
     job_crashes: int = _setting("FARRIER_JOB_CRASHES", 2, _count)
     job_memory_bytes: int = _setting("FARRIER_JOB_MEMORY_BYTES", 16 * GIB, _bytes)
+    job_deadline_s: float = _setting("FARRIER_JOB_DEADLINE_S", 86400.0, _seconds)
+    job_silence_s: float = _setting("FARRIER_JOB_SILENCE_S", 1800.0, _seconds)
     room_wait_s: float = _setting("FARRIER_ROOM_WAIT_S", 600.0, _seconds)
     jobs_at_once: int = _setting("FARRIER_JOBS_AT_ONCE", 1, _count)
     grace_s: float = _setting("FARRIER_GRACE_S", 10.0, _seconds)
@@ -106,6 +131,13 @@ class Settings:
     batch_timeout_s: float = _setting("FARRIER_BATCH_TIMEOUT_S", 900.0, _seconds)
     quarantine_faults: int = _setting("FARRIER_QUARANTINE_FAULTS", 5, _count)
     sandbox: str = _setting("FARRIER_SANDBOX", "")
+
+    role_silence_s: float = _setting("FARRIER_ROLE_SILENCE_S", 60.0, _seconds)
+
+    @property
+    def signs(self) -> Path:
+        """Where the roles give signs of life (`farrier_device.alive`)."""
+        return self.home / SIGNS
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:

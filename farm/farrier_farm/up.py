@@ -2,9 +2,10 @@
 
     Valkey → API, broker, worker → device agent
 
-A role that dies is started again, at most `RESTARTS` times in a row; the others go on meanwhile,
-as they would on machines of their own. Ctrl-C, SIGTERM or the end of the terminal stops the roles
-in the opposite order; a second Ctrl-C hands running work back at once.
+A role that dies is started again, for ever, with pauses that grow while it dies again and again;
+one that hangs is killed and started anew. The others go on meanwhile, as they would on machines of
+their own. Ctrl-C, SIGTERM or the end of the terminal stops the roles in the opposite order; a
+second Ctrl-C hands running work back at once.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from farrier.errors import ConflictError, ServiceError, StorageError, UsageError
+from farrier.errors import ConflictError, FarrierError, ServiceError, StorageError, UsageError
+from farrier_device.alive import SIGNS
 from farrier_farm import embedded
 from farrier_farm.connection import connect
 from farrier_farm.devices import Devices
+from farrier_farm.liveness import Liveness, answers
 from farrier_farm.patience import PROMPT
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
@@ -36,6 +39,8 @@ from farrier_farm.tokens import TokenRole, load_token, token_file
 DEVICE = "local"
 READY_S = 60.0
 _LOOK_S = 0.1
+_WATCH_S = 0.5
+_VALKEY_PAUSE_S = 5.0
 
 Announce = Callable[[str], None]
 
@@ -44,7 +49,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
     """Runs until a signal; returns the exit code.
 
     Raises ConflictError where one runs in this home already, UsageError for a port that is taken,
-    ServiceError for a role that does not come up or does not stay up, with its last words and log.
+    ServiceError for a role that does not come up at the start, with its last words and log.
     """
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(_caught_signals())
@@ -69,10 +74,11 @@ def run(settings: Settings, *, announce: Announce) -> int:
         url = crew.start()
         if url is not None:
             _introduce(settings, url, token or "", announce)
-        while not stop.wait(0.5):
-            if valkey is not None and valkey.revive():
-                announce("Valkey had died; it runs again, with everything that was acknowledged")
-            crew.revive(announce)
+        store = None if valkey is None else _Store(valkey)
+        while not stop.wait(_WATCH_S):
+            if store is not None:
+                store.look_after(announce)
+            crew.look_after(announce)
         announce("stopping")
     return 0
 
@@ -102,6 +108,30 @@ class _Stop:
         return self._asked > 1
 
 
+class _Store:
+    """Valkey, started again for ever where it dies."""
+
+    def __init__(self, valkey: embedded.Embedded) -> None:
+        self._valkey = valkey
+        self._failing = False
+        self._again_at = 0.0
+
+    def look_after(self, announce: Announce) -> None:
+        if time.monotonic() < self._again_at:
+            return
+        try:
+            revived = self._valkey.revive()
+        except (FarrierError, OSError) as error:
+            if not self._failing:
+                announce(f"Valkey had died and does not come up; it is tried again: {error}")
+            self._failing = True
+            self._again_at = time.monotonic() + _VALKEY_PAUSE_S
+            return
+        if revived:
+            self._failing = False
+            announce("Valkey had died; it runs again, with everything that was acknowledged")
+
+
 class _Crew:
     """The roles between Valkey and the user."""
 
@@ -112,6 +142,8 @@ class _Crew:
         self._logs = settings.home / "logs"
         self._environment = {**os.environ, **settings.to_environment(), "PYTHONUNBUFFERED": "1"}
         farrier = [sys.executable, "-m", "farrier.cli"]
+        redis = settings.redis_url or ""
+        self._liveness = Liveness(settings.role_silence_s, lambda: answers(redis))
         self._servers = [self._role(name, [*farrier, name]) for name in ("serve", "broker")]
         self._workers = [self._role("worker", [*farrier, "worker"])]
 
@@ -121,7 +153,7 @@ class _Crew:
             role.start()
         if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
             return None
-        device = self._role("device", self._device_command())
+        device = self._role("device", self._device_command(), state=self._settings.home / "device")
         client = connect(self._settings.redis_url or "", PROMPT)
         try:
             devices = Devices(client, self._settings)
@@ -135,26 +167,38 @@ class _Crew:
             client.close()
         return self._probe.url if connected else None
 
-    def revive(self, announce: Announce) -> None:
-        """Starts roles that ended again. One that somebody has stopped is told of and left so."""
-        for role in (*self._servers, *self._workers):
+    def look_after(self, announce: Announce) -> None:
+        """Starts roles again that ended, and replaces those that hang."""
+        roles = (*self._servers, *self._workers)
+        for role in roles:
             number = role.stopped_by()
             if number is not None:
                 announce(
                     f"{role.name} was stopped by {number.name} and does nothing now: "
-                    f"kill -CONT {role.pid} lets it go on, kill -KILL {role.pid} starts it anew"
+                    f"kill -CONT {role.pid} lets it go on; after "
+                    f"{self._settings.role_silence_s:.0f} s it is replaced"
                 )
-            if role.ended:
-                announce(f"{role.name} ended with code {role.code}: {role.last_words()}")
-                role.start_again()
+        for role, seconds in self._liveness.hung(roles):
+            announce(
+                f"{role.name} (process {role.pid}) hangs: no sign of life for {seconds:.0f} s; "
+                "it is killed and started anew"
+            )
+            role.replace()
+        for role in roles:
+            told = role.look_after()
+            if told:
+                announce(told)
 
     def stop(self) -> None:
         """First who works, so that what they hand in still finds the servers."""
         for roles in (self._workers, self._servers):
             stop_together(roles, self._stop.asked_twice)
 
-    def _role(self, name: str, command: list[str | Path]) -> Role:
-        return Role(name, command, self._logs, self._environment)
+    def _role(self, name: str, command: list[str | Path], state: Path | None = None) -> Role:
+        """A server role, or a device agent where it has a `state` directory."""
+        signs = self._settings.signs if state is None else state / SIGNS
+        needs = "" if state is None else "broker"
+        return Role(name, command, self._logs, self._environment, signs=signs, needs=needs)
 
     def _device_command(self) -> list[str | Path]:
         settings = self._settings
@@ -163,6 +207,7 @@ class _Crew:
             *(sys.executable, "-m", "farrier_device"),
             *("--broker", local_address(settings.broker_host, settings.broker_port)),
             *("--token-file", token, "--name", DEVICE, "--state", settings.home / "device"),
+            *("--log", settings.log),
         ]
         if settings.tls_cert is not None:
             command += ["--tls-ca", settings.tls_cert]
@@ -196,6 +241,8 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
         needed["FARRIER_HOME"] = str(settings.home)
     if url != Settings().server:
         needed["FARRIER_SERVER"] = url
+    if settings.broker_port != Settings().broker_port:
+        needed["FARRIER_BROKER_PORT"] = str(settings.broker_port)
     if settings.tls_cert is not None:
         needed["FARRIER_CA"] = str(settings.tls_cert)
     words = " ".join(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib.metadata
+import json
 import logging
 import os
 import queue
@@ -22,8 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from farrier_device import cooling, describe, logs
+from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
+from farrier_device.cooling import Cooling
 from farrier_device.loop import Agent, describe_device
 from farrier_device.outbox import Outbox
 from farrier_device.runners.local import ChildRunner
@@ -38,7 +42,7 @@ _GLANCE_S = 0.5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until a signal, or an error that only an operator can mend; returns the exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    logs.set_up("device", options.log, device=options.name)
     try:
         return _run(options)
     except AgentError as error:
@@ -55,6 +59,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--broker", required=True, metavar="HOST:PORT")
     add("--token-file", required=True, type=Path, metavar="FILE", help="holds the device token")
     add("--name", default=socket.gethostname(), help="of this device, unique in the farm")
+    add(
+        "--machine",
+        default="",
+        metavar="NAME|FILE.json",
+        help="what this machine is, where it cannot tell: a name of `farrier targets`, as rpi4, or "
+        "a description",
+    )
     add("--state", required=True, type=Path, metavar="DIR", help="blobs and unsent results")
     add(
         "--tls-ca",
@@ -70,26 +81,42 @@ def _parser() -> argparse.ArgumentParser:
         help="refuse to measure without these, as in seccomp+landlock",
     )
     add("--store-bytes", type=int, default=4 << 30, help="disk space for blobs (default: 4 GiB)")
+    add("--log", choices=logs.FORMS, default="text", help="form of the log on standard error")
+    add(
+        "--cool-s",
+        type=float,
+        default=cooling.LONGEST_S,
+        metavar="SECONDS",
+        help="wait so long at most, before a batch, for a hot machine to cool; 0: measure at once "
+        "(default: 120)",
+    )
     add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     token = _token(options.token_file)
+    machine = _machine(options.machine)
     connection = Connection(open_channel(options.broker, options.tls_ca, options.tls_name), token)
     lock = _locked(options.state)
     runner = ChildRunner(
-        device=options.name, require=options.require_sandbox, pin=not options.no_pin
+        device=options.name,
+        require=options.require_sandbox,
+        pin=not options.no_pin,
+        emulated=describe.is_emulated() or _states_emulation(machine),
     )
+    sign = SignOfLife(options.state / SIGNS, "device")
     try:
         agent = Agent(
             options.name,
-            describe_device(_version(), runner),
+            describe_device(_version(), runner, machine),
             connection,
             token,
             BlobStore(options.state / "blobs", options.store_bytes),
             Outbox(options.state / "outbox"),
             runner,
+            sign.renew,
+            Cooling(options.cool_s),
         )
         return _until_done(agent)
     except SandboxError as error:
@@ -97,6 +124,7 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise AgentError(f"the state directory {options.state}: {error.strerror}") from None
     finally:
+        sign.end()
         runner.close()
         connection.close()
         os.close(lock)
@@ -144,6 +172,27 @@ def _until_done(agent: Agent) -> int:
     if failures:
         raise failures[0]
     return 0
+
+
+def _machine(stated: str) -> str:
+    """What `--machine` states: a name as it is, of a file the description in it."""
+    if not stated.endswith(".json"):
+        return stated
+    try:
+        return json.dumps(json.loads(Path(stated).read_text()))
+    except OSError as error:
+        raise UsageError(f"--machine {stated}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"--machine {stated} is not JSON: {error}") from None
+
+
+def _states_emulation(machine: str) -> bool:
+    """Whether what `--machine` states is a description of emulated hardware."""
+    try:
+        stated = json.loads(machine)
+    except ValueError:
+        return False  # a name
+    return isinstance(stated, dict) and stated.get("emulated") is True
 
 
 def _token(path: Path) -> str:

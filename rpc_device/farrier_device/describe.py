@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,8 @@ IN_64_BITS = {
     "i586": "x86_64",
     "i686": "x86_64",
 }
+# e_machine in the head of an ELF file
+_ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 # What a 32-bit program is that runs on a 64-bit kernel.
 _IN_32_BITS = {"aarch64": "armv8l", "x86_64": "i686"}
 
@@ -34,7 +37,8 @@ class MachineDescription:
     """One machine. Sizes are bytes; a cache that the kernel does not tell of has 0.
 
     `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). Of a
-    machine with big and little cores, everything is said of the big ones.
+    machine with big and little cores, everything is said of the big ones. What is `emulated` has
+    the features of the machine that it stands for, and not its times.
     """
 
     arch: str  # of this program, as `uname -m`: x86_64, aarch64, armv7l
@@ -45,6 +49,7 @@ class MachineDescription:
     l2_bytes: int
     l3_bytes: int
     memory_bytes: int
+    emulated: bool = False  # by software, as qemu is
 
 
 def describe() -> MachineDescription:
@@ -61,6 +66,7 @@ def describe() -> MachineDescription:
         l2_bytes=_cache_bytes(cpus[0], level=2),
         l3_bytes=_cache_bytes(cpus[0], level=3),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        emulated=is_emulated(),
     )
 
 
@@ -123,6 +129,18 @@ def parse_size(text: str) -> int:
     if match is None:
         return 0
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
+def is_emulated() -> bool:
+    """Whether the program that the kernel runs is for another machine than this code: qemu-user."""
+    try:
+        # Of a task, and not of /proc/self: there qemu shows its guest.
+        with open(f"/proc/self/task/{threading.get_native_id()}/exe", "rb") as program:
+            head = program.read(20)
+    except OSError:
+        return False
+    machine = int.from_bytes(head[18:20], "little")
+    return head[:4] == b"\x7fELF" and machine != _ELF_MACHINES.get(arch(), machine)
 
 
 def _is_arm() -> bool:

@@ -1,8 +1,10 @@
 """Landlock: the kernel's own access control that needs no privilege (Linux 5.13 and later).
 
-A ruleset that handles every right and allows none: after `restrict` this thread and the threads it
-starts can open no file, bind or connect no TCP port and, where the kernel knows those, reach no
-abstract socket and signal no process outside. Descriptors that are open stay usable.
+A ruleset that handles every right and allows none but over the paths that are named: after
+`restrict` this thread and the threads and processes it starts can open no other file, bind or
+connect no TCP port and, where the kernel knows those, reach no abstract socket and signal no
+process outside; nor can they trace one, or read its memory and environment. Descriptors that are
+open stay usable.
 
 Source: Linux `include/uapi/linux/landlock.h`.
 """
@@ -10,38 +12,81 @@ Source: Linux `include/uapi/linux/landlock.h`.
 from __future__ import annotations
 
 import ctypes
+import enum
+import os
+import stat
 import struct
+from collections.abc import Mapping
+from pathlib import Path
 
 _CREATE_RULESET = 444  # the same numbers on every architecture
+_ADD_RULE = 445
 _RESTRICT_SELF = 446
 _ASK_VERSION = 1
+_PATH_BENEATH = 1
 
 # Rights over files by the version of the interface that brought the last of them.
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NET_SINCE, _NET_RIGHTS = 4, 2
 _SCOPE_SINCE, _SCOPES = 6, 2
 
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE = 1 << 4 | 1 << 5  # directories, files
+_MAKE = 1 << 7 | 1 << 8  # directories, regular files
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # what a rule for one file may allow
 
-def restrict(libc: ctypes.CDLL) -> bool:
-    """Closes the file system and TCP to this thread for good; False where the kernel cannot.
+
+class Access(enum.IntFlag):
+    """What is allowed with a path, and with all that lies beneath it."""
+
+    LIST = _READ_DIR
+    READ = _READ_DIR | _READ_FILE | _EXECUTE
+    WRITE = _READ_DIR | _READ_FILE | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
+
+
+def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) -> bool:
+    """Closes the file system, but for what is `allowed`, and TCP to this thread for good; False
+    where the kernel cannot. A path that is not there is passed over.
 
     `no_new_privs` must be set.
     """
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     if version < 1:
         return False
-    ruleset = _ruleset(version)
+    handled = _all(_FS_RIGHTS[min(version, max(_FS_RIGHTS))])
+    ruleset = _ruleset(version, handled)
     descriptor = libc.syscall(_CREATE_RULESET, ruleset, ctypes.c_size_t(len(ruleset)), 0)
     if descriptor < 0:
         return False
-    restricted: bool = libc.syscall(_RESTRICT_SELF, descriptor, 0) == 0
-    libc.close(descriptor)
-    return restricted
+    try:
+        for path, access in (allowed or {}).items():
+            if not _allow(libc, descriptor, path, access & handled):
+                return False
+        return bool(libc.syscall(_RESTRICT_SELF, descriptor, 0) == 0)
+    finally:
+        os.close(descriptor)
 
 
-def _ruleset(version: int) -> bytes:
+def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> bool:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # not there, or out of reach without a rule
+        return True
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            rights &= _OF_FILES
+        if not rights:
+            return True
+        rule = struct.pack("=Qi", rights, place)  # struct landlock_path_beneath_attr
+        return bool(libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0) == 0)
+    finally:
+        os.close(place)
+
+
+def _ruleset(version: int, handled: int) -> bytes:
     """`struct landlock_ruleset_attr`, as long as this version of it is."""
-    words = [_all(_FS_RIGHTS[min(version, max(_FS_RIGHTS))])]
+    words = [handled]
     if version >= _NET_SINCE:
         words.append(_all(_NET_RIGHTS))
     if version >= _SCOPE_SINCE:

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from farrier_device import describe, measurement
+from farrier_device import describe, logs, measurement
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, RefusedError, UnreachableError
-from farrier_device.measurement import DeviceFault, MeasureResult
+from farrier_device.cooling import Cooling
+from farrier_device.measurement import Blame, DeviceFault, MeasureResult
 from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2
 from farrier_device.runners.local import ChildRunner
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _DRAIN_REPORT_S = 10.0  # how long a draining agent tries to deliver; then results wait on the disk
 _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
+_OWN = (Blame.DEVICE, Blame.LIBRARY)  # or perhaps
 
 
 class Agent:
@@ -38,7 +40,12 @@ class Agent:
         store: BlobStore,
         outbox: Outbox,
         runner: ChildRunner,
+        alive: Callable[[], None] = lambda: None,
+        cooling: Cooling | None = None,
     ) -> None:
+        """`alive` is called with each heartbeat, whether that finds the broker or not."""
+        self._alive = alive
+        self._cooling = cooling or Cooling()
         self._connection = connection
         self._outbox = outbox
         self._runner = runner
@@ -81,6 +88,7 @@ class Agent:
             try:
                 self._deliver()
                 if self._mended():
+                    self._cooling.wait(self._draining)
                     self._take(self._next_batch())
                 if not reachable:
                     log.info("the broker answers again")
@@ -111,10 +119,16 @@ class Agent:
         """Measures a batch and puts the result into the outbox."""
         if batch is None:
             return
-        held = Held(batch)
+        with logs.about(batch=batch.lease):
+            self._measure(Held(batch))
+
+    def _measure(self, held: Held) -> None:
+        batch = held.batch
         self._held = held
         try:
+            self._cooling.begin()
             result = self._bench.measure(held)
+            result = dataclasses.replace(result, hot=self._cooling.verdict())
             if held.revoked:
                 log.info("batch %s was revoked", batch.lease)
                 return
@@ -122,7 +136,7 @@ class Agent:
             self._outbox.add(PendingResult(batch.lease, batch.fence, measurement.to_json(result)))
         finally:
             self._held = None
-        if result.fault in _MENDABLE:
+        if result.fault in _MENDABLE and result.blame in _OWN:
             self._trouble = result.message
 
     def _deliver(self) -> None:
@@ -177,6 +191,7 @@ class Agent:
 
     def _beat(self) -> None:
         while not self._finished.is_set():
+            self._alive()
             try:
                 reply = self._session.call(self._heartbeat)
             except UnreachableError:
@@ -205,9 +220,17 @@ class Agent:
             state = device_pb2.DEVICE_STATE_READY
         return self._connection.heartbeat(
             device_pb2.HeartbeatRequest(
-                session=session, state=state, message=self._trouble, leases=leases
+                session=session,
+                state=state,
+                message=self._trouble or self._cooling.message,
+                leases=leases,
+                health=self._health(),
             )
         )
+
+    def _health(self) -> device_pb2.Health:
+        told = dataclasses.asdict(self._cooling.look())
+        return device_pb2.Health(waits=self._cooling.message, **told)
 
     def _give_up(self, error: AgentError) -> None:
         """From the beating thread: lets the working one end with this error."""
@@ -222,13 +245,17 @@ class Agent:
             raise self._fatal
 
 
-def describe_device(agent_version: str, runner: ChildRunner) -> device_pb2.Description:
-    """What an agent says of its machine. Raises SandboxError where nothing can be measured."""
+def describe_device(
+    agent_version: str, runner: ChildRunner, machine: str = ""
+) -> device_pb2.Description:
+    """What an agent says of its machine, and what its operator states that it is. Raises
+    SandboxError where nothing can be measured."""
     return device_pb2.Description(
         **dataclasses.asdict(describe.describe()),
         runner=runner.kind,
         sandbox=runner.sandbox_level(),
         agent_version=agent_version,
+        machine=machine,
     )
 
 

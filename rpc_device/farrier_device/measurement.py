@@ -2,8 +2,9 @@
 
 A request names one linked library and the entry points in it; a result says, for each of them, how
 long it ran or how it failed. Failure is a field, never an exception: a candidate that crashes,
-hangs or answers wrong is a fact about the candidate (it trains the cost model), while `DeviceFault`
-is a fact about the device (the batch is measured again elsewhere).
+hangs or answers wrong is a fact about the candidate (it trains the cost model). A batch that fails
+as a whole says nothing about its candidates: `DeviceFault` says how it failed, `Blame` by whose
+fault, and so who may measure it instead.
 
 Every entry point has one C signature, for a single kernel and for a whole model alike:
 
@@ -39,7 +40,7 @@ class Status(enum.StrEnum):
 
     OK = "ok"
     WRONG = "wrong"  # ran, but its output is outside the tolerance
-    CRASHED = "crashed"  # killed by a signal, or returned a non-zero code
+    CRASHED = "crashed"  # killed by a signal, returned a non-zero code, or spoilt its process
     TIMEOUT = "timeout"  # did not return within `TimingPolicy.timeout_s`
     REJECTED = "rejected"  # could not be loaded: missing symbol, unreadable library
 
@@ -50,7 +51,16 @@ class DeviceFault(enum.StrEnum):
     DRIFTED = "drifted"  # the reference kernel's time moved more than `TimingPolicy.max_drift`
     LOST = "lost"  # the device disappeared in mid-batch
     NO_SPACE = "no-space"
-    BROKEN = "broken"  # the runner itself failed; the message says how
+    BROKEN = "broken"  # nothing could be measured; the message says why
+
+
+class Blame(enum.StrEnum):
+    """Whose fault it is that a batch failed as a whole."""
+
+    DEVICE = "device"  # of its machine; five in a row put the device in quarantine
+    LIBRARY = "library"  # or the device's: the reference fails in a fresh process; a second tells
+    AGENT = "agent"  # it lacks the version or the token for the batch; another device measures it
+    FARM = "farm"  # a blob is missing or damaged: no device can measure the batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,18 +183,21 @@ def undisturbed(samples: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """How a batch did: one result a candidate in the request's order, or a fault of the device.
+    """How a batch did: one result a candidate in the request's order, or a fault.
 
     The clocks are separate so that a slow transfer never looks like a slow kernel.
     """
 
     results: tuple[CandidateResult, ...] = ()
     fault: DeviceFault | None = None
+    blame: Blame = Blame.DEVICE  # of a fault; an agent that does not say knew of no other
     message: str = ""
     device: str = ""  # id of the device that measured
     sandbox: str = ""  # the isolation level that the child reached
     transfer_s: float = 0.0  # of blobs, to the farm's store and to the device
     run_s: float = 0.0  # on the device, all of the batch
+    emulated: bool = False  # the device is software: its times say nothing of the hardware
+    hot: str = ""  # why it may be slower than it is when cool; "" where it is cool
 
     def answers(self, request: MeasureRequest) -> bool:
         """Whether it has a result of each candidate, and of each part of one that ran; a fault

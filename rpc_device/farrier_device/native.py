@@ -10,6 +10,7 @@ code that may crash or hang there is `runners.local.ChildRunner`, which uses thi
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -182,7 +183,7 @@ class Pool(Closing):
         self._memory = aligned_buffer(size)
         self.threads = threads
         self.address = self._memory.address
-        cpus = (pin[worker % len(pin)] for worker in range(threads)) if pin else ()
+        cpus = [pin[worker % len(pin)] for worker in range(threads)] if pin else []
         init(self.address, threads, (ctypes.c_int32 * threads)(*cpus) if pin else None)
         refused = ctypes.c_int32.from_address(self.address + _REFUSED_AT).value
         if refused:
@@ -191,8 +192,8 @@ class Pool(Closing):
             )
         self._helpers = [
             threading.Thread(
-                target=self._work,
-                args=(self.address, worker),
+                target=_help,
+                args=(self._work, self.address, worker, cpus[worker] if pin else None),
                 name=f"farrier-pool-{worker}",
                 daemon=True,
             )
@@ -209,6 +210,16 @@ class Pool(Closing):
         for helper in self._helpers:
             helper.join()
         self.address = 0
+
+
+def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> None:
+    """A helper's life, which keeps no reference to its pool. It binds itself before the library
+    would: that names the thread by its id, and in a sandbox no thread can be named. A CPU that is
+    gone leaves it free, as in the library."""
+    if cpu is not None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {cpu})
+    work(pool, worker)
 
 
 def call(entry: Entry, args: Pointers, pool: Pool) -> None:

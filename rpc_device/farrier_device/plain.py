@@ -38,6 +38,9 @@ def _reader(kind: Any) -> _Reader:
         return _of_fields(kind)
     if outer is tuple and inner[-1] is Ellipsis:
         return _of_items(_reader(inner[0]))
+    if outer is list:
+        items = _of_items(_reader(inner[0]))
+        return lambda raw, whole: list(items(raw, whole))
     if outer is tuple:
         return _of_row([_reader(item) for item in inner])
     if outer in (types.UnionType, typing.Union):

@@ -147,8 +147,9 @@ class SandboxedProcess:
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1
-            if self._directory:
-                shutil.rmtree(self._directory, ignore_errors=True)
+        if self._directory:  # also in a second call, where a signal ended the first one early
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
         return how
 
     def wait(self, timeout_s: float) -> int | None:

@@ -1,10 +1,12 @@
 """seccomp: the system calls that a measurement child may make; every other one fails with EPERM.
 
 An allow-list of what a running Python interpreter, the dynamic loader and a pool of threads need.
-With it the child starts no process, opens nothing for writing, makes no socket, traces nobody and
-signals nobody but itself.
+With it the child starts no process, opens nothing for writing, makes no socket, traces nobody,
+and signals, moves and disturbs nobody but itself. A call that can reach beyond the process, by one
+of its arguments, is allowed for the arguments alone that do not.
 
-Source: Linux `include/uapi/linux/{seccomp,filter,audit}.h` and the call tables of x86-64 and arm64.
+Source: the call tables of Linux for x86-64 and arm64, and for the arguments
+`include/uapi/{linux/{fcntl,futex,sched},asm-generic/{fcntl,mman-common}}.h`.
 """
 
 from __future__ import annotations
@@ -12,18 +14,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from farrier_device import bpf
 from farrier_device.describe import arch
 
-_PR_SET_SECCOMP = 22
-_MODE_FILTER = 2
-
-_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32_BIT = 0x40000000  # x86-64's second, 32-bit call table
-
-# Name: its number on each architecture, in the order of `_AUDIT_ARCH`.
+# Name: its number on each architecture, in the order of `bpf.AUDIT_ARCH`.
 _ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -33,7 +30,6 @@ _ALLOWED = {
     "lseek": (8, 62),
     "pread64": (17, 67),
     "writev": (20, 66),
-    "fcntl": (72, 25),
     "sendto": (44, 206),
     "recvfrom": (45, 207),
     "recvmsg": (47, 212),
@@ -41,19 +37,16 @@ _ALLOWED = {
     "mprotect": (10, 226),
     "munmap": (11, 215),
     "mremap": (25, 216),
-    "madvise": (28, 233),
     "brk": (12, 214),
     "rt_sigaction": (13, 134),
     "rt_sigprocmask": (14, 135),
     "rt_sigreturn": (15, 139),
     "sigaltstack": (131, 132),
     "restart_syscall": (219, 128),
-    "futex": (202, 98),
     "set_robust_list": (273, 99),
     "rseq": (334, 293),
     "membarrier": (324, 283),
     "sched_yield": (24, 124),
-    "sched_setaffinity": (203, 122),
     "sched_getaffinity": (204, 123),
     "clock_gettime": (228, 113),
     "clock_getres": (229, 114),
@@ -66,31 +59,57 @@ _ALLOWED = {
     "exit": (60, 93),
     "exit_group": (231, 94),
 }
-_CLONE = (56, 220)  # allowed for threads
-_CLONE3 = (
-    435,
-    435,
-)  # its flags are out of a filter's sight: "not implemented" makes libc use clone
-_OPENAT = (257, 56)  # allowed for reading
-_ARCH_PRCTL = 158  # of x86-64; allowed for asking for tile registers
-_REQUEST_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
-_TGKILL = (234, 131)  # allowed on the process itself: abort()
+_CLONE3 = (435, 435)  # its flags are out of a filter's sight: "no such call" has libc use clone
+
+# Commands of fcntl: dup, and what a descriptor is. Left out are those that name who gets a signal
+# (F_SETOWN, F_SETSIG; F_SETFL with O_ASYNC, with which it is sent) or watch and lock files.
+_DUPFD, _GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
+
+# Advice on memory: normal, random, sequential, willneed, dontneed, free, (no) huge pages, guards.
+# Left out is what a privileged process does to a page of memory for all who share it: HWPOISON.
+_ADVICE = (0, 1, 2, 3, 4, 8, 14, 15, 102, 103)
+
+# Operations on a futex: wait, wake, requeue, by bits or not. Left out are those that pass on a
+# priority: they name a thread, of any process.
+_FUTEX_OPERATION = 0x7F  # without the flags "private" and "by the real-time clock"
+_FUTEX = (0, 1, 3, 4, 5, 9, 10)
 
 _CLONE_THREAD = 0x10000
+_CLONE_NAMESPACES = 0x7E020000
 _TMPFILE = 0o20000000
 _WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
+_REQUEST_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM: asks for tile registers
 
-_RET_ALLOW = 0x7FFF0000
-_RET_ERRNO = 0x00050000
-_RET_KILL = 0x80000000
+_WHOLE = 0xFFFFFFFF
 
-_DENY = _RET_ERRNO | errno.EPERM
 
-# Classic BPF: load a word of `struct seccomp_data`; jump if equal, not less, any bit set; return.
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
+class _Rule(NamedTuple):
+    """A call that is allowed where the low word of one argument, masked, is one of some values."""
 
-_Instruction = tuple[int, int, int, int]  # code, steps to skip if true, if false, operand
+    numbers: tuple[int, ...]  # on each architecture, in the order of `bpf.AUDIT_ARCH`
+    argument: int
+    values: tuple[int, ...]
+    mask: int = _WHOLE
+
+
+def _rules(pid: int) -> dict[str, _Rule]:
+    """By name; `pid` is the process itself. All these arguments are of 32 bits, or flags whose
+    upper half the kernel ignores."""
+    return {
+        "futex": _Rule((202, 98), 1, _FUTEX, _FUTEX_OPERATION),
+        "madvise": _Rule((28, 233), 2, _ADVICE),
+        "fcntl": _Rule((72, 25), 1, (_DUPFD, _GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC)),
+        # A filter cannot tell the process's threads from others: a thread binds itself.
+        "sched_setaffinity": _Rule((203, 122), 0, (0, pid)),
+        "tgkill": _Rule((234, 131), 0, (pid,)),  # abort()
+        "clone": _Rule((56, 220), 0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NAMESPACES),
+        "openat": _Rule((257, 56), 2, (os.O_RDONLY,), _WRITING),
+        "arch_prctl": _Rule((158,), 0, (_REQUEST_PERMISSION,)),
+    }
+
+
+_DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
+_ALLOW = (bpf.RETURN, 0, 0, bpf.RET_ALLOW)
 
 
 def restrict(libc: ctypes.CDLL) -> bool:
@@ -99,41 +118,32 @@ def restrict(libc: ctypes.CDLL) -> bool:
     `no_new_privs` must be set. False also on an architecture without a call table here.
     """
     machine = arch()
-    if machine not in _AUDIT_ARCH:
-        return False
-    program = list(_filter(machine, os.getpid()))
-    code = b"".join(struct.pack("=HBBI", *step) for step in program)
-    text = ctypes.create_string_buffer(code, len(code))
-    head = struct.pack("@HP", len(program), ctypes.addressof(text))  # struct sock_fprog
-    return bool(libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), head, 0, 0) == 0)
+    return machine in bpf.AUDIT_ARCH and bpf.install(libc, _filter(machine, os.getpid()))
 
 
-def _filter(machine: str, pid: int) -> Iterator[_Instruction]:
-    table = list(_AUDIT_ARCH).index(machine)
-    yield _LOAD, 0, 0, _ARCH_AT
-    yield _IF_EQUAL, 1, 0, _AUDIT_ARCH[machine]
-    yield _RETURN, 0, 0, _RET_KILL
-    yield _LOAD, 0, 0, _NUMBER_AT
-    if machine == "x86_64":
-        yield _IF_AT_LEAST, 0, 1, _X32_BIT
-        yield _RETURN, 0, 0, _DENY
+def _filter(machine: str, pid: int) -> Iterator[bpf.Instruction]:
+    table = list(bpf.AUDIT_ARCH).index(machine)
+    yield from bpf.native_calls(machine, _DENY)
+    # First what the kernel asks the filter each time, futexes above all: it remembers which calls
+    # are allowed by their number alone.
+    for rule in _rules(pid).values():
+        if table < len(rule.numbers):
+            yield from _allow_where(rule, rule.numbers[table])
     for numbers in _ALLOWED.values():
-        yield _IF_EQUAL, 0, 1, numbers[table]
-        yield _RETURN, 0, 0, _RET_ALLOW
-    yield _IF_EQUAL, 0, 1, _CLONE3[table]
-    yield _RETURN, 0, 0, _RET_ERRNO | errno.ENOSYS
-    yield from _allow_if(_CLONE[table], 0, (_IF_ANY_BIT, 0, 1, _CLONE_THREAD))
-    yield from _allow_if(_OPENAT[table], 2, (_IF_ANY_BIT, 1, 0, _WRITING))
-    yield from _allow_if(_TGKILL[table], 0, (_IF_EQUAL, 0, 1, pid))
-    if machine == "x86_64":
-        yield from _allow_if(_ARCH_PRCTL, 0, (_IF_EQUAL, 0, 1, _REQUEST_PERMISSION))
-    yield _RETURN, 0, 0, _DENY
+        yield bpf.IF_EQUAL, 0, 1, numbers[table]
+        yield _ALLOW
+    yield bpf.IF_EQUAL, 0, 1, _CLONE3[table]
+    yield bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.ENOSYS
+    yield _DENY
 
 
-def _allow_if(number: int, argument: int, test: _Instruction) -> Iterator[_Instruction]:
-    """Allows a call if the test of its argument's low word falls through; it skips one to deny."""
-    yield _IF_EQUAL, 0, 4, number
-    yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument
-    yield test
-    yield _RETURN, 0, 0, _RET_ALLOW
-    yield _RETURN, 0, 0, _DENY
+def _allow_where(rule: _Rule, number: int) -> Iterator[bpf.Instruction]:
+    """Skipped by other calls; ends the filter for this one."""
+    tests = len(rule.values)
+    yield bpf.IF_EQUAL, 0, tests + 4, number
+    yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + 8 * rule.argument
+    yield bpf.AND, 0, 0, rule.mask
+    for index, value in enumerate(rule.values):
+        yield bpf.IF_EQUAL, tests - index, 0, value
+    yield _DENY
+    yield _ALLOW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import threading
@@ -16,9 +17,10 @@ from farrier_device.connection import (
     UnreachableError,
     UsageError,
 )
-from farrier_device.protocol import device_pb2
+from farrier_device.protocol import device_pb2, version
 
 Answer = TypeVar("Answer")
+log = logging.getLogger(__name__)
 
 _MIN_INTERVAL_S = 0.05
 
@@ -69,14 +71,28 @@ class Session:
                     device_id=self._device_id,
                     instance=self._instance,
                     description=self._description,
+                    protocol=version.PROTOCOL,
+                    oldest_protocol=version.OLDEST,
                 )
                 try:
                     reply = self._connection.register(request)
                 except RefusedError as error:
                     raise UsageError(f"the broker refuses {self._device_id!r}: {error}") from None
+                _check_version(reply)
                 self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
                 self._current = device_pb2.Session(device_id=self._device_id, id=reply.session)
+                log.info("registered as %s", self._device_id)
             return self._current
+
+
+def _check_version(reply: device_pb2.RegisterReply) -> None:
+    """Raises UsageError for a broker that is too old for this agent."""
+    speaks = version.named(reply.protocol)
+    if speaks < version.OLDEST:
+        raise UsageError(
+            f"the broker speaks version {speaks} of the protocol, and this agent needs "
+            f"{version.OLDEST} or newer: update the farm's server"
+        )
 
 
 class Backoff:

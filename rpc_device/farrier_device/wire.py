@@ -1,12 +1,14 @@
 """What a runner and its measurement child say to each other over a socket pair.
 
 A frame is four bytes of length (little-endian) and that much JSON text. Open files follow a frame
-that announces them: the child, which can open nothing itself, gets every blob as a descriptor.
+that announces them: the child, which can open nothing itself, gets every blob as a descriptor. A
+job's process and its supervisor speak in the same way.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -34,15 +36,16 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
         raise ClosedError from None
 
 
-def receive(sock: socket.socket) -> dict[str, Any]:
-    """The next frame. Raises ClosedError, WireError, and the socket's TimeoutError."""
+def receive(sock: socket.socket, most: int = MAX_FRAME) -> dict[str, Any]:
+    """The next frame, of at most so many bytes. Raises ClosedError, WireError, and the socket's
+    TimeoutError."""
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    if length > MAX_FRAME:
-        raise WireError(f"a frame of {length} bytes")
+    if length > most:
+        raise WireError(f"a frame of {length} bytes, of which {most} are the most")
     text = _exactly(sock, length)
     try:
         message = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise WireError("a frame that is not JSON") from None
     if not isinstance(message, dict):
         raise WireError("a frame that is not an object")
@@ -62,13 +65,20 @@ def send_files(sock: socket.socket, files: Sequence[int]) -> None:
 def receive_files(sock: socket.socket, count: int) -> list[int]:
     """Takes `count` descriptors. Raises ClosedError, WireError."""
     files: list[int] = []
-    while len(files) < count:
-        data, part, _, _ = socket.recv_fds(sock, 1, _FILES_A_MESSAGE)
-        if not data:
-            raise ClosedError
-        if not part:
-            raise WireError("a descriptor is missing")
-        files += part
+    try:
+        while len(files) < count:
+            data, part, _, _ = socket.recv_fds(sock, 1, _FILES_A_MESSAGE)
+            files += part
+            if not data:
+                raise ClosedError
+            if not part:
+                raise WireError("a descriptor is missing")
+        if len(files) > count:
+            raise WireError("a descriptor too many")
+    except BaseException:
+        for file in files:
+            os.close(file)
+        raise
     return files
 
 

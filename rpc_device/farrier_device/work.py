@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from farrier_device import measurement
 from farrier_device.blobstore import BlobMismatchError, BlobStore, NoSpaceError
 from farrier_device.connection import BrokerBlobError, Connection, UnreachableError
-from farrier_device.measurement import DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult
 from farrier_device.protocol import device_pb2, signing
 from farrier_device.runners.local import ChildRunner
 from farrier_device.session import Backoff, Session
@@ -67,17 +67,26 @@ class BatchWorker:
         self._draining = draining
 
     def measure(self, held: Held) -> MeasureResult:
-        """The batch's result; whatever is wrong with manifest, blobs or disk is a fault in it.
+        """The batch's result; whatever is wrong with manifest, blobs or disk is a fault in it, and
+        whose that is.
 
         Raises the errors that end an agent.
         """
         manifest = held.batch.manifest
         if not signing.verify(self._token, manifest, held.batch.signature):
-            return _broken("the manifest is not signed with this device's token: nothing was run")
+            return _broken(
+                Blame.AGENT,
+                "the manifest is not signed with this device's token, and was not run: see that "
+                "agent and broker have the same token, then start the agent anew",
+            )
         try:
             request = measurement.request_from_json(manifest.decode(), whole=True)
         except ValueError as error:
-            return _broken(f"the manifest is no request that this agent understands: {error}")
+            return _broken(
+                Blame.AGENT,
+                f"the manifest is no request that this agent understands: {error}; "
+                "update the agent to the version of the farm",
+            )
         begin = time.monotonic()
         with self._store.holding(request.blobs()):
             fault = self._fetch(request, held)
@@ -92,6 +101,7 @@ class BatchWorker:
         """Brings the blobs that are not here; returns what is wrong, if something is."""
         backoff = Backoff(0.2, 5.0)
         unreachable = False
+        again = ""  # a blob that came with other bytes: what a transfer left here may be to blame
         missing = [name for name in sorted(request.blobs()) if not self._here(name)]
         while missing:
             if held.cancelled.is_set() or (self._draining.is_set() and unreachable):
@@ -106,8 +116,14 @@ class BatchWorker:
                 held.cancelled.wait(backoff.next_s())
             except NoSpaceError as error:
                 return MeasureResult(fault=DeviceFault.NO_SPACE, message=str(error))
-            except (BrokerBlobError, BlobMismatchError, LookupError, OSError) as error:
-                return _broken(str(error))
+            except BlobMismatchError as error:
+                if again == missing[-1]:
+                    return _broken(Blame.FARM, str(error))
+                again = missing[-1]
+            except (BrokerBlobError, LookupError) as error:
+                return _broken(Blame.FARM, str(error))
+            except OSError as error:
+                return _broken(Blame.DEVICE, str(error))
         return None
 
     def _here(self, name: str) -> bool:
@@ -123,5 +139,5 @@ class BatchWorker:
         self._store.receive(name, chunks_from)
 
 
-def _broken(message: str) -> MeasureResult:
-    return MeasureResult(fault=DeviceFault.BROKEN, message=message)
+def _broken(blame: Blame, message: str) -> MeasureResult:
+    return MeasureResult(fault=DeviceFault.BROKEN, blame=blame, message=message)

@@ -9,10 +9,24 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from farrier_farm.farm import Farm
+from farrier_farm.users import Users
 from farrier_server import problems
-from farrier_server.api import artifacts, devices, events, health, jobs, models, uploads
+from farrier_server.api import (
+    artifacts,
+    classes,
+    devices,
+    events,
+    health,
+    jobs,
+    metrics,
+    models,
+    trials,
+    uploads,
+)
 from farrier_server.context import Context
 from farrier_server.gate import Gate, bearer_scheme
+from farrier_server.metrics import Metrics
+from farrier_server.observed import Observed
 
 _DESCRIPTION = """
 Fits deep-learning models to the hardware they run on: upload an ONNX model, name a target,
@@ -23,7 +37,8 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code` and a 
 
 
 def create_app(farm: Farm, token: str) -> FastAPI:
-    """The application on an open farm; every route but health and documentation needs `token`."""
+    """The application on an open farm; every route but health and documentation needs `token`, or
+    one of the tokens of the farm's users."""
     app = FastAPI(
         title="Farrier",
         version=importlib.metadata.version("farrier"),
@@ -31,11 +46,23 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.state.context = Context(farm)
+    app.state.context = Context.of(farm)
     problems.install(app)
-    app.add_middleware(Gate, token=token)
+    app.state.metrics = Metrics(farm)
+    app.add_middleware(Gate, token=token, users=Users(farm.settings.home))
+    app.add_middleware(Observed, metrics=app.state.metrics)
     app.include_router(health.router)
-    for resource in (uploads, models, jobs, events, artifacts, devices):
+    for resource in (
+        uploads,
+        models,
+        jobs,
+        events,
+        trials,
+        artifacts,
+        devices,
+        classes,
+        metrics,
+    ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme)])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -53,20 +80,21 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         schemas["Problem"] = problems.Problem.model_json_schema()
         for path, operations in document["paths"].items():
             for operation in operations.values():
-                _describe_problems(operation["responses"], guarded=path.startswith("/v1/"))
+                sent = operation.get("requestBody", {}).get("content", {})
+                statuses = [401, 503] if path.startswith("/v1/") or path == "/metrics" else []
+                statuses += [408] if "application/json" in sent else []
+                _describe_problems(operation["responses"], statuses)
         app.openapi_schema = document
     return app.openapi_schema
 
 
-def _describe_problems(responses: dict[str, Any], *, guarded: bool) -> None:
-    """A request that fits no schema is 400 here, and FastAPI's 422 is never sent."""
+def _describe_problems(responses: dict[str, Any], statuses: list[int]) -> None:
+    """Adds what the gate answers with. A request that fits no schema is 400 here, and FastAPI's 422
+    is never sent."""
     generated = {"$ref": "#/components/schemas/HTTPValidationError"}
     unsent = responses.get("422", {}).get("content", {}).get("application/json", {})
     if unsent.get("schema") == generated:
         del responses["422"]
-        statuses = [400]
-    else:
-        statuses = []
-    statuses += [401] if guarded else []
+        statuses = [400, *statuses]
     for status, response in problems.documented(*statuses).items():
         responses.setdefault(str(status), response)

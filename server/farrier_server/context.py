@@ -9,15 +9,22 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from farrier_farm.farm import Farm
+from farrier_server.hub import Hub
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
     """One per application. `stopping` is set when the server begins to shut down: whoever streams
-    without end ends then."""
+    without end, as `hub` does, ends then."""
 
     farm: Farm
-    stopping: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    hub: Hub
+    stopping: asyncio.Event
+
+    @classmethod
+    def of(cls, farm: Farm) -> Context:
+        stopping = asyncio.Event()
+        return cls(farm, Hub(farm.events, stopping), stopping)
 
 
 # These take no time: asynchronous, they need no thread of those that routes wait for Redis in.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ from farrier.errors import (
     FarrierError,
     InvalidModelError,
     NotFoundError,
+    QueueFullError,
+    ServiceError,
     UsageError,
 )
 
@@ -73,6 +76,20 @@ class OffsetConflictError(ConflictError):
 
 class NotReadyError(ConflictError):
     """The job has no artifact yet, or never will; the message says its state."""
+
+
+class BusyError(ServiceError):
+    """The server has as much under way as it takes; the answer says when to ask again."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message, hint=f"try again in {retry_after_s} s")
+        self.retry_after_s = retry_after_s
+
+
+class SlowError(UsageError):
+    """What a request consists of did not arrive in time."""
+
+    http_status = 408
 
 
 class RangeError(UsageError):
@@ -129,6 +146,8 @@ def answer_to(error: FarrierError) -> Response:
             headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
         case OffsetConflictError():
             headers["Upload-Offset"] = str(error.offset)
+        case BusyError() | QueueFullError():
+            headers["Retry-After"] = f"{math.ceil(error.retry_after_s)}"
         case RangeError():
             headers["Content-Range"] = f"bytes */{error.size}"
         case _:

@@ -3,9 +3,10 @@ call. Both return after SIGTERM or SIGINT once what they were doing is done or h
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
-import logging
+import functools
 import signal
 import socket
 import threading
@@ -14,18 +15,20 @@ from pathlib import Path
 
 import uvicorn
 
+from farrier_device import logs
+from farrier_device.alive import sign_of_life
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.patience import PROMPT
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
-from farrier_server import exposure
+from farrier_server import connections, exposure
 from farrier_server.app import create_app
 from farrier_server.broker import serving
+from farrier_server.connections import Connections
 from farrier_server.context import Context
 
 HEADER_BYTES = 32 << 10
-CONNECTIONS = 1000
 GRACE_S = 10  # for requests under way; event streams end at once
 
 Ready = Callable[[str], None]
@@ -47,12 +50,15 @@ def run_api(
     installation has none. Raises UsageError for an address that is taken or may not be listened on,
     ServiceError without Redis.
     """
-    _log_to_stderr()
+    logs.set_up("serve", settings.log)
+    connections.raise_file_limit()
     settings = _with(settings, tls_cert, tls_key)
     exposure.secure(settings, settings.api_host if host is None else host)
     valkey = embedded.start(settings) if settings.redis_url is None else None
     try:
-        api_server(settings, host=host, port=port, ready=ready).run()
+        server = api_server(settings, host=host, port=port, ready=ready)
+        with server.farm.announcing("serve"):
+            server.run()
     finally:
         if valkey is not None:
             valkey.stop()
@@ -69,7 +75,8 @@ def run_broker(
 ) -> None:
     """Serves the devices' gRPC broker until SIGTERM or SIGINT; as `run_api` otherwise, with the
     device token."""
-    _log_to_stderr()
+    logs.set_up("broker", settings.log)
+    connections.raise_file_limit()
     settings = _with(settings, tls_cert, tls_key)
     serving.run(
         settings,
@@ -107,9 +114,8 @@ def api_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=connections.HEAD_S,
         h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=None if tls is None else tls.cert,
         ssl_keyfile=None if tls is None else tls.key,
@@ -132,23 +138,41 @@ class ApiServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self.url = where
-        self._farm = farm
+        self.farm = farm
         self._context = context
         self._listener = listener
         self._ready = ready
+        self._connections = Connections()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal, or until `should_exit` is set from another thread."""
         try:
-            super().run([self._listener] if sockets is None else sockets)
+            with sign_of_life(self.farm.settings.signs, "serve") as self._sign:
+                super().run([self._listener])
         finally:
             self._listener.close()
-            self._farm.close()
+            self.farm.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and self._ready is not None:
+        """As uvicorn's for a bound socket, with a limit of its own for TLS handshakes."""
+        config = self.config
+        server = await asyncio.get_running_loop().create_server(
+            functools.partial(
+                self._connections, config=config, server_state=self.server_state, app_state={}
+            ),
+            sock=self._listener,
+            backlog=config.backlog,
+            ssl=config.ssl,
+            ssl_handshake_timeout=None if config.ssl is None else connections.HANDSHAKE_S,
+        )
+        self.servers = [server]
+        self.started = True
+        if self._ready is not None:
             self._ready(self.url)
+
+    async def on_tick(self, counter: int) -> bool:
+        self._sign.renew()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._context.stopping.set()
@@ -174,10 +198,4 @@ class ApiServer(uvicorn.Server):
 def _with(settings: Settings, tls_cert: Path | None, tls_key: Path | None) -> Settings:
     return dataclasses.replace(
         settings, tls_cert=tls_cert or settings.tls_cert, tls_key=tls_key or settings.tls_key
-    )
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

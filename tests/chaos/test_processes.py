@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import signal
 import subprocess
@@ -23,10 +24,13 @@ from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
+from tests.device_side import BlockingDeviceSide
+from tests.here import TARGET
 
 pytestmark = pytest.mark.chaos
 
-MODEL = "5e" * 32
+MODEL_BYTES = b"what no job of these tests reads"
+MODEL = hashlib.sha256(MODEL_BYTES).hexdigest()
 WORKER = """
     import sys
     from farrier_farm.settings import Settings
@@ -35,29 +39,25 @@ WORKER = """
 """
 # A job of three steps. Each attempt tells its pid; a file named after the step makes it wait there.
 JOB = """
-    import itertools, os, pathlib, sys, time
+    import os, pathlib, socket, sys, threading, time
     from farrier import progress
-    from farrier_farm.errors import StaleLeaseError
-    from farrier_farm.farm import Farm
-    from farrier_farm.leases import Lease
-    from farrier_farm.settings import Settings
+    from farrier_worker.line import Line
     here = pathlib.Path(__file__).parent
-    lease = Lease(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
-    farm = Farm.open(Settings.from_environment())
-    number = itertools.count(1)
+    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    attempt = line.order["attempt"]
+    line.ready("")
     def reached(step):
-        (here / f"{step}.{lease.attempt}").write_text(str(os.getpid()))
-        while (here / f"hold-{step}").exists() and lease.attempt == 1:
+        (here / f"{step}.{attempt}").write_text(str(os.getpid()))
+        while (here / f"hold-{step}").exists() and attempt == 1:
             time.sleep(0.01)
-    try:
-        reached("begin")
-        farm.jobs.say(lease, next(number), progress.StageStarted("tune"))
-        reached("middle")
-        farm.jobs.say(lease, next(number), progress.Warned(f"attempt {lease.attempt}"))
-        farm.jobs.succeed(lease, "7c" * 32, {"attempt": lease.attempt})
-        reached("end")
-    except StaleLeaseError:
-        (here / f"stale.{lease.attempt}").touch()
+    reached("begin")
+    line.say(progress.StageStarted("tune"))
+    reached("middle")
+    line.say(progress.Warned(f"attempt {attempt}"))
+    with open("artifact", "w+b") as file:
+        threading.Timer(0.5, reached, ["said"]).start()
+        line.finish(file.fileno(), {"attempt": attempt})
+    reached("end")
 """
 
 
@@ -112,6 +112,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
     (marks / "job.py").write_text(textwrap.dedent(JOB))
     valkey = embedded.start(settings)
     plant = Plant(settings, valkey, marks, Farm.open(settings))
+    plant.farm.blobs.put(MODEL_BYTES)
     yield plant
     for worker in plant.workers:
         worker.send_signal(signal.SIGCONT)
@@ -133,7 +134,7 @@ def _alive(pid: int) -> bool:
 @pytest.mark.parametrize("victim", ["worker", "job", "both"])
 def test_kill_9_before_the_end(plant: Plant, step: str, victim: str) -> None:
     plant.hold(step)
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     worker = plant.start_worker()
     pid = plant.reached(step)
     if victim != "job":
@@ -149,12 +150,12 @@ def test_kill_9_before_the_end(plant: Plant, step: str, victim: str) -> None:
 
 def test_kill_9_after_the_end_was_recorded(plant: Plant) -> None:
     plant.hold("end")
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     plant.start_worker()
     os.kill(plant.reached("end"), signal.SIGKILL)
     plant.workers[0].kill()
     plant.start_worker()
-    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     assert plant.end(following).state is State.SUCCEEDED
     job = plant.end(job_id)
     assert (job.state, job.attempts, job.report) == (State.SUCCEEDED, 1, {"attempt": 1})
@@ -163,7 +164,7 @@ def test_kill_9_after_the_end_was_recorded(plant: Plant) -> None:
 @pytest.mark.parametrize("step", ["begin", "middle"])
 def test_a_worker_that_was_stopped_comes_back_too_late(plant: Plant, step: str) -> None:
     plant.hold(step)
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     stopped = plant.start_worker()
     pid = plant.reached(step)
     stopped.send_signal(signal.SIGSTOP)
@@ -179,21 +180,26 @@ def test_a_worker_that_was_stopped_comes_back_too_late(plant: Plant, step: str) 
     assert (after.report, after.attempts) == ({"attempt": 2}, 2)
     said = [e.data["message"] for e in plant.farm.events.read(job_id) if "message" in e.data]
     assert said == ["attempt 2"]
-    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     assert plant.end(following).state is State.SUCCEEDED
 
 
 def test_a_job_that_goes_on_while_its_worker_is_stopped_records_nothing(plant: Plant) -> None:
     plant.hold("middle")
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     stopped = plant.start_worker()
     plant.reached("middle")
     stopped.send_signal(signal.SIGSTOP)
     plant.start_worker()
     assert plant.end(job_id).report == {"attempt": 2}
     plant.go_on("middle")
-    plant.wait((plant.marks / "stale.1").exists)
+    pid = plant.reached("said")  # that it has ended, which nobody has heard yet
+    stopped.send_signal(signal.SIGCONT)
+    plant.wait(lambda: not _alive(pid))
+    assert not (plant.marks / "end.1").exists()
     assert plant.farm.jobs.get(job_id).report == {"attempt": 2}
+    said = [e.data["message"] for e in plant.farm.events.read(job_id) if "message" in e.data]
+    assert said == ["attempt 2"]
 
 
 # A job that kills its worker before it has done anything else.
@@ -207,7 +213,7 @@ KILLER = """
 
 def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
     (plant.marks / "job.py").write_text(textwrap.dedent(KILLER))
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     for attempt in (1, 2):
         plant.start_worker().wait(20)
         pid = plant.reached("begin", attempt)
@@ -220,38 +226,42 @@ def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
 
 def test_kill_9_of_everything(plant: Plant) -> None:
     plant.hold("middle")
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key="k").id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key="k").id
     worker = plant.start_worker()
     plant.reached("middle")
     for pid in (worker.pid, plant.valkey.pid):
         os.kill(pid, signal.SIGKILL)
     plant.wait(plant.valkey.revive)
-    assert plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key="k").id == job_id
+    assert (
+        plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key="k").id
+        == job_id
+    )
     plant.start_worker()
     assert plant.end(job_id).report == {"attempt": 2}
 
 
 def test_kill_9_of_everything_while_a_job_waits_for_a_device(plant: Plant) -> None:
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True).id
     worker = plant.start_worker()
-    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     assert plant.end(following).attempts == 1  # no worker is held up
     for pid in (worker.pid, plant.valkey.pid):
         os.kill(pid, signal.SIGKILL)
     plant.wait(plant.valkey.revive)
     plant.start_worker()
-    following = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     assert plant.end(following).attempts == 1
     job = plant.farm.jobs.get(job_id)
     assert (job.state, job.attempts) == (State.QUEUED, 0)
-    plant.farm.devices.connect("board", dataclasses.asdict(describe()))
+    with BlockingDeviceSide(plant.farm) as device_side:
+        device_side.connect("board", dataclasses.asdict(describe()))
     assert plant.end(job_id).report == {"attempt": 1}
 
 
 def test_the_server_dies_under_a_running_job(plant: Plant) -> None:
     plant.settings = dataclasses.replace(plant.settings, lease_s=20.0)
     plant.hold("middle")
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     plant.start_worker()
     plant.reached("middle")
     os.kill(plant.valkey.pid, signal.SIGKILL)
@@ -264,7 +274,7 @@ def test_redis_stands_still_for_longer_than_a_lease_lasts(plant: Plant) -> None:
     """Nobody could renew, so nobody loses anything, though another worker asks first."""
     plant.settings = dataclasses.replace(plant.settings, lease_s=4.0)
     plant.hold("middle")
-    job_id = plant.farm.jobs.submit(MODEL, CompileOptions()).id
+    job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     holder = plant.start_worker()
     plant.reached("middle")
     plant.start_worker()
@@ -291,7 +301,7 @@ def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
                 break
             key = f"{client}-{number}"
             try:
-                job = farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=key)
+                job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key=key)
             except FarrierError:
                 break
             acknowledged[key] = job.id
@@ -311,7 +321,7 @@ def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
     assert len(acknowledged) > 50
     for key, job_id in acknowledged.items():
         assert plant.farm.jobs.get(job_id).state is State.QUEUED
-        again = plant.farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=key)
+        again = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key=key)
         assert again.id == job_id
     total = len(plant.farm.jobs.leases.members(state=State.QUEUED, limit=1_000_000))
     assert len(acknowledged) <= total <= len(acknowledged) + len(threads)
@@ -340,7 +350,7 @@ def test_kill_9_while_the_disk_is_slow(tmp_path_factory, monkeypatch) -> None:
         acknowledged = []
         begin = time.monotonic()
         while time.monotonic() - begin < 3.5:
-            acknowledged.append(farm.jobs.submit(MODEL, CompileOptions()).id)
+            acknowledged.append(farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id)
         os.kill(valkey.pid, signal.SIGKILL)
         while not valkey.revive():
             time.sleep(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -99,3 +100,14 @@ def test_every_option_has_a_help_text():
     told = _parameters(typer.main.get_command(build()), "farrier")
     assert "farrier devices release device" in dict(told)
     assert [name for name, text in told if not text] == []
+
+
+def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
+    token = farrier("tokens", "add", "ann").stdout.strip()
+    assert len(token) >= 40
+    listed = farrier("tokens", "list").stdout
+    assert listed.startswith("ann ")
+    assert token not in listed
+    assert farrier("tokens", "remove", "ann").stdout == "ann removed\n"
+    again = farrier("tokens", "remove", "ann")
+    assert (again.returncode, "farrier tokens list" in again.stderr) == (12, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 import urllib.parse
 
+import httpx
 import pytest
 
 from farrier import progress
@@ -24,12 +26,15 @@ from farrier.errors import (
     InvalidModelError,
     NoDeviceError,
     NotFoundError,
+    QueueFullError,
     ServiceError,
     StorageError,
     UnsupportedOperatorError,
     UsageError,
 )
 from farrier.sdk.client import Client, StateChanged
+from farrier_device.describe import describe
+from farrier_farm import leases
 
 
 @pytest.fixture
@@ -116,7 +121,7 @@ def test_idempotency(service):
         assert len(list(client.jobs())) == 1
 
 
-def test_what_runs_code_needs_a_device_or_patience(service):
+def test_what_runs_code_needs_a_device_or_patience(service, device_side):
     with service.client() as client:
         for needs in ({"trials": 10}, {"trials": 10, "verify": False}, {}):
             with pytest.raises(NoDeviceError, match="no device"):
@@ -124,34 +129,26 @@ def test_what_runs_code_needs_a_device_or_patience(service):
         assert list(client.jobs()) == []
         assert client.submit(b"model", verify=False).state == "queued"
         assert client.submit(b"model", trials=10, wait_for_device=True).state == "queued"
-        description = {"arch": "x86_64", "features": HOST_FEATURES}
-        service.farm.devices.connect("board", description)
+        device_side.connect("board", dataclasses.asdict(describe()))
         assert client.submit(b"model", trials=11).state == "queued"
         (device,) = client.devices()
-        assert (device.id, device.state) == ("board", "idle")
-        assert device.description["arch"] == "x86_64"
+        assert (device.id, device.state, device.health) == ("board", "idle", {})
+        assert device.description["arch"] == describe().arch
 
 
-def test_a_device_is_released_from_quarantine(service):
+def test_a_device_is_released_from_quarantine(service, device_side):
     with service.client() as client:
         with pytest.raises(NotFoundError, match="board"):
             client.release("board")
         faults = service.settings.quarantine_faults
-        session = service.farm.devices.connect("board", {"arch": "x86_64", "features": []})
+        session = device_side.connect("board", dataclasses.asdict(describe()))
+        device_side.heartbeat("board", session, health={"celsius": 61.5})
+        assert client.devices()[0].health == {"celsius": 61.5}
         for fence in range(faults):
-            service.farm.devices.settle("board", session, "batch", fence, fault=True)
+            device_side.settle("board", session, "batch", fence, fault=True)
         (device,) = client.devices()
         assert (device.state, device.faults) == ("quarantined", faults)
         assert client.release("board").state == "idle"
-
-
-def _host_features() -> list[str]:
-    from farrier_device import describe
-
-    return list(describe.describe().features)
-
-
-HOST_FEATURES = _host_features()
 
 
 def test_watch_tells_everything_once_in_order(service, cut):
@@ -221,6 +218,43 @@ def test_cancel_of_a_queued_job(service):
             client.wait(job.id)
         with pytest.raises(NotFoundError):
             client.cancel("nothing")
+
+
+def test_a_job_is_deleted_though_the_answer_is_lost(service, monkeypatch):
+    with service.client() as client:
+        job = client.submit(b"model", verify=False)
+        send, lost = client._http.request, []
+
+        def lose_one(method, *words, **request):
+            answer = send(method, *words, **request)
+            if method == "DELETE" and not lost:
+                lost.append(answer)
+                raise httpx.ReadError("the line broke")
+            return answer
+
+        monkeypatch.setattr(client._http, "request", lose_one)
+        client.delete(job.id)
+        assert len(lost) == 1
+        for call in (client.job, client.delete):
+            with pytest.raises(NotFoundError, match=job.id):
+                call(job.id)
+
+
+def test_a_full_queue_is_waited_for(farm_settings, start_service, monkeypatch):
+    monkeypatch.setattr(leases, "RETRY_AFTER_S", 1.0)
+    service = start_service(dataclasses.replace(farm_settings, max_queued_jobs_of_owner=1))
+    with service.client() as client:
+        first = client.submit(b"model", verify=False)
+        timer = threading.Timer(0.3, service.farm.cancel, [first.id])
+        timer.start()
+        second = client.submit(b"model", verify=False)
+        timer.join()
+        assert second.owner == "default"
+        assert {job.id for job in client.jobs(owner="default")} == {first.id, second.id}
+    with service.client(patience_s=0.5) as hasty:
+        with pytest.raises(QueueFullError, match="1 jobs of default") as full:
+            hasty.submit(b"model", verify=False)
+        assert full.value.retry_after_s == 1.0
 
 
 def test_cancel_of_a_finished_job_is_a_conflict(service):

@@ -114,7 +114,7 @@ def test_a_model_is_sent_with_its_data_files_and_only_once(service, model, asked
         assert patches(asked) == 1 + 2 + 1  # pieces have 8 MiB
         again = client.submit(model, verify=False, seed=1)
         assert (again.model, patches(asked)) == (job.model, 4)  # no byte was sent
-        opened = service.farm.models.opened(job.model, "m")
+        opened = Model.of_files(*service.farm.models.verified(job.model))
         assert {n: f.size for n, f in opened.external.items()} == {
             "m.onnx.data": 16 * MB,
             "b-bias": 4000,
@@ -137,7 +137,7 @@ def test_a_connection_that_breaks_in_a_data_file(service, model, cut):
     with Client(proxy.url, service.token) as client:
         job = client.submit(model, verify=False)
     assert proxy.connections >= 3
-    service.farm.models.opened(job.model, "m")  # every byte is right
+    service.farm.models.verified(job.model)  # every byte is right
 
 
 SERVER = """
@@ -198,7 +198,7 @@ def test_a_server_that_is_killed_costs_no_byte_that_it_had(
     farm = Farm.open(farm_settings)
     assert farm.references.are_there(sha256(model))
     assert farm.references.are_there(job.model)
-    farm.models.opened(job.model, "m")
+    farm.models.verified(job.model)
     farm.close()
 
 
@@ -301,7 +301,7 @@ def test_a_blob_that_is_swept_before_the_manifest_is_sent_again(service, model, 
     at_first("POST /v1/models", lambda: service.farm.blobs.sweep(lambda _: False, -60))
     with service.client() as client:
         job = client.submit(model, verify=False)
-    service.farm.models.opened(job.model, "m")
+    service.farm.models.verified(job.model)
 
 
 def test_a_server_of_an_older_version_is_named(service, model, monkeypatch):

@@ -95,16 +95,24 @@ class Up:
 
     def pids(self, words: str) -> list[int]:
         """The processes of this installation whose command line contains `words`."""
-        mine = f"FARRIER_HOME={self.home}\0".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if words in command and mine in (entry / "environ").read_bytes() + b"\0":
+                if words in command and self._has(entry):
                     found.append(int(entry.name))
             except OSError:  # it is gone
                 continue
         return found
+
+    def _has(self, process: Path) -> bool:
+        """Whether a process has this home, or is a job's, whose environment says nothing of it but
+        whose parent's does."""
+        mine = f"FARRIER_HOME={self.home}\0".encode()
+        if mine in (process / "environ").read_bytes() + b"\0":
+            return True
+        parent = re.search(r"^PPid:\s+(\d+)$", (process / "status").read_text(), re.MULTILINE)[1]
+        return mine in Path(f"/proc/{parent}/environ").read_bytes() + b"\0"
 
     def clean_up(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -137,6 +145,16 @@ def up() -> Iterator[Up]:
     yield running
     running.clean_up()
     shutil.rmtree(running.home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def hasty_up() -> Iterator[Up]:
+    """One that does not wait long for a role that hangs."""
+    home = Path(tempfile.mkdtemp(prefix="farrier-"))
+    running = Up(home, FARRIER_ROLE_SILENCE_S="8").start()
+    yield running
+    running.clean_up()
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def write_model(path: Path, seed: int = 0) -> Path:

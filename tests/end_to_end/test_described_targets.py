@@ -8,6 +8,7 @@ import json
 import farrier
 from farrier.targets import host
 from farrier_device import describe
+from tests.here import CLASS
 
 BOARD = {
     "arch": "aarch64",
@@ -20,7 +21,7 @@ BOARD = {
 
 
 def test_a_description_of_this_machine_is_measured_on_its_device(up, model, tmp_path):
-    description = {**dataclasses.asdict(describe.describe()), "l3_bytes": 3 << 20, "#": "smaller"}
+    description = {**dataclasses.asdict(describe.describe()), "#": "this one"}
     (tmp_path / "mine.json").write_text(json.dumps(description, indent=2))
     flags = "--target", tmp_path / "mine.json", "--shape", "x=2,3,13,17", "--trials", "4", "--watch"
     submitted = up.command("submit", model, *flags)
@@ -33,17 +34,23 @@ def test_a_description_of_this_machine_is_measured_on_its_device(up, model, tmp_
     assert fetched.returncode == 0, fetched.stderr
     artifact = farrier.load(tmp_path / "a.farrier")
     assert artifact.manifest.cpu == host().cpu
-    # Its records are another machine's than those of this one.
-    (target,) = {json.loads(line)["fingerprint"] for line in _records(artifact)}
-    assert target != host().fingerprint
+    records = [json.loads(line) for line in _records(artifact)]
+    assert {record["fingerprint"] for record in records} == {host().fingerprint}
+    assert {(record["device_class"], record["device"]) for record in records} == {
+        (CLASS.id, "local")
+    }
 
 
-def test_without_a_device_of_its_kind_it_is_refused_or_made_unmeasured(up, model, tmp_path):
-    (tmp_path / "board.json").write_text(json.dumps(BOARD))
-    target = "--target", tmp_path / "board.json"
-    refused = up.command("submit", model, *target)
-    assert refused.returncode == 13
-    assert "no device for cortex-a72 with 2 cores is connected (connected: local)" in refused.stderr
+def test_without_a_device_of_its_class_it_is_refused_and_told_what_is_there(up, model, tmp_path):
+    here = dataclasses.asdict(describe.describe())
+    for machine, name in ((BOARD, "cortex-a72-2c-"), ({**here, "l3_bytes": 3 << 20}, "")):
+        (tmp_path / "board.json").write_text(json.dumps(machine))
+        refused = up.command("submit", model, "--target", tmp_path / "board.json")
+        assert refused.returncode == 13
+        assert f"no device for class:{name}" in refused.stderr
+        assert f"class:{CLASS.id} (1 connected)" in refused.stderr.replace("\n", " ")
+    bound = up.command("submit", model, "--target", "device:remote", "--shape", "x=2,3,13,17")
+    assert (bound.returncode, "no device 'remote'" in bound.stderr) == (12, True)
 
 
 def test_a_field_that_is_impossible_is_named_before_anything_is_sent(up, model, tmp_path):

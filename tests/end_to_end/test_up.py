@@ -60,6 +60,42 @@ def test_a_role_that_was_stopped_is_told_of(up):
     assert f"kill -CONT {pid}" in said
 
 
+def _stop(up, *roles: str) -> dict[str, int]:
+    """Stops these roles; their process ids."""
+    found = {}
+    for role in roles:
+        (found[role],) = up.pids(_command(role))
+        os.kill(found[role], signal.SIGSTOP)
+    return found
+
+
+def _command(role: str) -> str:
+    return "farrier_device --broker" if role == "device" else f"farrier.cli {role}"
+
+
+@pytest.mark.parametrize(
+    "roles", [["serve", "broker", "worker"], pytest.param(["device"], marks=pytest.mark.slow)]
+)
+def test_roles_that_hang_are_replaced(hasty_up, roles, eventually):
+    up = hasty_up
+    stopped = _stop(up, *roles)
+    waiting = {f"{role} (process {pid}) hangs: no sign of life" for role, pid in stopped.items()}
+    while waiting:
+        said = up.process.stdout.readline()
+        waiting = {words for words in waiting if not said.startswith(words)}
+    for role, pid in stopped.items():
+        eventually(lambda role=role, pid=pid: up.pids(_command(role)) not in ([], [pid]))
+    eventually(lambda: " idle " in up.command("devices").stdout)
+
+
+def test_roles_are_probed(up):
+    assert up.command("probe", "worker").stdout.startswith("worker is alive: process")
+    state = up.home / "device"
+    assert up.command("probe", "device", "--state", state).returncode == 0
+    none = up.command("probe", "device", "--state", up.home)
+    assert (none.returncode, "no device gives signs" in none.stderr) == (10, True)
+
+
 @pytest.mark.parametrize("option", ["--port", "--broker-port"])
 def test_a_taken_port_is_named(make_up, option):
     up = make_up()

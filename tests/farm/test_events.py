@@ -14,12 +14,13 @@ from farrier.options import CompileOptions
 from farrier_farm.events import Events
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Jobs
+from tests.here import TARGET
 
 MODEL = "5e" * 32
 
 
 def test_reading_on_from_any_id_loses_and_repeats_nothing(farm: Farm) -> None:
-    job = farm.jobs.submit(MODEL, CompileOptions())
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     lease = farm.jobs.lease("w", 0)
     for number in range(1, 14):
         farm.jobs.say(lease, number, progress.Warned(f"warning {number}"))
@@ -31,7 +32,7 @@ def test_reading_on_from_any_id_loses_and_repeats_nothing(farm: Farm) -> None:
 
 
 def test_a_reader_waits_for_the_next_event(farm: Farm) -> None:
-    job = farm.jobs.submit(MODEL, CompileOptions())
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     newest = farm.events.read(job.id)[-1].id
     timer = threading.Timer(0.2, farm.jobs.cancel, [job.id])
     timer.start()
@@ -45,18 +46,18 @@ def test_a_reader_waits_for_the_next_event(farm: Farm) -> None:
 
 @pytest.mark.parametrize("text", ["-", "1", "1-", "x-1", "1-1\n", "1" * 30 + "-1", "$"])
 def test_a_malformed_id_is_refused(farm: Farm, text: str) -> None:
-    job = farm.jobs.submit(MODEL, CompileOptions())
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     with pytest.raises(UsageError, match="id of an event"):
         farm.events.read(job.id, after=text)
 
 
 def test_streams_are_bounded(farm: Farm) -> None:
     settings = dataclasses.replace(farm.settings, events_kept=100)
-    jobs = Jobs(farm.client, settings, farm.devices)
-    job = jobs.submit(MODEL, CompileOptions())
+    jobs = Jobs(farm.client, settings, farm.admission)
+    job = jobs.submit(MODEL, CompileOptions(target=TARGET))
     lease = jobs.lease("w", 0)
     for number in range(1, 1001):
         jobs.say(lease, number, progress.Warned(f"warning {number}"))
-    kept = Events(jobs).read(job.id, limit=10_000)
+    kept = Events(farm.client, jobs).read(job.id, limit=10_000)
     assert 100 <= len(kept) <= 300  # whole nodes of the stream are dropped
     assert kept[-1].data["message"] == "warning 1000"

@@ -14,11 +14,12 @@ from farrier_device.measurement import Status
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
+from tests.here import HERE, TARGET
 
 
 def test_cancelling_a_job_drops_its_batches(farm: Farm, request_of) -> None:
-    job = farm.jobs.submit("5e" * 32, CompileOptions())
-    batch = farm.measurements.submit(request_of("ab" * 32), "host", farm.jobs.lease("w", 0))
+    job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
+    batch = farm.measurements.submit(request_of("ab" * 32), HERE, farm.jobs.lease("w", 0))
     farm.cancel(job.id)
     with pytest.raises(CancelledError):
         farm.measurements.wait(batch, 5)
@@ -28,9 +29,9 @@ def test_garbage_is_what_nothing_names(farm: Farm, request_of) -> None:
     model, artifact, library, unused, fresh = (farm.blobs.put(os.urandom(64)) for _ in range(5))
     farm.records.add(TuningRecord("t", "f", 1, "rule", 1, (), "trace", Status.OK, (1,)))
     archive = farm.records.archive()
-    job = farm.jobs.submit(model, CompileOptions())
+    job = farm.jobs.submit(model, CompileOptions(target=TARGET))
     farm.jobs.succeed(farm.jobs.lease("w", 0), artifact, {})
-    farm.measurements.submit(request_of(library), "host")
+    farm.measurements.submit(request_of(library), HERE)
     for digest in (model, artifact, library, unused, archive):
         os.utime(farm.blobs.path(digest), (0, 0))
     assert farm.collect_garbage() >= 64

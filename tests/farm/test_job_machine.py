@@ -20,6 +20,7 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.states import CHANGES, State
+from tests.here import TARGET
 
 MODEL, ARTIFACT = "5e" * 32, "a7" * 32
 
@@ -34,7 +35,7 @@ class JobMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.farm.client.command("FLUSHALL")
-        self.job = self.farm.jobs.submit(MODEL, CompileOptions()).id
+        self.job = self.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
         self.state = State.QUEUED
         self.current: Lease | None = None
         self.finisher: Lease | None = None

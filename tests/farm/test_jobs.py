@@ -13,9 +13,10 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Progress
 from farrier_farm.states import State
+from tests.here import CLASS, TARGET
 
 MODEL, OTHER = "5e" * 32, "7c" * 32
-OPTIONS = CompileOptions(target="x86-64-v3", shapes={"x": (1, 3, 127, 197)}, trials=64, seed=11)
+OPTIONS = CompileOptions(target=TARGET, shapes={"x": (1, 3, 127, 197)}, trials=64, seed=11)
 
 
 def test_a_submitted_job_is_found_again(farm: Farm) -> None:
@@ -42,7 +43,7 @@ def test_the_same_key_and_request_is_the_same_job(farm: Farm) -> None:
 
 @pytest.mark.parametrize(
     ("model", "options", "name"),
-    [(OTHER, OPTIONS, "a"), (MODEL, CompileOptions(), "a"), (MODEL, OPTIONS, "b")],
+    [(OTHER, OPTIONS, "a"), (MODEL, CompileOptions(target=TARGET), "a"), (MODEL, OPTIONS, "b")],
 )
 def test_the_same_key_for_another_request_is_refused(farm: Farm, model, options, name) -> None:
     first = farm.jobs.submit(MODEL, OPTIONS, name="a", idempotency_key="k")
@@ -137,16 +138,23 @@ def test_a_cancelled_attempt_stores_nothing_more(farm: Farm) -> None:
 @pytest.fixture
 def device_goes(farm: Farm):
     """Has a device look as if it had been silent for long."""
-    return lambda device_id: farm.client.command("HSET", f"farrier:device:{device_id}", "seen", 0)
+
+    def go(device_id: str) -> None:
+        key = f"farrier:device:{device_id}"
+        device_class = farm.client.command("HGET", key, "class")
+        farm.client.command("HSET", key, "seen", 0)
+        farm.client.command("ZADD", f"farrier:connected:{device_class}", 0, device_id)
+
+    return go
 
 
 def test_a_job_waits_in_the_queue_for_a_device(farm: Farm, connect_device, device_goes) -> None:
-    waiting = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    waiting = farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True)
     assert waiting.wait_for_device
     [queued] = farm.events.read(waiting.id)
-    assert queued.data["reason"] == "no device for host is connected (connected: none)"
-    connect_device("pi", arch="aarch64")
-    other = farm.jobs.submit(MODEL, CompileOptions())
+    assert queued.data["reason"] == f"no device for class:{CLASS.id} is connected"
+    connect_device("pi", arch="aarch64", cpu="cortex-a72", features=["asimd", "fp"])
+    other = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     assert farm.jobs.lease("w", 0).item == other.id  # which holds up nobody else
     assert farm.jobs.lease("w", 0) is None
     connect_device("d")
@@ -162,11 +170,11 @@ def test_a_job_waits_in_the_queue_for_a_device(farm: Farm, connect_device, devic
     assert farm.jobs.lease("w", 0).attempt == 2
 
 
-def test_a_device_in_quarantine_is_waited_for(farm: Farm, connect_device) -> None:
+def test_a_device_in_quarantine_is_waited_for(farm: Farm, connect_device, device_side) -> None:
     _, session = connect_device("d")
     for fence in range(farm.settings.quarantine_faults):
-        farm.devices.settle("d", session, "b", fence, fault=True)
-    job = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+        device_side.settle("d", session, "b", fence, fault=True)
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True)
     assert "quarantine" in farm.events.read(job.id)[0].data["reason"]
     assert farm.jobs.lease("w", 0) is None
     farm.devices.release("d")
@@ -177,7 +185,7 @@ def test_a_lost_worker_loses_a_job_whose_device_is_away(
     farm: Farm, connect_device, device_goes, expire
 ) -> None:
     connect_device("d")
-    job = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True)
     assert "reason" not in farm.events.read(job.id)[0].data
     expire(farm.jobs.leases, farm.jobs.lease("w", 0))
     device_goes("d")
@@ -186,14 +194,14 @@ def test_a_lost_worker_loses_a_job_whose_device_is_away(
 
 
 def test_a_job_that_runs_no_code_waits_for_no_device(farm: Farm) -> None:
-    job = farm.jobs.submit(MODEL, CompileOptions(verify=False), wait_for_device=True)
+    job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET, verify=False), wait_for_device=True)
     assert not job.wait_for_device
     assert farm.jobs.lease("w", 0).item == job.id
 
 
 def test_a_target_of_a_newer_worker_is_left_to_it(farm: Farm, connect_device) -> None:
     connect_device("d")
-    newer = farm.jobs.submit(MODEL, CompileOptions(), wait_for_device=True)
+    newer = farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True)
     fields = farm.jobs.leases.fields(newer.id)
     asked = {name: fields[name] for name in ("model", "options", "name")}
     farm.jobs.leases.put("0" * 20, "device:x86-64-v9", asked)

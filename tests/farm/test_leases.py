@@ -16,6 +16,7 @@ from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease, Leases, new_id
 from farrier_farm.states import CHANGES, State
+from tests.here import HERE, TARGET
 
 MODEL = "5e" * 32
 
@@ -136,6 +137,16 @@ class LeaseConformance:
         leases.renew(lease)
         assert take("holder-2") is None
         leases.renew(lease)
+
+    def test_a_renewal_sets_fields_under_its_fence(self, leases, put, take) -> None:
+        item = put()
+        before = take()
+        leases.renew(before, {"used": "1"})
+        leases.give_back(before, crashed=False, reason="the worker drains")
+        leases.renew(take(), {"used": "2"})
+        with pytest.raises(StaleLeaseError):
+            leases.renew(before, {"used": "3"})
+        assert leases.fields(item)["used"] == "2"
 
     def test_an_end_is_recorded_once(self, leases, put, take) -> None:
         item = put()
@@ -308,7 +319,7 @@ class TestJobLeases(LeaseConformance):
 
     @pytest.fixture
     def put(self, farm: Farm) -> Callable[[], str]:
-        return lambda: farm.jobs.submit(MODEL, CompileOptions()).id
+        return lambda: farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
 
 
 class TestBatchLeases(LeaseConformance):
@@ -320,7 +331,7 @@ class TestBatchLeases(LeaseConformance):
 
     @pytest.fixture
     def put(self, farm: Farm, request_of: Callable[[str], MeasureRequest]) -> Callable[[], str]:
-        return lambda: farm.measurements.submit(request_of("ab" * 32), "x86-64-v2")
+        return lambda: farm.measurements.submit(request_of("ab" * 32), HERE)
 
 
 def test_every_state_can_be_reached_and_left_as_declared() -> None:

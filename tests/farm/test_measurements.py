@@ -5,16 +5,28 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from farrier.errors import CancelledError, NotFoundError, ServiceError
 from farrier.options import CompileOptions
-from farrier_device.measurement import CandidateResult, DeviceFault, MeasureResult, Status
-from farrier_farm.devices import Devices, DeviceState
-from farrier_farm.errors import StaleSessionError
+from farrier_device.describe import describe
+from farrier_device.measurement import (
+    Blame,
+    CandidateResult,
+    DeviceFault,
+    MeasureResult,
+    Status,
+)
+from farrier_farm.async_leases import AsyncLeases
+from farrier_farm.batches import Report
+from farrier_farm.devices import DeviceState
+from farrier_farm.errors import DeviceAwayError, StaleSessionError
 from farrier_farm.farm import Farm
-from farrier_farm.measurements import Report
+from farrier_farm.leases import Lease
+from farrier_farm.sessions import Sessions
+from tests.here import HERE, TARGET
 
 RESULT = MeasureResult(
     results=(
@@ -24,6 +36,7 @@ RESULT = MeasureResult(
     sandbox="seccomp",
     run_s=0.25,
 )
+
 FAULT = MeasureResult(fault=DeviceFault.DRIFTED, message="the clock fell by 31%")
 LIBRARY = "ab" * 32
 
@@ -39,18 +52,18 @@ def rested(farm: Farm):
 
 
 def test_a_batch_goes_to_a_device_and_its_result_comes_back(
-    farm: Farm, request_of, connect_device
+    farm: Farm, request_of, connect_device, device_side
 ) -> None:
     device = connect_device("d")
     request = request_of(LIBRARY)
-    batch_id = farm.measurements.submit(request, "host")
+    batch_id = farm.measurements.submit(request, HERE)
     assert farm.measurements.wait(batch_id, 0) is None
-    batch = farm.measurements.lease(*device, 1)
+    batch = device_side.lease(*device, 1)
     assert batch.request == request
     assert farm.devices.get("d").state is DeviceState.BUSY
     fence = batch.lease.fence
     for _ in range(2):  # the device repeats a report whose answer was lost
-        report = farm.measurements.report(*device, batch_id, fence, RESULT)
+        report = device_side.report(*device, batch_id, fence, RESULT)
         assert report is Report.ACCEPTED
     found = farm.measurements.wait(batch_id, 0)
     assert found == dataclasses.replace(RESULT, device="d")
@@ -58,11 +71,13 @@ def test_a_batch_goes_to_a_device_and_its_result_comes_back(
     assert (after.state, after.measured) == (DeviceState.IDLE, 1)
 
 
-def test_a_waiter_wakes_when_the_result_comes(farm: Farm, request_of, connect_device) -> None:
+def test_a_waiter_wakes_when_the_result_comes(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
     device = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    fence = farm.measurements.lease(*device, 0).lease.fence
-    timer = threading.Timer(0.2, farm.measurements.report, [*device, batch_id, fence, RESULT])
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*device, 0).lease.fence
+    timer = threading.Timer(0.2, device_side.report, [*device, batch_id, fence, RESULT])
     timer.start()
     begin = time.monotonic()
     assert farm.measurements.wait(batch_id, 10).results == RESULT.results
@@ -70,59 +85,65 @@ def test_a_waiter_wakes_when_the_result_comes(farm: Farm, request_of, connect_de
     timer.join()
 
 
-def test_devices_get_only_what_they_can_run(farm: Farm, request_of, connect_device) -> None:
-    board = connect_device("pi", arch="aarch64")
-    farm.measurements.submit(request_of(LIBRARY), "x86-64-v2")
-    assert farm.measurements.lease(*board, 0) is None
-    assert farm.measurements.lease(*connect_device("d"), 0) is not None
+def test_devices_get_only_what_is_of_their_class(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    board = connect_device("pi", arch="aarch64", cpu="cortex-a72", features=["asimd", "fp"])
+    farm.measurements.submit(request_of(LIBRARY), HERE)
+    assert device_side.lease(*board, 0) is None
+    assert device_side.lease(*connect_device("d"), 0) is not None
 
 
 @pytest.mark.parametrize("how", ["draining", "quarantined", "resting"])
-def test_some_devices_get_nothing(farm: Farm, request_of, connect_device, rested, how) -> None:
+def test_some_devices_get_nothing(
+    farm: Farm, request_of, connect_device, rested, how, device_side
+) -> None:
     device = connect_device("d")
-    farm.measurements.submit(request_of(LIBRARY), "host")
+    farm.measurements.submit(request_of(LIBRARY), HERE)
     if how == "draining":
-        farm.devices.heartbeat(*device, draining=True)
+        device_side.heartbeat(*device, draining=True)
     for fence in range({"draining": 0, "quarantined": 5, "resting": 1}[how]):
-        farm.devices.settle(*device, "b", fence, fault=True)
+        device_side.settle(*device, "b", fence, fault=True)
     if how == "quarantined":
         rested("d")
-    assert farm.measurements.lease(*device, 0) is None
-    farm.devices.heartbeat(*device, draining=False)
+    assert device_side.lease(*device, 0) is None
+    device_side.heartbeat(*device, draining=False)
     farm.devices.release("d")
-    assert farm.measurements.lease(*device, 0) is not None
+    assert device_side.lease(*device, 0) is not None
 
 
-def test_a_fault_sends_the_batch_to_another_device(farm: Farm, request_of, connect_device) -> None:
+def test_a_fault_sends_the_batch_to_another_device(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
     bad, good = connect_device("bad"), connect_device("good")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    fence = farm.measurements.lease(*bad, 0).lease.fence
-    assert farm.measurements.report(*bad, batch_id, fence, FAULT) is Report.ACCEPTED
-    assert farm.measurements.lease(*bad, 0) is None  # it rests
-    batch = farm.measurements.lease(*good, 0)
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*bad, 0).lease.fence
+    assert device_side.report(*bad, batch_id, fence, FAULT) is Report.ACCEPTED
+    assert device_side.lease(*bad, 0) is None  # it rests
+    batch = device_side.lease(*good, 0)
     assert (batch.lease.item, batch.lease.attempt) == (batch_id, 2)
-    assert farm.measurements.report(*bad, batch_id, fence, RESULT) is Report.STALE
-    farm.measurements.report(*good, batch_id, batch.lease.fence, RESULT)
+    assert device_side.report(*bad, batch_id, fence, RESULT) is Report.STALE
+    device_side.report(*good, batch_id, batch.lease.fence, RESULT)
     assert farm.measurements.wait(batch_id, 0).device == "good"
     assert farm.devices.get("bad").faults == 1
 
 
 @pytest.mark.parametrize("crashes_left", [0, 1])
 def test_a_fault_that_is_reported_again_is_accepted_and_counts_once(
-    farm: Farm, request_of, connect_device, rested, crashes_left
+    farm: Farm, request_of, connect_device, rested, crashes_left, device_side
 ) -> None:
     bad, good = connect_device("bad"), connect_device("good")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
     for _ in range(farm.settings.batch_attempts - 1 - crashes_left):
-        lease = farm.measurements.lease(*good, 0).lease
+        lease = device_side.lease(*good, 0).lease
         farm.measurements.leases.give_back(lease, crashed=True, reason="another")
-    fence = farm.measurements.lease(*bad, 0).lease.fence
-    reports = [farm.measurements.report(*bad, batch_id, fence, FAULT) for _ in range(2)]
+    fence = device_side.lease(*bad, 0).lease.fence
+    reports = [device_side.report(*bad, batch_id, fence, FAULT) for _ in range(2)]
     if crashes_left:
-        farm.measurements.lease(*good, 0)
-    reports.append(farm.measurements.report(*bad, batch_id, fence, FAULT))
+        device_side.lease(*good, 0)
+    reports.append(device_side.report(*bad, batch_id, fence, FAULT))
     assert set(reports) == {Report.ACCEPTED}
-    assert farm.measurements.report(*bad, batch_id, fence + 9, FAULT) is Report.STALE
+    assert device_side.report(*bad, batch_id, fence + 9, FAULT) is Report.STALE
     assert farm.devices.get("bad").faults == 1
     if crashes_left:
         assert farm.devices.get("good").lease == batch_id
@@ -130,21 +151,21 @@ def test_a_fault_that_is_reported_again_is_accepted_and_counts_once(
 
 @pytest.mark.parametrize("result", [RESULT, FAULT])
 def test_a_report_in_whose_middle_redis_fails_counts_when_it_is_repeated(
-    farm: Farm, request_of, connect_device, monkeypatch, result
+    farm: Farm, request_of, connect_device, monkeypatch, result, device_side
 ) -> None:
     device = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    fence = farm.measurements.lease(*device, 0).lease.fence
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*device, 0).lease.fence
 
     def fail(*_: object, **__: object) -> None:
         raise ServiceError("Redis does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Devices, "settle", fail)
+        patch.setattr(Sessions, "settle", fail)
         with pytest.raises(ServiceError):
-            farm.measurements.report(*device, batch_id, fence, result)
+            device_side.report(*device, batch_id, fence, result)
     for _ in range(2):
-        report = farm.measurements.report(*device, batch_id, fence, result)
+        report = device_side.report(*device, batch_id, fence, result)
         assert report is Report.ACCEPTED
     after = farm.devices.get("d")
     assert after.lease is None
@@ -152,126 +173,218 @@ def test_a_report_in_whose_middle_redis_fails_counts_when_it_is_repeated(
 
 
 def test_a_batch_that_cannot_be_handed_out_is_the_next_device_s(
-    farm: Farm, request_of, connect_device, monkeypatch
+    farm: Farm, request_of, connect_device, monkeypatch, device_side
 ) -> None:
     """The device connects anew while its old session waits for work."""
     old = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    take = farm.measurements.leases.take
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    sessions = device_side.side.sessions
+    take = AsyncLeases.take
 
-    def take_late(*words: object) -> object:
-        connect_device("d")
-        return take(*words)
+    async def take_late(leases: AsyncLeases, *words: Any) -> Lease | None:
+        await sessions.connect("d", dataclasses.asdict(describe()))
+        return await take(leases, *words)
 
     with monkeypatch.context() as patch:
-        patch.setattr(farm.measurements.leases, "take", take_late)
+        patch.setattr(AsyncLeases, "take", take_late)
         with pytest.raises(StaleSessionError):
-            farm.measurements.lease(*old, 0)
-    batch = farm.measurements.lease(*connect_device("other"), 0)
+            device_side.lease(*old, 0)
+    batch = device_side.lease(*connect_device("other"), 0)
     assert batch.lease.item == batch_id
     assert farm.measurements.leases.fields(batch_id)["crashes"] == "0"
     assert farm.devices.get("d").faults == 0
 
 
 def test_a_batch_that_always_faults_ends_with_the_fault(
-    farm: Farm, request_of, connect_device, rested
+    farm: Farm, request_of, connect_device, rested, device_side
 ) -> None:
     device = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
     for _ in range(farm.settings.batch_attempts):
         rested("d")
-        fence = farm.measurements.lease(*device, 0).lease.fence
+        fence = device_side.lease(*device, 0).lease.fence
         fault = MeasureResult(fault=DeviceFault.NO_SPACE, message="/tmp is full")
-        farm.measurements.report(*device, batch_id, fence, fault)
+        device_side.report(*device, batch_id, fence, fault)
     result = farm.measurements.wait(batch_id, 0)
     assert (result.fault, result.results) == (DeviceFault.NO_SPACE, ())
     assert "/tmp is full" in result.message
 
 
-def test_a_lost_device_loses_its_lease(farm: Farm, request_of, connect_device, expire) -> None:
+def _fault(blame: Blame) -> MeasureResult:
+    return MeasureResult(fault=DeviceFault.BROKEN, blame=blame, message=f"of the {blame}")
+
+
+def test_a_device_whose_agent_is_unfit_is_told_so_and_another_one_measures(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    """More often than faults put a device in quarantine, and a batch has attempts."""
+    new = connect_device("new")
+    for number in range(farm.settings.quarantine_faults + 1):
+        batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+        old = connect_device("old", agent_version=f"0.{number}")  # it starts anew
+        fence = device_side.lease(*old, 0).lease.fence
+        for _ in range(2):  # the answer was lost
+            report = device_side.report(*old, batch_id, fence, _fault(Blame.AGENT))
+        assert report is Report.STALE
+        unfit = farm.devices.get("old")
+        assert (unfit.state, unfit.faults, unfit.lease) == (DeviceState.UNFIT, 0, None)
+        assert "of the agent" in unfit.unfit
+        assert device_side.lease(*old, 0) is None
+        fence = device_side.lease(*new, 0).lease.fence
+        device_side.report(*new, batch_id, fence, RESULT)
+        assert farm.measurements.wait(batch_id, 0).device == "new"
+    farm.devices.release("old")
+    assert farm.devices.get("old").state is DeviceState.IDLE
+
+
+def test_devices_that_are_all_unfit_are_none(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    old = connect_device("old")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*old, 0).lease.fence
+    device_side.report(*old, batch_id, fence, _fault(Blame.AGENT))
+    with pytest.raises(DeviceAwayError, match="old: of the agent"):
+        farm.admission.require(HERE)
+
+
+def test_a_batch_that_the_farm_has_spoilt_ends_and_counts_for_nobody(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    device = connect_device("d")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*device, 0).lease.fence
+    for _ in range(2):
+        report = device_side.report(*device, batch_id, fence, _fault(Blame.FARM))
+        assert report is Report.ACCEPTED
+    found = farm.measurements.wait(batch_id, 0)
+    assert (found.fault, found.blame) == (DeviceFault.BROKEN, Blame.FARM)
+    after = farm.devices.get("d")
+    assert (after.state, after.faults, after.measured) == (DeviceState.IDLE, 0, 0)
+    assert not after.resting
+
+
+def test_a_library_that_fails_on_two_devices_is_neithers_fault(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
+    first, second = connect_device("first"), connect_device("second")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    doubt = _fault(Blame.LIBRARY)
+    for device in (first, second):
+        fence = device_side.lease(*device, 0).lease.fence
+        for _ in range(2):
+            report = device_side.report(*device, batch_id, fence, doubt)
+            assert report is Report.ACCEPTED
+        assert farm.devices.get("first").faults == (device is first)
+    assert farm.measurements.wait(batch_id, 0).blame is Blame.LIBRARY
+    for device in (first, second):
+        after = farm.devices.get(device[0])
+        assert (after.faults, after.faults_in_a_row, after.resting) == (0, 0, False)
+
+
+def test_a_library_that_fails_on_one_device_alone_is_that_ones_fault(
+    farm: Farm, request_of, connect_device, rested, device_side
+) -> None:
+    only = connect_device("only")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    for _ in range(farm.settings.batch_attempts):
+        rested("only")
+        fence = device_side.lease(*only, 0).lease.fence
+        device_side.report(*only, batch_id, fence, _fault(Blame.LIBRARY))
+    assert farm.measurements.wait(batch_id, 0).fault is DeviceFault.BROKEN
+    assert farm.devices.get("only").faults == farm.settings.batch_attempts
+
+
+def test_a_lost_device_loses_its_lease(
+    farm: Farm, request_of, connect_device, expire, device_side
+) -> None:
     lost, other = connect_device("lost"), connect_device("other")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    old = farm.measurements.lease(*lost, 0).lease
-    assert farm.measurements.renew_held("lost", [batch_id]) == []
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    old = device_side.lease(*lost, 0).lease
+    assert device_side.renew_held("lost", [batch_id]) == []
     expire(farm.measurements.leases, old)
-    new = farm.measurements.lease(*other, 0).lease
-    assert farm.measurements.renew_held("lost", [batch_id]) == [batch_id]
+    new = device_side.lease(*other, 0).lease
+    assert device_side.renew_held("lost", [batch_id]) == [batch_id]
     assert farm.devices.get("lost").lease is None
-    assert farm.measurements.report(*lost, batch_id, old.fence, RESULT) is Report.STALE
-    assert farm.measurements.report(*other, batch_id, new.fence, RESULT) is Report.ACCEPTED
+    assert device_side.report(*lost, batch_id, old.fence, RESULT) is Report.STALE
+    assert device_side.report(*other, batch_id, new.fence, RESULT) is Report.ACCEPTED
 
 
 def test_waiting_notices_that_every_device_was_lost(
-    farm: Farm, request_of, connect_device, expire
+    farm: Farm, request_of, connect_device, expire, device_side
 ) -> None:
     device = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
     for _ in range(farm.settings.batch_attempts):
-        expire(farm.measurements.leases, farm.measurements.lease(*device, 0).lease)
+        expire(farm.measurements.leases, device_side.lease(*device, 0).lease)
         farm.measurements.wait(batch_id, 0.01)
     assert farm.measurements.wait(batch_id, 0).fault is DeviceFault.LOST
 
 
-def test_an_old_session_gets_and_reports_nothing(farm: Farm, request_of, connect_device) -> None:
+def test_an_old_session_gets_and_reports_nothing(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
     old = connect_device("d")
-    batch_id = farm.measurements.submit(request_of(LIBRARY), "host")
-    fence = farm.measurements.lease(*old, 0).lease.fence
+    batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
+    fence = device_side.lease(*old, 0).lease.fence
     new = connect_device("d")
     for call in (
-        lambda: farm.measurements.lease(*old, 0),
-        lambda: farm.measurements.report(*old, batch_id, fence, RESULT),
+        lambda: device_side.lease(*old, 0),
+        lambda: device_side.report(*old, batch_id, fence, RESULT),
     ):
         with pytest.raises(StaleSessionError):
             call()
     # The agent that reconnected still has the result.
-    assert farm.measurements.report(*new, batch_id, fence, RESULT) is Report.ACCEPTED
+    assert device_side.report(*new, batch_id, fence, RESULT) is Report.ACCEPTED
 
 
-def test_a_cancelled_job_takes_its_batches_along(farm: Farm, request_of, connect_device) -> None:
+def test_a_cancelled_job_takes_its_batches_along(
+    farm: Farm, request_of, connect_device, device_side
+) -> None:
     device = connect_device("d")
-    job = farm.jobs.submit("5e" * 32, CompileOptions())
+    job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     lease = farm.jobs.lease("w", 0)
-    batches = [farm.measurements.submit(request_of(LIBRARY), "host", lease) for _ in range(3)]
-    other = farm.measurements.submit(request_of(LIBRARY), "host")
-    running = farm.measurements.lease(*device, 0)
+    batches = [farm.measurements.submit(request_of(LIBRARY), HERE, lease) for _ in range(3)]
+    other = farm.measurements.submit(request_of(LIBRARY), HERE)
+    running = device_side.lease(*device, 0)
     assert running.lease.item == batches[0]
     farm.cancel(job.id)
-    assert farm.measurements.renew_held("d", batches) == batches
+    assert device_side.renew_held("d", batches) == batches
     for batch in batches:
         with pytest.raises(CancelledError):
             farm.measurements.wait(batch, 1)
-    assert farm.measurements.lease(*device, 0).lease.item == other
+    assert device_side.lease(*device, 0).lease.item == other
     assert farm.measurements.drop(job.id) == 0
 
 
 def test_batches_of_an_attempt_that_was_taken_over_are_not_measured(
-    farm: Farm, request_of, connect_device, expire
+    farm: Farm, request_of, connect_device, expire, device_side
 ) -> None:
     device = connect_device("d")
-    farm.jobs.submit("5e" * 32, CompileOptions())
+    farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     old = farm.jobs.lease("w1", 0)
-    orphan = farm.measurements.submit(request_of(LIBRARY), "host", old)
+    orphan = farm.measurements.submit(request_of(LIBRARY), HERE, old)
     expire(farm.jobs.leases, old)
     new = farm.jobs.lease("w2", 0)
-    wanted = farm.measurements.submit(request_of(LIBRARY), "host", new)
-    assert farm.measurements.lease(*device, 0).lease.item == wanted
+    wanted = farm.measurements.submit(request_of(LIBRARY), HERE, new)
+    assert device_side.lease(*device, 0).lease.item == wanted
     with pytest.raises(CancelledError):
         farm.measurements.wait(orphan, 0)
 
 
-def test_open_batches_keep_their_blobs(farm: Farm, request_of, connect_device) -> None:
+def test_open_batches_keep_their_blobs(farm: Farm, request_of, connect_device, device_side) -> None:
     device = connect_device("d")
-    done = farm.measurements.submit(request_of("01" * 32), "host")
-    farm.measurements.report(*device, done, farm.measurements.lease(*device, 0).lease.fence, RESULT)
-    farm.measurements.submit(request_of("02" * 32), "host")
-    farm.measurements.submit(request_of("03" * 32), "host")
-    farm.measurements.lease(*device, 0)
+    done = farm.measurements.submit(request_of("01" * 32), HERE)
+    device_side.report(*device, done, device_side.lease(*device, 0).lease.fence, RESULT)
+    farm.measurements.submit(request_of("02" * 32), HERE)
+    farm.measurements.submit(request_of("03" * 32), HERE)
+    device_side.lease(*device, 0)
     found = [farm.references.are_there(f"{n:02}" * 32) for n in (1, 2, 3)]
     assert found == [False, True, True]
 
 
-def test_unknown_batches(farm: Farm, connect_device) -> None:
+def test_unknown_batches(farm: Farm, connect_device, device_side) -> None:
     device = connect_device("d")
     with pytest.raises(NotFoundError):
         farm.measurements.wait("nothing", 0)
-    assert farm.measurements.report(*device, "nothing", 1, RESULT) is Report.STALE
+    assert device_side.report(*device, "nothing", 1, RESULT) is Report.STALE

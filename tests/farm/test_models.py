@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from farrier.errors import ConflictError, InvalidModelError
+from farrier.model.file import Model
 from farrier_farm.farm import Farm
 from farrier_farm.models import DataFile, Manifest
 
@@ -32,7 +33,7 @@ def test_a_model_that_is_made_twice_refers_once(farm: Farm, manifest: Manifest, 
 def test_a_model_of_which_a_blob_is_missing_is_not_made(
     farm: Farm, manifest: Manifest, audit
 ) -> None:
-    farm.blobs.delete(manifest.files["m.data"].sha256)
+    farm.blobs.remove(manifest.files["m.data"].sha256, lambda _: False)
     with pytest.raises(ConflictError, match=r"'m\.data'"):
         farm.models.create(manifest)
     assert not farm.references.are_there(manifest.message)
@@ -59,7 +60,7 @@ def test_what_others_do_with_a_blob_is_no_change_of_an_open_model(
     farm: Farm, manifest: Manifest
 ) -> None:
     """They renew its time, or store it once more; but its bytes stay."""
-    model = farm.models.opened(farm.models.create(manifest), "m")
+    model = Model.of_files(*farm.models.verified(farm.models.create(manifest)))
     data = model.data("m.data")
     blob = manifest.files["m.data"].sha256
     farm.blobs.renew(blob)

@@ -8,15 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from farrier.errors import ServiceError
 from farrier_farm import roles
 from farrier_farm.roles import Role, stop_together
 
 
 def _role(tmp_path: Path, program: str) -> Role:
-    role = Role("serve", [sys.executable, "-c", program], tmp_path, dict(os.environ))
+    command = [sys.executable, "-c", program]
+    role = Role("serve", command, tmp_path, dict(os.environ), signs=tmp_path / "alive")
     role.start()
     return role
 
@@ -32,14 +30,68 @@ def test_the_last_words_are_the_error_of_this_life(tmp_path):
     assert silent.last_words() == "it said nothing"
 
 
-def test_a_role_that_ends_again_and_again_is_given_up(tmp_path):
-    role = _role(tmp_path, "raise SystemExit('error: no luck')")
-    for _ in range(roles.RESTARTS):
-        assert role.wait(20)
-        role.start_again()
+def test_a_role_that_ends_again_and_again_is_started_for_ever_and_told_of_twice(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(roles, "PAUSES_S", (0.0, 0.1, 0.2))
+    lives = tmp_path / "lives"
+    role = _role(
+        tmp_path, f"open({str(lives)!r}, 'a').write('x'); raise SystemExit('error: no luck')"
+    )
+    told = []
+    while not lives.exists() or len(lives.read_text()) < 8:
+        told.append(role.look_after())
+        time.sleep(0.01)
     assert role.wait(20)
-    with pytest.raises(ServiceError, match=r"ended 6 times in a row: no luck"):
-        role.start_again()
+    first, second = filter(None, told)
+    assert first == "serve ended with code 1: no luck"
+    assert "again" in second
+    assert str(role.log) in second
+
+
+def test_a_role_that_stays_up_after_all_is_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(roles, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(roles, "STEADY_S", 0.5)
+    lives = tmp_path / "lives"
+    program = f"""
+import os, time
+with open({str(lives)!r}, 'a') as lives:
+    lives.write('x')
+if os.path.getsize({str(lives)!r}) > 2:
+    time.sleep(600)
+"""
+    monkeypatch.setattr(roles, "STEADY_S", 600.0)
+    role = _role(tmp_path, program)
+    told = []
+    while not lives.exists() or len(lives.read_text()) < 3:
+        told += filter(None, [role.look_after()])
+        time.sleep(0.01)
+    monkeypatch.setattr(roles, "STEADY_S", 0.1)
+    while len(told) < 3:
+        told += filter(None, [role.look_after()])
+        time.sleep(0.01)
+    assert told[2] == "serve is up again"
+    role.signal(signal.SIGKILL)
+    assert role.wait(20)
+
+
+def test_a_program_that_is_gone_does_not_end_the_one_that_looks(tmp_path, monkeypatch):
+    monkeypatch.setattr(roles, "PAUSES_S", (0.0,))
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o700)
+    role = Role("serve", [program], tmp_path, dict(os.environ), signs=tmp_path)
+    role.start()
+    assert role.wait(20)
+    program.unlink()
+    told = [role.look_after() for _ in range(5)]
+    assert any("cannot be started" in one for one in told)
+    program.write_text("#!/bin/sh\nsleep 600\n")
+    program.chmod(0o700)
+    role.look_after()
+    assert not role.ended
+    role.signal(signal.SIGKILL)
+    assert role.wait(20)
 
 
 def test_a_role_that_does_not_listen_is_killed(tmp_path, monkeypatch):

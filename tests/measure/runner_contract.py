@@ -181,6 +181,18 @@ class RunnerContract:
         assert result.fault is DeviceFault.BROKEN
         assert "reference" in result.message
 
+    def test_what_spoils_the_process_is_the_candidates_own(self, measure, doubling):
+        """Neither the device's, nor that of the candidate that crashes for it."""
+        policy = dataclasses.replace(QUICK, max_drift=1e6)
+        symbols = ["right", "wrong", "spoil_1", "by_mark", "right"]
+        candidates = map(doubling.candidate, symbols)
+        result = measure(*candidates, policy=policy, reference=doubling.candidate("by_mark"))
+        assert result.fault is None, result.message
+        statuses = [one.status for one in result.results]
+        ok = Status.OK
+        assert statuses == [ok, Status.WRONG, Status.CRASHED, ok, ok]
+        assert "the reference kernel after it" in result.results[2].message
+
     def test_a_steady_machine_leaves_the_reference_out_of_the_results(self, measure, doubling):
         policy = dataclasses.replace(QUICK, max_drift=1e6)
         good = doubling.candidate("right")

@@ -123,6 +123,62 @@ done:
   ret i32 0
 }
 
+; What the library's data tells `by_mark` to do: 0 to be right, 1 to crash, 2 to hang, 3 to be wrong.
+@mark = internal global i32 0
+
+define i32 @by_mark(ptr %args, ptr %pool) {
+entry:
+  %how = load volatile i32, ptr @mark
+  switch i32 %how, label %fair [ i32 1, label %fatal
+                                 i32 2, label %endless
+                                 i32 3, label %false ]
+fair:
+  %right = call i32 @right(ptr %args, ptr %pool)
+  ret i32 %right
+fatal:
+  %fallen = call i32 @crash(ptr %args, ptr %pool)
+  ret i32 %fallen
+endless:
+  %never = call i32 @hang(ptr %args, ptr %pool)
+  ret i32 %never
+false:
+  %wrong = call i32 @wrong(ptr %args, ptr %pool)
+  ret i32 %wrong
+}
+
+; Right, but for what they leave in the data of the library, and in that of the pool.
+define i32 @spoil_1(ptr %args, ptr %pool) {
+  store volatile i32 1, ptr @mark
+  %code = call i32 @right(ptr %args, ptr %pool)
+  ret i32 %code
+}
+
+define i32 @spoil_2(ptr %args, ptr %pool) {
+  store volatile i32 2, ptr @mark
+  %code = call i32 @right(ptr %args, ptr %pool)
+  ret i32 %code
+}
+
+define i32 @spoil_3(ptr %args, ptr %pool) {
+  store volatile i32 3, ptr @mark
+  %code = call i32 @right(ptr %args, ptr %pool)
+  ret i32 %code
+}
+
+define i32 @spoil_pool(ptr %args, ptr %pool) {
+  %code = call i32 @right(ptr %args, ptr %pool)
+  store volatile ptr null, ptr %pool
+  ret i32 %code
+}
+
+; Leaves a pool that tells none of its threads to end.
+define i32 @spoil_end(ptr %args, ptr %pool) {
+  %threads = getelementptr i64, ptr %pool, i64 1
+  store volatile i64 1, ptr %threads
+  %code = call i32 @right(ptr %args, ptr %pool)
+  ret i32 %code
+}
+
 define i32 @code_three(ptr %args, ptr %pool) {
   ret i32 3
 }

@@ -19,8 +19,11 @@ from farrier_device.connection import (
     UsageError,
     open_channel,
 )
+from farrier_device.cooling import Cooling
+from farrier_device.health import Health
 from farrier_device.loop import Agent, describe_device
 from farrier_device.measurement import (
+    Blame,
     DeviceFault,
     MeasureRequest,
     Status,
@@ -28,7 +31,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.outbox import Outbox, PendingResult
-from farrier_device.protocol import device_pb2, signing
+from farrier_device.protocol import device_pb2, signing, version
 from farrier_device.session import Backoff
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
@@ -37,7 +40,9 @@ QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, broker, runner, state, token="right token", store_bytes=1 << 30) -> None:
+    def __init__(
+        self, broker, runner, state, token="right token", store_bytes=1 << 30, cooling=None
+    ) -> None:
         self.connection = Connection(open_channel(broker.address, None), token)
         self.outbox = Outbox(state / "outbox")
         self.store = BlobStore(state / "blobs", store_bytes)
@@ -49,6 +54,7 @@ class Running:
             self.store,
             self.outbox,
             runner,
+            cooling=cooling,
         )
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
@@ -173,6 +179,27 @@ class TestBatch:
         assert broker.result("late").fault is DeviceFault.LOST
 
 
+class TestHeat:
+    def test_a_hot_machine_waits_and_says_so(self, broker, start, task):
+        heat = [Health(85.0, 80.0, 1500, 1800, "throttled")]
+        start(cooling=Cooling(60.0, lambda: heat[0], look_s=0.01))
+        broker.submit("lease-1", task("right"))
+        waits = "waits to cool: 85 °C, limit 80 °C, throttled"
+        until(lambda: any(beat.message == waits for beat in broker.heartbeats))
+        assert not broker.reports
+        health = broker.heartbeats[-1].health
+        assert (health.celsius, health.limit_celsius, health.waits) == (85.0, 80.0, waits)
+        assert (health.clock_mhz, health.max_clock_mhz) == (1500, 1800)
+        assert not health.HasField("throttles")
+        heat[:] = [Health(60.0, 80.0)]
+        assert broker.result("lease-1").hot == ""
+
+    def test_what_is_measured_hot_says_so(self, broker, start, task):
+        start(cooling=Cooling(0.0, lambda: Health(85.0, 80.0)))
+        broker.submit("lease-1", task("right"))
+        assert broker.result("lease-1").hot == "85 °C, limit 80 °C"
+
+
 class TestConnection:
     def test_lost_before_the_report_counts(self, broker, start, task):
         broker.faults["Report"] += [unavailable, unavailable]
@@ -276,6 +303,14 @@ class TestConnection:
         assert isinstance(running.error, UsageError)
         assert "no such name" in str(running.error)
 
+    def test_a_broker_that_is_too_old(self, broker, start, monkeypatch):
+        monkeypatch.setattr(version, "OLDEST", 2)  # the broker names none
+        running = start()
+        running.join()
+        assert isinstance(running.error, UsageError)
+        assert "speaks version 1 of the protocol" in str(running.error)
+        assert "update the farm's server" in str(running.error)
+
 
 class TestTrust:
     @pytest.mark.parametrize("signature", [b"", b"\0" * 32])
@@ -283,8 +318,9 @@ class TestTrust:
         start()
         broker.submit("evil", task("right"), signature=signature)
         result = broker.result("evil")
-        assert result.fault is DeviceFault.BROKEN
+        assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.AGENT)
         assert "not signed" in result.message
+        assert "token" in result.message
         assert broker.offsets == []
 
     def test_blob_with_other_bytes(self, broker, start, task):
@@ -293,8 +329,9 @@ class TestTrust:
         start()
         broker.submit("one", request)
         result = broker.result("one")
-        assert result.fault is DeviceFault.BROKEN
+        assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
         assert request.library in result.message
+        assert broker.offsets == [0, 0, 0, 0]  # the library twice, x and y
 
     def test_blob_that_the_broker_lacks(self, broker, start, task):
         request = task("right")
@@ -302,8 +339,11 @@ class TestTrust:
         start()
         broker.submit("one", request)
         result = broker.result("one")
-        assert result.fault is DeviceFault.BROKEN
+        assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
         assert "no blob" in result.message
+        beats = len(broker.heartbeats)
+        until(lambda: len(broker.heartbeats) > beats + 1)
+        assert broker.heartbeats[-1].state == device_pb2.DEVICE_STATE_READY
 
     def test_digest_that_is_a_path(self, broker, start, task):
         start()
@@ -327,7 +367,8 @@ class TestTrust:
         )
         result = broker.result("odd")
         if asked:
-            assert result.fault is DeviceFault.BROKEN
+            assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.AGENT)
+            assert "update the agent" in result.message
             assert "understands: MeasureRequest.policy: TimingPolicy has an unknown nope" in (
                 result.message
             )

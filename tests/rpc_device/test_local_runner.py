@@ -14,6 +14,7 @@ import pytest
 from farrier_device.blobstore import BlobStore
 from farrier_device.measurement import (
     Argument,
+    Blame,
     Candidate,
     DeviceFault,
     MeasureRequest,
@@ -24,6 +25,7 @@ from farrier_device.measurement import (
     request_from_json,
     to_json,
 )
+from farrier_device.runners import supervisor
 from farrier_device.runners.local import ChildRunner
 from tests.measure.runner_contract import ChildRunnerContract
 from tests.rpc_device.children import children_of
@@ -137,6 +139,60 @@ class TestVerdicts:
         nothing = Candidate("code_three", (Argument(Role.INPUT, 0, blob=empty),))
         (only,) = runner.measure(request_of(folder, library, nothing), folder).results
         assert "returned 3" in only.message
+
+
+class TestSpoiling:
+    """What a candidate leaves in its process is its own doing: the machine is well."""
+
+    @pytest.mark.parametrize(
+        ("spoiler", "reference", "how"),
+        [
+            ("spoil_1", "by_mark", "SIGSEGV"),
+            ("spoil_2", "by_mark", "timeout"),
+            ("spoil_3", "by_mark", "wrong"),
+            ("spoil_pool", "right_in_parallel", "SIGSEGV"),
+        ],
+    )
+    def test_the_one_that_spoils_it_is_found(
+        self, runner, folder, library, doubling, spoiler, reference, how
+    ):
+        policy = dataclasses.replace(QUICK, max_drift=1e6, timeout_s=1.0)
+        symbols = ["right", "right", spoiler, "crash", "right", spoiler, "right"]
+        request = request_of(
+            folder,
+            library,
+            *map(doubling.candidate, symbols),
+            policy=policy,
+            reference=doubling.candidate(reference),
+        )
+        result = runner.measure(request, folder)
+        assert result.fault is None, result.message
+        statuses = [one.status for one in result.results]
+        # The first one's process ended with the crash, before anybody was hurt.
+        expected = ["ok", "ok", "ok", "crashed", "ok", "crashed", "ok"]
+        assert statuses == expected
+        assert how in result.results[5].message
+
+    def test_a_reference_that_fails_in_a_fresh_process_too_is_in_doubt(
+        self, runner, folder, library, doubling
+    ):
+        reference = doubling.candidate("wrong")
+        request = request_of(folder, library, doubling.candidate("right"), reference=reference)
+        result = runner.measure(request, folder)
+        assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.LIBRARY)
+
+    def test_a_process_that_cannot_clear_up_has_its_results(
+        self, folder, library, doubling, monkeypatch
+    ):
+        monkeypatch.setattr(supervisor, "_CLEAR_UP_S", 1.0)
+        policy = dataclasses.replace(QUICK, threads=2)
+        symbols = ["right", "wrong", "spoil_end"]
+        with ChildRunner(pin=False) as own:
+            request = request_of(folder, library, *map(doubling.candidate, symbols), policy=policy)
+            result = own.measure(request, folder)
+            assert [one.status for one in result.results] == ["ok", "wrong", "ok"]
+            good = request_of(folder, library, doubling.candidate("right"))
+            assert own.measure(good, folder).results[0].status is Status.OK
 
 
 class TestParts:
@@ -264,6 +320,21 @@ class TestReference:
         assert "%" in result.message
         assert result.results == ()
 
+    def test_an_emulated_machine_cannot_drift(self, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, max_drift=-1.0)
+        good = doubling.candidate("right")
+        request = request_of(folder, library, good, policy=policy, reference=good)
+        with ChildRunner(emulated=True) as runner:
+            result = runner.measure(request, folder)
+        assert (result.fault, result.emulated, len(result.results)) == (None, True, 1)
+
+    def test_an_emulated_machine_gets_more_time(self, folder, library, doubling):
+        policy = dataclasses.replace(QUICK, timeout_s=0.1)
+        request = request_of(folder, library, doubling.candidate("hang"), policy=policy)
+        with ChildRunner(emulated=True) as runner:
+            (hanging,) = runner.measure(request, folder).results
+        assert hanging.message == "did not return within 1 s"
+
     def test_bad_reference(self, runner, folder, library, doubling):
         good, bad = doubling.candidate("right"), doubling.candidate("wrong")
         result = runner.measure(request_of(folder, library, good, reference=bad), folder)
@@ -346,9 +417,11 @@ class TestChild:
         own = ChildRunner()
         own.measure(request_of(folder, library, doubling.candidate("right")), folder)
         child = own._supervisor.child()
+        directory = Path(child._directory)
+        assert directory.is_dir()
         own.close()
         own.close()
         assert not Path(f"/proc/{child.pid}").exists()
-        assert not Path(child._directory).exists()
+        assert not directory.exists()
         with pytest.raises(ValueError, match="closed"):
             own.measure(request_of(folder, library), folder)

@@ -58,12 +58,11 @@ class Calls:
         return call
 
     def register(self, device_id: str, instance: str = "", **description: Any) -> Any:
-        """The session of an x86-64 device that can do everything this machine can: a new one,
-        unless its instance is named."""
+        """The session of a device that is as this machine: a new one, unless its instance is
+        named."""
         from farrier_device import describe
 
-        here = describe.describe()
-        fields = {"arch": "x86_64", "features": here.features, "cores": 2, **description}
+        fields = {**dataclasses.asdict(describe.describe()), **description}
         reply = self.Register(
             device_pb2.RegisterRequest(
                 device_id=device_id,

@@ -11,6 +11,7 @@ import time
 import grpc
 import pytest
 
+from farrier_device.describe import describe
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -24,6 +25,7 @@ from farrier_device.measurement import (
     to_json,
 )
 from farrier_device.protocol import channel, device_pb2, signing
+from tests.here import HERE, TARGET
 
 REQUEST = MeasureRequest("a" * 64, (Candidate("k", (Argument(Role.SCRATCH, 64),)),))
 RESULT = MeasureResult((CandidateResult(Status.OK, (100, 101, 99), 1e-7),), sandbox="none")
@@ -69,11 +71,11 @@ def test_wrong_tokens_are_refused(broker):
 
 def test_a_batch_goes_out_signed_and_its_result_comes_back(broker):
     stub = broker.stub()
-    session = stub.register("board", cpu="znver5")
+    session = stub.register("board", agent_version="7")
     (device,) = broker.farm.devices.list()
-    assert device.description["cpu"] == "znver5"
+    assert device.description["agent_version"] == "7"
     assert device.description["cores"] == 2
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     assert batch.lease == batch_id
     assert batch.deadline_ms == 900_000
@@ -91,7 +93,7 @@ def test_a_batch_goes_out_signed_and_its_result_comes_back(broker):
 def test_a_report_counts_once(broker):
     stub = broker.stub()
     session = stub.register("board")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
@@ -104,7 +106,7 @@ def test_a_report_counts_once(broker):
 def test_a_stale_fence_is_dropped(broker):
     stub = broker.stub()
     session = stub.register("board")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     batch.fence += 1
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_STALE
@@ -117,7 +119,7 @@ def test_nothing_to_measure(broker):
     begun = time.monotonic()
     assert lease(stub, session, 0.3) is None
     assert 0.25 < time.monotonic() - begun < 3
-    waiting = threading.Timer(0.3, broker.farm.measurements.submit, (REQUEST, "host"))
+    waiting = threading.Timer(0.3, broker.farm.measurements.submit, (REQUEST, HERE))
     waiting.start()
     assert lease(stub, session) is not None
     waiting.join()
@@ -125,15 +127,15 @@ def test_nothing_to_measure(broker):
 
 def test_a_device_gets_only_what_it_can_run(broker):
     stub = broker.stub()
-    session = stub.register("pi", arch="aarch64", features=["asimd"])
-    broker.farm.measurements.submit(REQUEST, "host")
+    session = stub.register("pi", arch="aarch64", cpu="cortex-a72", features=["asimd", "fp"])
+    broker.farm.measurements.submit(REQUEST, HERE)
     assert lease(stub, session, 0.2) is None
 
 
 def test_a_newer_session_fences_out_the_older(broker):
     stub = broker.stub()
     old = stub.register("board")
-    broker.farm.measurements.submit(REQUEST, "host")
+    broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, old)
     new = stub.register("board")
     calls = (
@@ -152,7 +154,7 @@ def test_a_process_that_registers_again_keeps_its_session(broker):
     """What it asked for long ago, and gets done only now, does not fence it out."""
     stub = broker.stub()
     session = stub.register("board", "this process")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     assert stub.register("board", "this process", cpu="znver5") == session
     device = broker.farm.devices.get("board")
@@ -204,7 +206,8 @@ def test_heartbeats_come_five_times_before_anything_expires(
     farm_settings, start_broker, lease_s, expiry_s, ms
 ):
     settings = dataclasses.replace(farm_settings, lease_s=lease_s, device_expiry_s=expiry_s)
-    request = device_pb2.RegisterRequest(device_id="board", instance="i")
+    machine = device_pb2.Description(**dataclasses.asdict(describe()))
+    request = device_pb2.RegisterRequest(device_id="board", instance="i", description=machine)
     assert start_broker(settings).stub().Register(request).heartbeat_interval_ms == ms
 
 
@@ -218,7 +221,7 @@ def test_names_that_are_none(broker):
 def test_malformed_results_are_refused(broker):
     stub = broker.stub()
     session = stub.register("board")
-    broker.farm.measurements.submit(REQUEST, "host")
+    broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     for text in (b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"results":[{"status":"?"}]}'):
         request = device_pb2.ReportRequest(
@@ -232,7 +235,7 @@ def test_malformed_results_are_refused(broker):
 def test_a_result_is_of_its_batch(broker):
     stub = broker.stub()
     session = stub.register("board")
-    broker.farm.measurements.submit(REQUEST, "host")
+    broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     (ran,) = RESULT.results
     for results in ((), (ran, ran), (dataclasses.replace(ran, parts_ns=((1, 2, 3),)),)):
@@ -245,7 +248,7 @@ def test_a_job_and_an_agent_may_be_newer_than_the_broker(broker):
     """What the job asks for reaches the agent as it was written; of a result the rest is read."""
     stub = broker.stub()
     session = stub.register("board")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     newer = json.dumps({**json.loads(to_json(REQUEST)), "newer": [1]})
     broker.farm.client.command("HSET", f"farrier:batch:item:{batch_id}", "request", newer)
     assert broker.farm.references.are_there(REQUEST.library)
@@ -271,7 +274,7 @@ def test_heartbeats_keep_a_lease_and_silence_loses_it(hasty, start_broker):
     broker = start_broker(hasty)
     stub = broker.stub()
     quiet, busy = stub.register("quiet"), stub.register("busy")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, quiet)
     for _ in range(6):
         time.sleep(0.25)
@@ -294,8 +297,8 @@ def test_a_cancelled_job_takes_its_batch_back(broker):
     farm = broker.farm
     stub = broker.stub()
     session = stub.register("board")
-    job = farm.jobs.submit(farm.blobs.put(b"model"), CompileOptions())
-    farm.measurements.submit(REQUEST, "host", farm.jobs.lease("worker", 1))
+    job = farm.jobs.submit(farm.blobs.put(b"model"), CompileOptions(target=TARGET))
+    farm.measurements.submit(REQUEST, HERE, farm.jobs.lease("worker", 1))
     batch = lease(stub, session)
     assert beat(stub, session, batch.lease) == []
     farm.cancel(job.id)
@@ -306,7 +309,7 @@ def test_a_cancelled_job_takes_its_batch_back(broker):
 def test_a_fault_of_the_device_sends_the_batch_on(broker):
     stub = broker.stub()
     one, other = stub.register("one"), stub.register("other")
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, one)
     fault = MeasureResult(fault=DeviceFault.DRIFTED, message="30% slower afterwards")
     assert report(stub, one, batch, fault) == device_pb2.ACCEPTANCE_ACCEPTED
@@ -319,7 +322,7 @@ def test_a_batch_leased_for_a_caller_that_left_goes_back(broker):
     gone, there = stub.register("gone"), stub.register("there")
     with refusal(grpc.StatusCode.DEADLINE_EXCEEDED):
         stub.Lease(device_pb2.LeaseRequest(session=gone, wait_ms=20_000), timeout=0.3)
-    batch_id = broker.farm.measurements.submit(REQUEST, "host")
+    batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     assert lease(stub, there).lease == batch_id
 
 
@@ -329,13 +332,24 @@ def test_a_batch_leased_for_a_caller_that_left_goes_back(broker):
 def test_devices_that_take_no_batch_say_so(broker, state):
     stub = broker.stub()
     session = stub.register("board")
-    broker.farm.measurements.submit(REQUEST, "host")
+    broker.farm.measurements.submit(REQUEST, HERE)
     beat(stub, session, state=state)
     assert broker.farm.devices.get("board").state == "draining"
     assert lease(stub, session, 0) is None
     beat(stub, session)
     assert broker.farm.devices.get("board").state == "idle"
     assert lease(stub, session, 0) is not None
+
+
+def test_a_device_tells_of_its_heat(broker):
+    stub = broker.stub()
+    session = stub.register("board")
+    assert broker.farm.devices.get("board").health == {}
+    told = device_pb2.Health(celsius=61.5, clock_mhz=1500, throttles=3, waits="to cool")
+    stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, health=told))
+    beat(stub, session)  # of an agent that tells nothing
+    expected = {"celsius": 61.5, "clock_mhz": 1500, "throttles": 3, "waits": "to cool"}
+    assert broker.farm.devices.get("board").health == expected
 
 
 def test_blobs_come_in_chunks_from_any_offset(broker):
@@ -372,7 +386,7 @@ def test_a_restarted_broker_knows_sessions_and_leases(farm_settings, start_broke
     first = start_broker(farm_settings)
     stub = first.stub()
     session = stub.register("board")
-    first.farm.measurements.submit(REQUEST, "host")
+    first.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     first.stop()
     stub = start_broker(farm_settings).stub()
@@ -384,7 +398,7 @@ def test_redis_away_is_unavailable_until_it_is_back(installation, start_broker):
     broker = start_broker(installation.settings)
     stub = broker.stub()
     session = stub.register("board")
-    broker.farm.measurements.submit(REQUEST, "host")
+    broker.farm.measurements.submit(REQUEST, HERE)
     batch = lease(stub, session)
     installation.kill_redis()
     with refusal(grpc.StatusCode.UNAVAILABLE):

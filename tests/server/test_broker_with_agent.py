@@ -13,14 +13,20 @@ import sys
 import time
 
 import pytest
+from onnx import TensorProto, helper
 
-from farrier.targets import host
+from farrier.model.file import Model
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.targets import host, to_text
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.link import link
 from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.blobstore import BlobStore
+from farrier_device.describe import describe
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role, Status
 from farrier_device.protocol import device_pb2
+from tests.here import HERE
 
 COUNT = 1009
 
@@ -78,11 +84,12 @@ def batch(library) -> tuple[MeasureRequest, dict[str, bytes]]:
 
 
 @contextlib.contextmanager
-def agent(broker, state, name: str = "local"):
+def agent(broker, state, name: str = "local", *options: str):
     """A device agent as a process of its own."""
     token = broker.farm.settings.home / "device.token"
     command = [sys.executable, "-m", "farrier_device", "--no-pin", "--broker"]
     command += [broker.address, "--token-file", token, "--name", name, "--state", state]
+    command += options
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         yield process
@@ -105,7 +112,7 @@ def test_a_batch_is_measured_by_an_agent(broker, batch, tmp_path):
         store = BlobStore(tmp_path / "blobs", 1 << 20)
         for data in blobs.values():
             store.put(data)
-        result = broker.farm.runner("host").measure(request, store)
+        result = broker.farm.runner(HERE).measure(request, store)
         assert result.fault is None, result.message
         right, wrong = result.results
         assert right.status is Status.OK
@@ -124,7 +131,7 @@ def test_a_mute_device_loses_its_batch_to_another(farm_settings, start_broker, b
         broker.farm.blobs.put(data)
     stub = broker.stub()
     session = stub.register("mute")  # takes a batch and is never heard of again
-    batch_id = broker.farm.measurements.submit(request, "host")
+    batch_id = broker.farm.measurements.submit(request, HERE)
     reply = stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=5000))
     assert reply.batch.lease == batch_id
     with agent(broker, tmp_path / "state", "alive"):
@@ -132,3 +139,37 @@ def test_a_mute_device_loses_its_batch_to_another(farm_settings, start_broker, b
         assert result.fault is None, result.message
         assert result.device == "alive"
         assert [r.status for r in result.results] == [Status.OK, Status.WRONG]
+
+
+def test_machines_with_equal_extensions_share_no_queue_search_or_record(broker, tmp_path):
+    """Two agents of this machine, which their operator states to be two kinds of machine."""
+    farm, names = broker.farm, ("plain", "large")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [31, 37]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            machine = tmp_path / f"{name}.json"
+            machine.write_text(to_text(dataclasses.replace(describe(), cpu=name, l3_bytes=9 << 20)))
+            state = tmp_path / name
+            stack.enter_context(agent(broker, state, name, "--machine", str(machine)))
+        for name in names:
+            wait_for_device(farm, name)
+        for turn, name in enumerate(names, start=1):
+            device_class = farm.devices.get(name).device_class
+            admitted = farm.admission.admit(f"class:{device_class}", measured=True)
+            runner = farm.runner(admitted.place)
+            artifact = compile_model(
+                Model.of_bytes(model.SerializeToString()),
+                CompileOptions(target=admitted.target, trials=3),
+                runner=runner,
+                records=farm.job_records(admitted.place, runner),
+            )
+            assert artifact.report["verification"]["device"] == name
+            assert [farm.devices.get(one).measured > 0 for one in names] == [True, turn == 2]
+    records = list(farm.records)
+    origins = {(record.fingerprint, record.device_class, record.device) for record in records}
+    assert len(records) >= 6
+    assert sorted(device for _, _, device in origins) == sorted(names)
+    assert len({fingerprint for fingerprint, _, _ in origins}) == 2
+    assert len({device_class for _, device_class, _ in origins}) == 2

@@ -15,9 +15,13 @@ import pytest
 from farrier.errors import VerificationError
 from farrier.options import CompileOptions
 from farrier.progress import StageStarted, TrialsMeasured
+from farrier_device.describe import describe
 from farrier_farm.patience import PROMPT
+from farrier_farm.users import Users
 from farrier_server import serve
+from farrier_server.api import events
 from farrier_server.api.jobs import Options
+from tests.here import CLASS, TARGET
 
 
 @pytest.fixture
@@ -25,13 +29,13 @@ def model(service) -> str:
     return service.farm.blobs.put(b"model")
 
 
-RUNS_NOTHING = {"verify": False}  # options of a job that needs no device
+RUNS_NOTHING = {"target": TARGET, "verify": False}  # options of a job that needs no device
 
 
 def submit(http, model: str, key: str = "", **body):
     """Devices there are none, unless the body says otherwise."""
     headers = {"Idempotency-Key": key} if key else {}
-    body = {"model": model, "wait_for_device": True, **body}
+    body = {"model": model, "wait_for_device": True, "options": {"target": TARGET}, **body}
     return http.post("/v1/jobs", json=body, headers=headers)
 
 
@@ -104,6 +108,51 @@ def test_requests_that_make_no_sense_are_400(service, model, body):
     assert http.get("/v1/jobs").json() == {"jobs": [], "next": ""}
 
 
+def test_a_job_is_its_token_s(service, model):
+    everybody = service.http()
+    token = Users(service.settings.home).add("ann")
+    ann = service.http()
+    ann.headers["Authorization"] = f"Bearer {token}"
+    jobs = [submit(http, model, key="k").json() for http in (everybody, ann)]
+    assert [job["owner"] for job in jobs] == ["default", "ann"]
+    assert len({job["id"] for job in jobs}) == 2
+    for http in (everybody, ann):  # who sees all of them
+        for owner, job in zip(("default", "ann"), jobs, strict=True):
+            found = http.get("/v1/jobs", params={"owner": owner, "state": "queued"}).json()["jobs"]
+            assert [one["id"] for one in found] == [job["id"]]
+        assert len(http.get("/v1/jobs").json()["jobs"]) == 2
+    assert everybody.get("/v1/jobs", params={"owner": "a/b"}).status_code == 400
+
+
+def test_a_full_queue_is_429_until_there_is_room(farm_settings, start_service):
+    settings = dataclasses.replace(farm_settings, max_queued_jobs_of_owner=2)
+    service = start_service(settings)
+    http, model = service.http(), service.farm.blobs.put(b"model")
+    jobs = [submit(http, model, key=f"k{n}").json()["id"] for n in range(2)]
+    answer = submit(http, model, key="k2")
+    assert answer.status_code == 429
+    assert answer.json()["code"] == "queue-full"
+    assert "2 jobs of default" in answer.json()["detail"]
+    assert f"try again in {answer.headers['Retry-After']} s" in answer.json()["hint"]
+    assert submit(http, model, key="k0").json()["id"] == jobs[0]
+    assert http.delete(f"/v1/jobs/{jobs[0]}").status_code == 204
+    assert submit(http, model, key="k2").status_code == 201
+
+
+def test_a_deleted_job_is_404(service, model, monkeypatch):
+    monkeypatch.setattr(events, "KEEPALIVE_S", 0.3)  # a stream looks for its job so often
+    http = service.http()
+    job_id = submit(http, model).json()["id"]
+    with http.stream("GET", f"/v1/jobs/{job_id}/events") as watching:
+        lines = watching.iter_lines()
+        assert next(lines).startswith("retry")
+        assert http.delete(f"/v1/jobs/{job_id}").status_code == 204
+        list(lines)  # the stream ends, and another is refused
+    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events"), ("GET", "/artifact")]:
+        answer = http.request(method, f"/v1/jobs/{job_id}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), path
+
+
 def test_infinities_in_a_request_are_400(service, model):
     body = json.dumps({"model": model, "options": {"budget_s": float("inf")}})
     assert service.http().post("/v1/jobs", content=body).status_code == 400
@@ -132,7 +181,7 @@ def test_idempotency_key(service, model):
 def test_a_repeated_request_gets_its_job_whatever_is_gone_since(service, model):
     http = service.http()
     first = submit(http, model, "k").json()
-    service.farm.blobs.delete(model)
+    service.farm.blobs.remove(model, lambda _: False)
     again = submit(http, model, "k", wait_for_device=False)  # and there is no device
     assert (again.status_code, again.json()) == (201, first)
     assert submit(http, model, "k", name="m").status_code == 409
@@ -219,7 +268,7 @@ def test_small_answers_do_not_wait_for_acknowledgements(service):
 def finished(service, model) -> tuple[str, bytes]:
     """The id of a job that succeeded, and its artifact."""
     data = random.Random(8).randbytes(1_000_003)
-    job = service.farm.jobs.submit(model, CompileOptions(), name="../../x")
+    job = service.farm.jobs.submit(model, CompileOptions(target=TARGET), name="../../x")
     lease = service.farm.jobs.lease("worker", 1)
     service.farm.jobs.succeed(lease, service.farm.blobs.put(data), {})
     return job.id, data
@@ -284,21 +333,32 @@ def test_artifact_of_an_unfinished_job_is_409(service, model):
     assert "cancelled" in answer.json()["detail"]
 
 
-def test_a_host_job_tunes_on_the_local_agent(service, model):
-    from farrier_device import describe
-
+def test_a_host_job_tunes_on_the_local_agent(service, model, device_side):
     http = service.http()
-    request = {"options": {"trials": 8}, "wait_for_device": False}
+    request = {"options": {"target": TARGET, "trials": 8}, "wait_for_device": False}
     refused = submit(http, model, **request)
     assert refused.status_code == 503
     assert refused.json()["code"] == "no-device"
     assert "farrier device" in refused.json()["hint"]
     assert "--wait-for-device" in refused.json()["hint"]
-    here = describe.describe()
-    service.farm.devices.connect("local", {"arch": here.arch, "features": list(here.features)})
-    assert submit(http, model, **request).status_code == 201
+    refused = submit(http, model, options={"target": "x86-64-v2"})  # it would not help here
+    assert refused.status_code == 503
+    assert "--wait-for-device" not in refused.json()["hint"]
+    device_side.connect("local", dataclasses.asdict(describe()))
+    job = submit(http, model, **request).json()
     (device,) = http.get("/v1/devices").json()["devices"]
-    assert (device["id"], device["state"]) == ("local", "idle")
+    assert (device["id"], device["state"], device["device_class"]) == ("local", "idle", CLASS.id)
+    (found,) = http.get("/v1/classes").json()["classes"]
+    assert (found["id"], found["connected"], found["emulated"]) == (CLASS.id, 1, False)
+    assert (job["target"], job["device_class"], job["device"]) == (TARGET, CLASS.id, None)
+    bound = {"options": {"target": "device:local"}, "wait_for_device": False}
+    job = submit(http, model, **bound).json()
+    assert (job["target"], job["device_class"], job["device"]) == (
+        "device:local",
+        CLASS.id,
+        "local",
+    )
+    assert submit(http, model, options={"target": "class:none"}).status_code == 404
 
 
 def test_a_job_that_waits_for_a_device_says_so(service, model):
@@ -308,7 +368,10 @@ def test_a_job_that_waits_for_a_device_says_so(service, model):
     assert submit(http, model, options=RUNS_NOTHING).json()["wait_for_device"] is False
     with http.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
         said = next(line for line in answer.iter_lines() if line.startswith("data:"))
-    assert "no device for host is connected" in json.loads(said.removeprefix("data: "))["reason"]
+    assert (
+        f"no device for class:{CLASS.id} is connected"
+        in json.loads(said.removeprefix("data: "))["reason"]
+    )
 
 
 def test_redis_away_is_503_until_it_is_back(installation, start_service):

@@ -9,6 +9,9 @@ import os
 
 import pytest
 
+from tests.here import TARGET
+
+WAITING = {"wait_for_device": True, "options": {"target": TARGET}}
 MESSAGE, DATA = b"a message", b"weights " * 1000
 
 
@@ -38,7 +41,7 @@ def test_a_model_of_two_files(known):
     assert answer.json() == {"id": digest(canonical), **body}
     assert http.post("/v1/models", json=body).json() == answer.json()
     assert http.get(f"/v1/models/{digest(canonical)}").json() == answer.json()
-    job = http.post("/v1/jobs", json={"model": digest(canonical), "wait_for_device": True})
+    job = http.post("/v1/jobs", json={"model": digest(canonical), **WAITING})
     assert job.status_code == 201, job.text
     assert job.json()["model"] == digest(canonical)
 
@@ -48,7 +51,7 @@ def test_a_model_of_one_file_is_named_by_its_digest(known):
     whole = {"id": digest(MESSAGE), "message": digest(MESSAGE), "files": {}}
     assert http.post("/v1/models", json={"message": digest(MESSAGE)}).json() == whole
     assert http.get(f"/v1/models/{digest(MESSAGE)}").json() == whole
-    job = http.post("/v1/jobs", json={"model": digest(MESSAGE), "wait_for_device": True})
+    job = http.post("/v1/jobs", json={"model": digest(MESSAGE), **WAITING})
     assert job.status_code == 201
 
 
@@ -156,14 +159,14 @@ def test_unknown_models_are_404(known):
     http = known.http()
     assert http.get(f"/v1/models/{'0' * 64}").status_code == 404
     assert http.get("/v1/models/nothing").status_code == 400
-    answer = http.post("/v1/jobs", json={"model": "0" * 64, "wait_for_device": True})
+    answer = http.post("/v1/jobs", json={"model": "0" * 64, **WAITING})
     assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
 
 
 def test_a_model_that_lost_a_blob_is_named_when_it_is_submitted(known):
     http = known.http()
     model = http.post("/v1/models", json=body_of({"m.onnx.data": DATA})).json()["id"]
-    known.farm.blobs.delete(digest(DATA))
-    answer = http.post("/v1/jobs", json={"model": model, "wait_for_device": True})
+    known.farm.blobs.remove(digest(DATA), lambda _: False)
+    answer = http.post("/v1/jobs", json={"model": model, **WAITING})
     assert answer.status_code == 404
     assert "'m.onnx.data'" in answer.json()["detail"]

@@ -17,6 +17,7 @@ import pytest
 from farrier.errors import ServiceError, StorageError, UsageError
 from farrier_farm.settings import Settings
 from farrier_server import commands, exposure
+from tests.here import TARGET
 
 PROGRAM = """
 from farrier_farm.settings import Settings
@@ -150,7 +151,7 @@ def _watch_a_job(settings, url: str, token: str) -> threading.Thread:
     from farrier_farm.farm import Farm
 
     farm = Farm.open(settings)
-    job = farm.jobs.submit(farm.blobs.put(b"model"), CompileOptions())
+    job = farm.jobs.submit(farm.blobs.put(b"model"), CompileOptions(target=TARGET))
     farm.close()
     flowing = threading.Event()
 

@@ -11,6 +11,8 @@ import urllib.parse
 
 import pytest
 
+from tests.here import TARGET
+
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
@@ -67,7 +69,14 @@ def test_known_model_is_not_swept_once_it_was_told_complete(service, model):
     http = service.http()
     for use in (
         lambda: begin(http, model),
-        lambda: http.post("/v1/jobs", json={"model": sha256, "wait_for_device": True}),
+        lambda: http.post(
+            "/v1/jobs",
+            json={
+                "model": sha256,
+                "wait_for_device": True,
+                "options": {"target": TARGET},
+            },
+        ),
     ):
         os.utime(blobs.path(sha256), (0, 0))
         use()

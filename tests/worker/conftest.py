@@ -15,16 +15,26 @@ import pytest
 
 from farrier_farm.farm import Farm
 from farrier_worker.supervisor import Supervisor
+from tests.device_side import BlockingDeviceSide
 
-# What every program starts with: the attempt's lease, and the farm.
+# What every program starts with: its line to the supervisor, and the walls of a job's process where
+# the program asks for them.
 PRELUDE = """
-    import os, signal, subprocess, sys, time
+    import os, signal, socket, subprocess, sys, time
     from farrier import progress
-    from farrier_farm.farm import Farm
-    from farrier_farm.leases import Lease
-    from farrier_farm.settings import Settings
-    lease = Lease(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
-    farm = Farm.open(Settings.from_environment())
+    from farrier_worker.job import enclosed
+    from farrier_worker.line import Line
+    def opened():
+        line = Line(socket.socket(fileno=int(sys.argv[1])))
+        line.ready("")
+        return line
+    line = {line}
+    attempt = line.order["attempt"]
+    def succeed(report):
+        with open("artifact", "w+b") as file:
+            file.write(b"an artifact")
+            file.flush()
+            line.finish(file.fileno(), report)
 """
 
 
@@ -41,12 +51,21 @@ def farm(worker_settings: Any) -> Iterator[Farm]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[[str], list[str]]:
-    """The command that runs `text` after the prelude."""
+def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
+    """What a broker does for the devices of the farm."""
+    with BlockingDeviceSide(farm) as side:
+        yield side
 
-    def write(text: str) -> list[str]:
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[..., list[str]]:
+    """The command that runs `text` after the prelude, `enclosed` as a job's process is."""
+
+    def write(text: str, *, is_enclosed: bool = False) -> list[str]:
         path = tmp_path / f"program-{len(list(tmp_path.iterdir()))}.py"
-        path.write_text(textwrap.dedent(PRELUDE) + textwrap.dedent(text))
+        line = "enclosed(sys.argv[1:])" if is_enclosed else "opened()"
+        prelude = PRELUDE.replace("{line}", line)
+        path.write_text(textwrap.dedent(prelude) + textwrap.dedent(text))
         return [sys.executable, str(path)]
 
     return write

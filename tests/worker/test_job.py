@@ -22,6 +22,7 @@ from farrier_farm.jobs import Job
 from farrier_farm.models import DataFile, Manifest
 from farrier_farm.states import State
 from farrier_worker.supervisor import JOB_COMMAND
+from tests.here import HERE, TARGET
 
 
 def _model(rows: int = 5, inner: int = 67, columns: int = 131) -> bytes:
@@ -45,20 +46,20 @@ def worker_settings(worker_settings):
 
 
 @pytest.fixture
-def device(farm: Farm) -> Iterator[Callable[[], int]]:
+def device(farm: Farm, device_side) -> Iterator[Callable[[], int]]:
     """A device of this machine; tells how many batches it measured."""
-    session = farm.devices.connect("here", dataclasses.asdict(describe()))
+    session = device_side.connect("here", dataclasses.asdict(describe()))
     stop = threading.Event()
     batches: list[str] = []
 
     def work() -> None:
         runner = ChildRunner(device="here", pin=False)
         while not stop.is_set():
-            batch = farm.measurements.lease("here", session, 0.2)
+            batch = device_side.lease("here", session, 0.2)
             if batch is not None:
                 result = runner.measure(batch.request, farm.blobs)
                 lease = batch.lease
-                farm.measurements.report("here", session, lease.item, lease.fence, result)
+                device_side.report("here", session, lease.item, lease.fence, result)
                 batches.append(lease.item)
         runner.close()
 
@@ -82,11 +83,13 @@ def run_job(farm: Farm, supervise, eventually):
 
 
 def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
-    job = run_job(_model(), CompileOptions())
+    job = run_job(_model(), CompileOptions(target=TARGET))
     assert job.state is State.SUCCEEDED, job.error
     assert device() > 0  # it was verified there
     artifact = farm.blobs.verified(job.artifact).read_bytes()
     assert artifact[:2] == b"PK"
+    assert farm.jobs.leases.outlived(0.0, len(artifact) - 1, 10) == [job.id]
+    assert farm.jobs.leases.outlived(0.0, len(artifact), 10) == []
     assert job.report
     events = [e.data for e in farm.events.read(job.id) if e.data["kind"] != "state"]
     stages = [e["stage"] for e in events if e["kind"] == "stage-started"]
@@ -98,10 +101,17 @@ def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
 
 
 def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
-    job = run_job(_model(), CompileOptions(trials=12))
+    job = run_job(_model(), CompileOptions(target=TARGET, trials=12))
     assert job.state is State.SUCCEEDED, job.error
     assert job.progress.trials == 12
     assert sum(record.context is Context.ALONE for record in farm.records) == 12
+    trials, _ = farm.trials.list(job.id, after="", limit=1000)
+    assert [one.task for one in trials] == [record.task for record in farm.records]
+    ((task,), _) = farm.trials.tasks(job.id, 0, 10)
+    assert (task.schedule["share"], task.schedule["calls"]) == (1.0, 1)
+    assert task.trials == sum(record.task == task.schedule["task"] for record in farm.records)
+    seconds = [r.seconds for r in farm.records if r.context is Context.ALONE]
+    assert task.best_alone_s == pytest.approx(min(seconds))
     [archive] = farm.records.archives()
     lines = farm.blobs.verified(archive).read_bytes().decode().splitlines()
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
@@ -110,7 +120,7 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
 def test_an_attempt_goes_on_from_the_records_of_the_one_before(
     farm: Farm, device, supervise, eventually
 ) -> None:
-    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(trials=300))
+    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET, trials=300))
     first = supervise(list(JOB_COMMAND))
     eventually(lambda: farm.records.count() >= 60, 60)
     first.drain()
@@ -130,7 +140,7 @@ def test_an_attempt_goes_on_from_the_records_of_the_one_before(
     [(b"", "invalid-model"), (b"not a model", "invalid-model"), (_model()[:-40], "invalid-model")],
 )
 def test_what_is_no_model_fails_with_the_reason(farm: Farm, run_job, model, code) -> None:
-    job = run_job(model, CompileOptions())
+    job = run_job(model, CompileOptions(target=TARGET))
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert job.error["code"] == code
     assert job.error["message"]
@@ -152,7 +162,7 @@ def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
     def submit(location: str, data: bytes) -> str:
         file = DataFile(farm.blobs.put(data), len(data))
         model = farm.models.create(Manifest(farm.blobs.put(message), {location: file}))
-        return farm.jobs.submit(model, CompileOptions(verify=False)).id
+        return farm.jobs.submit(model, CompileOptions(target=TARGET, verify=False)).id
 
     whole = submit("folder/m.data", data)
     wrong = [submit("other", data), submit("folder/m.data", data[:-1])]
@@ -177,7 +187,7 @@ def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
 def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
     farm: Farm, supervise, eventually
 ) -> None:
-    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(verify=False))
+    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET, verify=False))
     newer = json.dumps({**job.options, "warp": 9})
     farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
     supervise(list(JOB_COMMAND))
@@ -187,37 +197,43 @@ def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
     assert "newer Farrier" in job.error["hint"]
 
 
-def test_a_job_that_loses_its_device_waits_in_the_queue(farm: Farm, supervise, eventually) -> None:
+def test_a_job_that_loses_its_device_waits_in_the_queue(
+    farm: Farm, supervise, eventually, device_side
+) -> None:
     """It holds no worker, and its next attempt is no crash."""
     description = dataclasses.asdict(describe())
-    farm.devices.connect("here", description)  # and is not heard of again
+    device_side.connect("here", description)  # and is not heard of again
     model = farm.blobs.put(_model())
-    job = farm.jobs.submit(model, CompileOptions(), wait_for_device=True)
+    job = farm.jobs.submit(model, CompileOptions(target=TARGET), wait_for_device=True)
     supervise(list(JOB_COMMAND), device_expiry_s=0.5)
     eventually(lambda: farm.jobs.get(job.id).attempts == 1)
     eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED, 60)
     last = farm.events.read(job.id)[-1].data
     assert (last["state"], last["attempt"]) == ("queued", 1)
-    assert "no device for host is connected" in last["reason"]
-    other = farm.jobs.submit(model, CompileOptions(verify=False))
+    assert f"no device for class:{HERE.device_class} is connected" in last["reason"]
+    other = farm.jobs.submit(model, CompileOptions(target=TARGET, verify=False))
     eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED, 60)
     found = farm.jobs.get(job.id)
     assert (found.state, found.attempts, found.crashes) == (State.QUEUED, 1, 0)
-    farm.devices.connect("here", description)
-    eventually(lambda: farm.jobs.get(job.id).attempts == 2)
+
+    def is_leased_again() -> bool:
+        device_side.connect("here", description)  # anew: it is soon away again
+        return farm.jobs.get(job.id).attempts == 2
+
+    eventually(is_leased_again)
 
 
 def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None:
-    job = run_job(_model(), CompileOptions(), device_expiry_s=0.5)
+    job = run_job(_model(), CompileOptions(target=TARGET), device_expiry_s=0.5)
     assert job.state is State.FAILED
     assert job.error["code"] == "no-device"
     assert "farrier device" in job.error["hint"]
     warnings = [e.data["message"] for e in farm.events.read(job.id) if e.data["kind"] == "warned"]
-    assert any("connected: none); the job waits 1 s for one" in one for one in warnings)
+    assert any("is connected; the job waits 1 s for one" in one for one in warnings)
 
 
 def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:
-    job = farm.jobs.submit("5e" * 32, CompileOptions())
+    job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     supervise(list(JOB_COMMAND))
     ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 30)
     assert ended.error["code"] == "not-found"
@@ -230,13 +246,15 @@ def _warnings(farm: Farm, job_id: str) -> list[str]:
 def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
     """A full store, then one from which something is deleted."""
     junk = farm.blobs.put(bytes(1 << 22))
-    job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(verify=False, trials=0))
+    job = farm.jobs.submit(
+        farm.blobs.put(_model()), CompileOptions(target=TARGET, verify=False, trials=0)
+    )
     supervise(list(JOB_COMMAND), blob_quota_bytes=1 << 22)
     [warning] = eventually(lambda: _warnings(farm, job.id), 60)
     assert "quota" in warning
     assert "the job waits 600 s for room" in warning
     assert farm.jobs.get(job.id).state is State.RUNNING
-    farm.blobs.delete(junk)
+    farm.blobs.remove(junk, farm.references.are_there)
     job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
     assert (job.state, job.attempts) == (State.SUCCEEDED, 1), job.error
     assert farm.blobs.has(job.artifact)
@@ -247,13 +265,12 @@ def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
 FULL_AT_THE_END = """
     import resource
     from farrier_worker import job
-    stored = job._stored
+    write = job._write
     def at_a_full_disk(*arguments):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-        return stored(*arguments)
-    job._stored = at_a_full_disk
-    farm.close()
-    sys.exit(job.main(sys.argv[1:]))
+        write(*arguments)
+    job._write = at_a_full_disk
+    job.run(line)
 """
 
 
@@ -264,7 +281,7 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
     model = farm.blobs.put(_model())
 
     def ended() -> Job:
-        job_id = farm.jobs.submit(model, CompileOptions(trials=12)).id
+        job_id = farm.jobs.submit(model, CompileOptions(target=TARGET, trials=12)).id
         return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 60)
 
     def measured() -> int:
@@ -273,7 +290,8 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
     full = supervise(program(FULL_AT_THE_END), room_wait_s=0.1)
     job = ended()
     assert job.state is State.FAILED
-    assert "cannot store the blob: File too large" in job.error["message"]
+    assert "cannot write the artifact" in job.error["message"]
+    assert "File too large" in job.error["message"]
     assert "the records of its 12 trials are kept" in job.error["hint"]
     assert measured() == 12
     assert list(farm.blobs.drafts.iterdir()) == []
@@ -284,6 +302,8 @@ def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
 
 
 def test_memory_is_limited(farm: Farm, device, run_job) -> None:
-    job = run_job(_model(200_000, 512, 512), CompileOptions(), job_memory_bytes=400 << 20)
+    job = run_job(
+        _model(200_000, 512, 512), CompileOptions(target=TARGET), job_memory_bytes=400 << 20
+    )
     assert job.state is State.FAILED
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]

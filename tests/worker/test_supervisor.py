@@ -15,13 +15,14 @@ from farrier_farm.farm import Farm
 from farrier_farm.states import State
 from farrier_worker import attempt
 from farrier_worker import supervisor as module
+from tests.here import TARGET
 
-MODEL = "5e" * 32
+MODEL = b"what no program of these tests reads"
 
 
 @pytest.fixture
 def submit(farm: Farm):
-    return lambda: farm.jobs.submit(MODEL, CompileOptions(target="x86-64-v2")).id
+    return lambda: farm.jobs.submit(farm.blobs.put(MODEL), CompileOptions(target=TARGET)).id
 
 
 @pytest.fixture
@@ -46,15 +47,15 @@ def test_jobs_run_one_after_another(farm, submit, program, supervise, end_of) ->
     supervise(
         program(
             """
-            farm.jobs.say(lease, 1, progress.StageStarted("import"))
-            farm.jobs.succeed(lease, "7c" * 32, {"fence": lease.fence})
+            line.say(progress.StageStarted("import"))
+            succeed({"attempt": attempt})
             """
         )
     )
     for job_id in jobs:
         job = end_of(job_id)
         assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 1, 0)
-        assert job.report == {"fence": 1}
+        assert job.report == {"attempt": 1}
         assert job.progress.stage == "import"
 
 
@@ -80,14 +81,14 @@ def test_a_job_that_is_cancelled_before_its_process_starts_does_not_end_the_work
 ) -> None:
     cancelled, attempt = submit(), module.Attempt
 
-    def start(lease, *rest):
+    def start(own, lease, *rest):
         if lease.item == cancelled:
             farm.cancel(lease.item)
             raise OSError("no more processes")
-        return attempt(lease, *rest)
+        return attempt(own, lease, *rest)
 
     monkeypatch.setattr(module, "Attempt", start)
-    supervise(program('farm.jobs.succeed(lease, "7c" * 32, {})'))
+    supervise(program("succeed({})"))
     assert end_of(submit()).state is State.SUCCEEDED
     assert farm.jobs.get(cancelled).state is State.CANCELLED
 
@@ -110,7 +111,7 @@ def test_a_failure_is_no_crash(farm, submit, program, supervise, end_of) -> None
         program(
             """
             from farrier.errors import InvalidModelError
-            farm.jobs.fail(lease, InvalidModelError("truncated", hint="export it again"))
+            line.fail(InvalidModelError("truncated", hint="export it again"))
             sys.exit(1)
             """
         )
@@ -146,9 +147,9 @@ def test_what_crashed_once_may_succeed(farm, submit, program, supervise, end_of)
     supervise(
         program(
             """
-            if lease.attempt == 1:
+            if attempt == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            farm.jobs.succeed(lease, "7c" * 32, {})
+            succeed({})
             """
         )
     )
@@ -158,14 +159,15 @@ def test_what_crashed_once_may_succeed(farm, submit, program, supervise, end_of)
 
 def test_a_long_job_keeps_its_lease(farm, submit, program, supervise, end_of, eventually) -> None:
     job_id = submit()
-    supervise(program('time.sleep(2.5); farm.jobs.succeed(lease, "7c" * 32, {})'), lease_s=1.0)
+    supervise(program("time.sleep(2.5); succeed({})"), lease_s=1.0)
     eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
     supervise(program("sys.exit(1)"), lease_s=1.0)  # would take it over
     assert (end_of(job_id).attempts, farm.jobs.get(job_id).worker) == (1, "worker-0")
 
 
+@pytest.mark.parametrize("verb", ["cancel", "delete"])
 def test_a_cancelled_job_and_its_children_are_gone(
-    farm, submit, program, supervise, eventually, tmp_path
+    farm, submit, program, supervise, eventually, tmp_path, verb: str
 ) -> None:
     job_id = submit()
     supervise(
@@ -184,11 +186,14 @@ def test_a_cancelled_job_and_its_children_are_gone(
     job, child = map(int, pids.read_text().split())
     assert _alive(job)
     assert _alive(child)
-    farm.cancel(job_id)
-    assert farm.jobs.get(job_id).state is State.CANCELLED
+    getattr(farm, verb)(job_id)
+    kept = None if verb == "delete" else State.CANCELLED
+    assert farm.jobs.leases.state(job_id) is kept
     eventually(lambda: not _alive(child), 5)
     eventually(lambda: not _alive(job), 5)  # it ignored SIGTERM
-    assert farm.jobs.get(job_id).attempts == 1
+    assert farm.jobs.leases.state(job_id) is kept
+    following = submit()  # the worker goes on
+    eventually(lambda: farm.jobs.get(following).state is State.RUNNING)
 
 
 def test_children_do_not_outlive_the_job(
@@ -200,7 +205,7 @@ def test_children_do_not_outlive_the_job(
             f"""
             child = subprocess.Popen(["sleep", "60"])
             open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
-            farm.jobs.succeed(lease, "7c" * 32, {{}})
+            succeed({{}})
             os._exit(0)
             """
         )
@@ -212,9 +217,7 @@ def test_children_do_not_outlive_the_job(
 
 def test_draining_lets_short_jobs_end(farm, submit, program, supervise, eventually) -> None:
     short, left = submit(), submit()
-    worker = supervise(
-        program('time.sleep(0.5); farm.jobs.succeed(lease, "7c" * 32, {})'), drain_s=30.0
-    )
+    worker = supervise(program("time.sleep(0.5); succeed({})"), drain_s=30.0)
     eventually(lambda: farm.jobs.get(short).state is State.RUNNING)
     worker.drain()
     eventually(lambda: farm.jobs.get(short).state is State.SUCCEEDED)
@@ -233,32 +236,47 @@ def test_draining_hands_long_jobs_back(farm, submit, program, supervise, eventua
     assert (job.attempts, job.crashes, job.worker) == (1, 0, None)
 
 
-def test_trouble_of_the_farm_is_no_crash(farm, submit, program, supervise, end_of) -> None:
+def test_trouble_of_the_farm_is_no_crash(
+    farm, submit, program, supervise, end_of, eventually, installation, tmp_path
+) -> None:
+    pid = tmp_path / "pid"
     job_id = submit()
     supervise(
-        program('sys.exit(75) if lease.attempt < 4 else farm.jobs.succeed(lease, "7c" * 32, {})')
+        program(
+            f"""
+            from farrier_worker.remote import RemoteRecords
+            if attempt == 1:
+                open({str(pid)!r}, "w").write(str(os.getpid()))
+            while attempt == 1:
+                RemoteRecords(line).find("task", "target")
+            succeed({{}})
+            """
+        )
     )
+    eventually(lambda: pid.exists() and pid.read_text())
+    installation.stop_redis()
+    eventually(lambda: not _alive(int(pid.read_text())), 60)
+    installation.start_redis()
     job = end_of(job_id)
-    assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 4, 0)
+    assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 0)
 
 
-def test_a_job_gets_the_settings_of_its_worker(farm, submit, program, supervise, end_of) -> None:
+def test_a_process_that_says_what_no_job_says_crashes_with_the_reason(
+    submit, program, supervise, end_of
+) -> None:
     job_id = submit()
-    supervise(
-        program('farm.jobs.succeed(lease, "7c" * 32, {"age": farm.settings.blob_age_s})'),
-        blob_age_s=12345.5,
-    )
-    assert end_of(job_id).report == {"age": 12345.5}
-    assert "FARRIER_BLOB_AGE_S" not in os.environ
+    supervise(program("line._send({'say': {'kind': 'state'}}); time.sleep(60)"))
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.DEAD, 2, 2)
+    assert "malformed: ValueError: 'state' is no kind of event" in job.error["message"]
 
 
 # Each process holds 120 MB, and the job has a child that does so, too.
 HUNGRY = """
-    held = bytearray(os.urandom(1 << 20)) * 120
-    if "child" not in sys.argv:
-        child = subprocess.Popen([sys.executable, *sys.argv, "child"])
-        open({pids!r}, "w").write(f"{{os.getpid()}} {{child.pid}} ")
-    time.sleep(60)
+    hold = "import os, time; held = bytearray(os.urandom(1 << 20)) * 120; time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", hold])
+    open({pids!r}, "w").write(f"{{os.getpid()}} {{child.pid}} ")
+    exec(hold)
 """
 
 
@@ -339,14 +357,14 @@ def test_what_a_job_maps_of_a_file_is_not_counted(
             f"""
             import mmap, resource
             from farrier_worker.memory import held_bytes, limit_this_process
-            limit_this_process(farm.settings)
+            limit_this_process(line.order["memory_bytes"])
             with open({str(tmp_path / "weights")!r}, "rb") as file:
                 weights = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             seen = sum(weights[::4096])
             time.sleep(0.6)
             peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             held = held_bytes(os.getpgrp())
-            farm.jobs.succeed(lease, "7c" * 32, {{"peak": peak, "held": held}})
+            succeed({{"peak": peak, "held": held}})
             """
         ),
         job_memory_bytes=150 << 20,
@@ -365,11 +383,11 @@ def test_more_than_a_watch_could_notice_is_refused_when_it_is_asked_for(
         program(
             """
             from farrier_worker.memory import limit_this_process, out_of_memory
-            limit_this_process(farm.settings)
+            limit_this_process(line.order["memory_bytes"])
             try:
                 bytearray(1 << 40)
             except MemoryError:
-                farm.jobs.fail(lease, out_of_memory(farm.settings))
+                line.fail(out_of_memory(line.order["memory_bytes"]))
             """
         ),
         job_memory_bytes=1 << 30,

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from farrier.errors import FarrierError
+from farrier.errors import FarrierError, TimeLimitError
 from farrier_farm.children import bound_to_this_process
+from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
+from farrier_worker.clock import JobClock
+from farrier_worker.confinement import environment
+from farrier_worker.gateway import Gateway
 from farrier_worker.memory import held_bytes, out_of_memory
 
-RETRY_LATER = 75  # the job's exit code where the farm, not the job, was the trouble (EX_TEMPFAIL)
 _TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
 
 
 class Attempt:
-    """Starts the process at once. Its standard error goes on to ours, its end is remembered, and
-    its temporary files go with it, however it ends. Raises OSError where it cannot start."""
+    """Starts the process at once, with a gateway to the farm. Its standard error goes on to ours,
+    its end is remembered, and its temporary files go with it, however it ends. Raises OSError where
+    it cannot start."""
 
-    def __init__(
-        self, lease: Lease, command: Sequence[str], environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, farm: Farm, lease: Lease, command: Sequence[str]) -> None:
+        """`command` gets the descriptor of its line appended, and the job's id and the number of
+        the attempt, for people who list processes."""
         self.lease = lease
-        self.crashed = False  # valid once `ended`
-        self.reason = ""
+        self.clock = JobClock()
         self.failure: FarrierError | None = None  # why no attempt would do better
+        self._settings = farm.settings
         self._stopping = ""
+        self._is_to_blame = False  # for being stopped
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._tail = b""
@@ -40,26 +47,44 @@ class Attempt:
         self._scratch = tempfile.TemporaryDirectory(
             prefix="farrier-job-", ignore_cleanup_errors=True
         )
-        try:
-            self._process = subprocess.Popen(
-                [*command, lease.item, str(lease.fence), str(lease.attempt), lease.owner],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={**environment, "TMPDIR": self._scratch.name},
-                start_new_session=True,  # a group of its own: no Ctrl-C in our terminal reaches it
-                # Nor does it go on, its supervisor killed, beside the attempt that replaces it.
-                preexec_fn=bound_to_this_process(),
-            )
-        except OSError:
-            self._scratch.cleanup()
-            raise
+        scratch = Path(self._scratch.name)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            words = [str(theirs.fileno()), lease.item, str(lease.attempt)]
+            try:
+                self._process = subprocess.Popen(
+                    [*command, *words],
+                    stdin=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    env=environment(scratch, os.environ),
+                    cwd=scratch,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # a group of its own: our terminal's Ctrl-C is not its
+                    # Nor does it go on, its supervisor killed, beside the attempt that replaces it.
+                    preexec_fn=bound_to_this_process(),
+                )
+            except OSError:
+                ours.close()
+                self._scratch.cleanup()
+                raise
         assert self._process.stderr is not None
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)
+        self._gateway = Gateway(farm, lease, ours, scratch, self.clock, self.abort)
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process is to blame for its end. Valid once `ended`."""
+        return self._is_to_blame or not self._stopping
+
+    @property
+    def reason(self) -> str:
+        """Why the attempt is over. Valid once `ended`."""
+        return self._stopping or _describe(self._process.returncode, self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
         """Asks the process to end, in `after_s` seconds; `press` does it. The first reason stays,
@@ -79,30 +104,43 @@ class Attempt:
         elif now >= self._kill_at:
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def check_memory(self, settings: Settings) -> None:
-        """Ends the whole group where it holds more than it may. Safe to call from another thread
-        than the one that all else is called from."""
+    def abort(
+        self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
+    ) -> None:
+        """Ends the whole group at once, stopped or not. The first reason stays. Safe to call from
+        any thread."""
         with self._ending:
-            if self._process.returncode is None and self.failure is None:
-                held = held_bytes(self._process.pid, enough=settings.job_memory_bytes)
-                if held > settings.job_memory_bytes:
-                    self.failure = out_of_memory(settings)
-                    self._stopping = self._stopping or f"{self.failure.message}: it held {held}"
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            if not self._stopping:
+                self._stopping, self._is_to_blame, self.failure = reason, crashed, failure
+            if self._process.returncode is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def check(self) -> None:
+        """Ends the attempt where the job is past a limit: of time, of silence, of memory. Safe to
+        call from another thread than the one that all else is called from. Raises OSError where
+        what the processes hold cannot be seen."""
+        if self._process.returncode is not None or self.failure is not None:
+            return
+        used, silent_s = self.clock.used, self._gateway.silent_s()
+        if used is not None and used.worked_s > self._settings.job_deadline_s:
+            self._fail(_past_deadline(self._settings))
+        elif silent_s > self._settings.job_silence_s:
+            self._fail(_silent(self._settings))
+        elif most := self._settings.job_memory_bytes:
+            held = self._held_bytes(most)
+            if held > most:
+                self._fail(out_of_memory(most), f": it held {held}")
 
     def ended(self) -> bool:
-        """Whether the process is gone; then what it left behind in its group is gone too."""
-        if self._process.returncode is not None:
-            return True
-        self._read()
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        if os.waitid(os.P_PID, self._process.pid, options) is None:
-            return False
-        self.kill()
-        code = self._process.wait()
-        self.crashed = not self._stopping and code != RETRY_LATER
-        self.reason = self._stopping or _describe(code, self._tail)
-        return True
+        """Whether the process is gone, with what it left behind in its group, and all that it said
+        has been dealt with."""
+        if self._process.returncode is None:
+            self._read()
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, self._process.pid, options) is None:
+                return False
+            self.kill()
+        return self._gateway.is_done
 
     def kill(self) -> None:
         """Ends the whole group now. The zombie of its leader keeps the number from being reused."""
@@ -110,9 +148,19 @@ class Attempt:
             with self._ending:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+            self._gateway.close()
             self._read()
             self._stderr.close()
             self._scratch.cleanup()
+
+    def _fail(self, failure: FarrierError, more: str = "") -> None:
+        self.abort(failure.message + more, failure=failure)
+
+    def _held_bytes(self, enough: int) -> int:
+        with self._ending:
+            if self._process.returncode is not None:
+                return 0
+            return held_bytes(self._process.pid, enough=enough)
 
     def _read(self) -> None:
         while data := self._stderr.read(65536):
@@ -120,12 +168,28 @@ class Attempt:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
 
+def _past_deadline(settings: Settings) -> TimeLimitError:
+    return TimeLimitError(
+        f"the job has run for {settings.job_deadline_s:g} s, all its attempts together, "
+        "and may not run for longer",
+        hint="raise FARRIER_JOB_DEADLINE_S, or give it a smaller --budget or --trials; "
+        "what it measured is kept and used when the model is submitted again",
+    )
+
+
+def _silent(settings: Settings) -> TimeLimitError:
+    return TimeLimitError(
+        f"the job's process has said nothing for {settings.job_silence_s:g} s: "
+        "it hangs, or it was stopped",
+        hint="compile the model alone with `farrier compile -v` to see where it stays; "
+        "raise FARRIER_JOB_SILENCE_S where one step of a large model takes so long",
+    )
+
+
 def _describe(code: int, tail: bytes) -> str:
     """How a process ended, with the end of what it said."""
     if code < 0:
         end = f"killed by {signal.Signals(-code).name}"
-    elif code == RETRY_LATER:
-        end = "the farm did not answer it"
     else:
         end = f"ended with code {code}" + ("" if code else " and no result")
     said = tail.decode(errors="replace").strip()

@@ -14,15 +14,13 @@ def worker(
 ) -> None:
     """Run jobs from the farm's queue, each in a process of its own."""
     import dataclasses
-    import logging
 
+    from farrier_device import logs
     from farrier_farm.settings import Settings
     from farrier_worker.main import run
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     settings = Settings.from_environment()
+    logs.set_up("worker", settings.log)
     if jobs is not None:
         settings = dataclasses.replace(settings, jobs_at_once=jobs)
     raise SystemExit(run(settings))

@@ -1,128 +1,90 @@
 """The job process: compiles one model for one attempt, then ends. `python -m farrier_worker.job`.
 
-Models are parsed here and nowhere else on the farm, in a process that has limits and that may
-crash: the supervisor sees it. It records its events and its end itself, under the fence of its
-lease."""
+Models are parsed here and nowhere else on the farm, in a process that has limits, that can reach
+nothing of the farm (`confinement.py`) and that may crash: the supervisor sees it. What it has to
+say goes through its line, and the supervisor records it."""
 
 from __future__ import annotations
 
-import itertools
+import functools
+import os
 import resource
-import signal
+import socket
 import sys
-import threading
-import time
+import tempfile
 from collections.abc import Sequence
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farrier import progress
-from farrier.errors import FarrierError, ServiceError, StorageError
-from farrier_farm.errors import DeviceAwayError, StaleLeaseError
-from farrier_farm.farm import Farm
-from farrier_farm.leases import Lease
-from farrier_farm.settings import Settings
-from farrier_worker.attempt import RETRY_LATER
+from farrier.errors import FarrierError, StorageError
+from farrier_worker import confinement
+from farrier_worker.line import Line
 from farrier_worker.memory import limit_this_process, out_of_memory
+from farrier_worker.remote import RemoteRecords, RemoteRunner
+from farrier_worker.room import once_there_is_room
 
 if TYPE_CHECKING:
     from farrier.runtime.artifact import Artifact
 
-_ROOM_PAUSE_S = 1.0  # between two tries to store what a full disk refused
-
 
 def main(argv: Sequence[str]) -> int:
-    """`argv`: id of the job, fence, number of the attempt, holder. Returns 0 when the end is
-    recorded, or that the job is to wait for a device, or when this attempt has lost its lease and
-    has no business recording anything."""
-    item, fence, attempt, owner = argv
-    settings = Settings.from_environment()
-    signal.signal(signal.SIGTERM, _leave)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    limit_this_process(settings)
-    try:
-        farm = Farm.open(settings)
-        try:
-            run(farm, Lease(item, int(fence), int(attempt), owner))
-        finally:
-            farm.close()
-    except StaleLeaseError as error:
-        print(error, file=sys.stderr)
-    except ServiceError as error:
-        print(error, file=sys.stderr)
-        return RETRY_LATER
+    """`argv`: the descriptor of the line; what follows is for people who list processes."""
+    line = enclosed(argv)
+    run(line)
     return 0
 
 
-def run(farm: Farm, lease: Lease) -> None:
-    """Compiles, and records how it went. Raises StaleLeaseError and ServiceError; a FarrierError of
-    the compilation fails the job, but for a device that the job waits for; anything else is a
-    crash."""
-    from farrier.pipeline import compile_model  # under the limits
+def enclosed(argv: Sequence[str]) -> Line:
+    """The line, once this process has its limits and its walls."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    line = Line(socket.socket(fileno=int(argv[0])))
+    order = line.order
+    limit_this_process(order["memory_bytes"])
+    model = [Path(order["message"]), *map(Path, order["data"].values())]
+    scratch, secrets = Path(order["scratch"]), map(Path, order["secrets"])
+    line.ready(confinement.enter(model, scratch, secrets))
+    return line
 
-    job = farm.jobs.get(lease.item)
-    number = itertools.count(1)
-    in_order = threading.Lock()  # threads that measure speak, too
 
-    def say(event: progress.Event) -> None:
-        with in_order:
-            farm.jobs.say(lease, next(number), event)
+def run(line: Line) -> None:
+    """Compiles, and tells how it went. A FarrierError of the compilation fails the job; anything
+    else is a crash."""
+    from farrier.model.file import Model  # under the limits
+    from farrier.options import CompileOptions
+    from farrier.pipeline import compile_model
 
+    order = line.order
+    data = {location: Path(path) for location, path in order["data"].items()}
     try:
-        options = job.compile_options
         artifact = compile_model(
-            farm.models.opened(job.model, job.name or "model"),
-            options,
-            runner=farm.runner(options.target, lease, say),
-            records=farm.records,
-            listener=say,
+            Model.of_files(Path(order["message"]), data, order["name"]),
+            CompileOptions.from_dict(order["options"]),
+            runner=RemoteRunner(line),
+            records=RemoteRecords(line),
+            listener=line.say,
         )
-        farm.jobs.succeed(lease, _stored(farm, artifact, say), artifact.report)
-    except (StaleLeaseError, ServiceError):
-        raise
-    except DeviceAwayError as error:
-        if job.wait_for_device:
-            farm.jobs.give_back(lease, crashed=False, reason=error.message)
-        else:
-            farm.jobs.fail(lease, error)
+        with tempfile.TemporaryFile(buffering=0) as file:
+            write = functools.partial(_write, artifact, file.fileno())
+            once_there_is_room(write, order["room_wait_s"], line.say)
+            line.finish(file.fileno(), artifact.report)
     except MemoryError:
-        farm.jobs.fail(lease, out_of_memory(farm.settings))
-    except StorageError as error:
-        farm.jobs.fail(lease, _with_way_on(error, farm.jobs.get(lease.item).progress.trials))
+        line.fail(out_of_memory(order["memory_bytes"]))
     except FarrierError as error:
-        farm.jobs.fail(lease, error)
+        line.fail(error)
 
 
-def _stored(farm: Farm, artifact: Artifact, say: progress.Listener) -> str:
-    """The digest of the artifact, once it and the records are in the blob store. A disk that is
-    full may have room before `room_wait_s` is over: a warning says that the job waits. Raises
-    StorageError."""
-    deadline = time.monotonic() + farm.settings.room_wait_s
-    warned = False
-    while True:
-        try:
-            farm.records.archive()
-            return farm.blobs.put_written(artifact.write)
-        except StorageError as error:
-            if time.monotonic() >= deadline:
-                raise
-            if not warned:
-                waits = f"the job waits {farm.settings.room_wait_s:.0f} s for room"
-                say(progress.Warned(f"{error.message}; {waits}"))
-                warned = True
-        time.sleep(_ROOM_PAUSE_S)
-
-
-def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
-    """Says what stays of the work of a job that could not store all of it."""
-    if not trials:
-        return error
-    kept = f"then submit the model again: the records of its {trials} trials are kept and used"
-    return StorageError(error.message, hint=f"{error.hint or 'look at the disk'}; {kept}")
-
-
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)  # so that batches in flight are dropped on the way out
+def _write(artifact: Artifact, descriptor: int) -> None:
+    """Writes the artifact to an open file. Raises StorageError."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with open(descriptor, "wb", closefd=False) as file:
+            artifact.write(file)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the artifact to {tempfile.gettempdir()}: {error.strerror or error}",
+            hint="free some space there; the worker's TMPDIR names another directory",
+        ) from error
 
 
 if __name__ == "__main__":

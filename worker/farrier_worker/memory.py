@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from farrier.errors import StorageError
-from farrier_farm.settings import Settings
 
 # Bytes that a process asked for, touched or not, fail at once beyond this multiple of the limit:
 # one allocation may be larger than what a watch that looks now and then would notice in time.
@@ -23,10 +22,11 @@ _RESIDENT = re.compile(r"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$", re.MULTILIN
 _SHARE = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
 
 
-def limit_this_process(settings: Settings) -> None:
-    """Bounds what this process, and each that it starts, may ask for; it gets a MemoryError."""
-    if settings.job_memory_bytes:
-        most = int(_ASKED * settings.job_memory_bytes)
+def limit_this_process(memory_bytes: int) -> None:
+    """Bounds what this process, and each that it starts, may ask for; it gets a MemoryError. 0: no
+    bound."""
+    if memory_bytes:
+        most = int(_ASKED * memory_bytes)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
@@ -39,10 +39,10 @@ def held_bytes(group: int, enough: int = 0) -> int:
     return most if most <= enough else sum(map(_share, members))
 
 
-def out_of_memory(settings: Settings) -> StorageError:
+def out_of_memory(memory_bytes: int) -> StorageError:
     """Why a job ends that needs more than it may have."""
     return StorageError(
-        f"the compilation needs more than {settings.job_memory_bytes} bytes of memory",
+        f"the compilation needs more than {memory_bytes} bytes of memory",
         hint="raise FARRIER_JOB_MEMORY_BYTES, or fix the model's dynamic shapes at smaller sizes",
     )
 

@@ -1,8 +1,8 @@
 """Who runs jobs: leases them, gives each a process, and settles how it ended.
 
-One loop: look at the processes, renew the leases, lease another job. What a job's process records
-itself (its events, its end) is fenced like everything else, so the supervisor only has to act when
-a process ends without having recorded an end, or must be stopped."""
+One loop: look at the processes, renew the leases, lease another job. What a job's process says (its
+events, its end) its gateway records at once, fenced like everything else, so the loop only has to
+act when a process ends without having told an end, or must be stopped."""
 
 from __future__ import annotations
 
@@ -13,37 +13,44 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farrier.errors import FarrierError, ServiceError
+from farrier_device import logs
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
 from farrier_farm.leases import Lease
 from farrier_farm.states import State
 from farrier_worker.attempt import Attempt
 
-JOB_COMMAND = (sys.executable, "-m", "farrier_worker.job")
+JOB_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.job")
 
 _TICK_S = 0.05  # between two looks at the processes
 _RENEW_S = 1.0  # also how soon a cancelled job is noticed
 _IDLE_S = 0.5  # waiting for a job while there is nothing else to do
 _GARBAGE_S = 3600.0
-_MEMORY_S = 0.25  # between two looks at what the processes hold
+_LOOK_S = 0.25  # between two looks at whether jobs keep to their limits
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs up to `jobs_at_once` jobs with `command`, to which a job's id, fence, attempt number and
-    holder are appended."""
+    """Runs up to `jobs_at_once` jobs, each with `command` (see `Attempt`)."""
 
     def __init__(
-        self, farm: Farm, *, command: Sequence[str] = JOB_COMMAND, name: str | None = None
+        self,
+        farm: Farm,
+        *,
+        command: Sequence[str] = JOB_COMMAND,
+        name: str | None = None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
+        """`alive` is called each time the loop goes round."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._farm = farm
         self._settings = farm.settings
         self._command = list(command)
+        self._alive = alive
         self._attempts: list[Attempt] = []
         self._drain_by: float | None = None
         self._renew_at = 0.0
@@ -53,10 +60,11 @@ class Supervisor:
         """Until `drain` was called and no job is left."""
         done = threading.Event()
         # Beside the loop, which waits for Redis where that stands still.
-        watch = threading.Thread(target=self._watch_memory, args=(done,), name="memory")
+        watch = threading.Thread(target=self._watch_limits, args=(done,), name="limits")
         watch.start()
         try:
             while self._drain_by is None or self._attempts:
+                self._alive()
                 try:
                     self._step()
                 except ServiceError as error:
@@ -77,7 +85,8 @@ class Supervisor:
     def _step(self) -> None:
         for attempt in list(self._attempts):
             if attempt.ended():
-                self._settle(attempt)
+                with logs.about(job=attempt.lease.item):
+                    self._settle(attempt)
         now = time.monotonic()
         if now >= self._garbage_at:
             self._garbage_at = now + _GARBAGE_S
@@ -98,10 +107,10 @@ class Supervisor:
     def _lease(self, wait_s: float) -> None:
         lease = self._farm.jobs.lease(self.name, wait_s)
         if lease is not None:
-            _log.info("job %s, attempt %d", lease.item, lease.attempt)
-            environment = {**os.environ, **self._settings.to_environment()}
+            with logs.about(job=lease.item):
+                _log.info("job %s, attempt %d", lease.item, lease.attempt)
             try:
-                self._attempts.append(Attempt(lease, self._command, environment))
+                self._attempts.append(Attempt(self._farm, lease, self._command))
             except OSError as error:  # no more processes, or no room for temporary files
                 reason = f"{self.name} cannot start a process: {error}"
                 _log.warning("job %s goes back: %s", lease.item, reason)
@@ -115,12 +124,12 @@ class Supervisor:
         except (FarrierError, OSError) as error:
             _log.warning("unused blobs stay for now: %s", error)
 
-    def _watch_memory(self, done: threading.Event) -> None:
+    def _watch_limits(self, done: threading.Event) -> None:
         unseen: set[Lease] = set()  # the log names each once
-        while self._settings.job_memory_bytes and not done.wait(_MEMORY_S):
+        while not done.wait(_LOOK_S):
             for attempt in list(self._attempts):
                 try:
-                    attempt.check_memory(self._settings)
+                    attempt.check()
                 except OSError as error:  # no more descriptors, say; it may pass
                     if attempt.lease not in unseen:
                         unseen.add(attempt.lease)
@@ -130,9 +139,9 @@ class Supervisor:
     def _renew(self) -> None:
         for attempt in self._attempts:
             try:
-                self._farm.jobs.renew(attempt.lease)
+                self._farm.jobs.renew(attempt.lease, attempt.clock.used)
             except StaleLeaseError as stale:
-                state = self._farm.jobs.get(attempt.lease.item).state
+                state = self._farm.jobs.leases.state(attempt.lease.item)
                 recorded = state in (State.SUCCEEDED, State.FAILED)  # it is about to exit then
                 attempt.stop(stale.message, after_s=self._settings.grace_s if recorded else 0.0)
 
@@ -141,15 +150,15 @@ class Supervisor:
         try:
             if attempt.failure is not None:
                 self._farm.jobs.fail(attempt.lease, attempt.failure)
-                state = self._farm.jobs.get(attempt.lease.item).state
+                state = State.FAILED
             else:
                 state = self._farm.jobs.give_back(
                     attempt.lease, crashed=attempt.crashed, reason=attempt.reason
                 )
             _log.warning("job %s is now %s: %s", attempt.lease.item, state, attempt.reason)
         except StaleLeaseError:
-            state = self._farm.jobs.get(attempt.lease.item).state
-            _log.info("job %s is %s", attempt.lease.item, state)
+            ended = self._farm.jobs.leases.state(attempt.lease.item)
+            _log.info("job %s is %s", attempt.lease.item, ended or "deleted")
+            if ended in (State.CANCELLED, None):
+                self._farm.measurements.drop(attempt.lease.item)
         self._attempts.remove(attempt)
-        if state is State.CANCELLED:
-            self._farm.measurements.drop(attempt.lease.item)

@@ -13,8 +13,9 @@ import typer
 
 import farrier
 from farrier.cli import cache, local, remote, targets
+from farrier.cli.doctor import doctor
 
-_ROLE_ORDER = ("up", "serve", "broker", "worker")
+_ROLE_ORDER = ("up", "serve", "broker", "worker", "probe", "tokens")
 
 
 def build() -> typer.Typer:
@@ -33,10 +34,15 @@ def build() -> typer.Typer:
     app.command("targets", rich_help_panel=local.PANEL)(targets.targets)
     cache.register(app, local.PANEL)
     remote.register(app)
+    app.command("doctor", rich_help_panel=remote.PANEL)(doctor)
     entries = {entry.name: entry for entry in metadata.entry_points(group="farrier.commands")}
     for name in _ROLE_ORDER:
         if name in entries:
-            app.command(name, rich_help_panel="Roles")(entries[name].load())
+            verb = entries[name].load()
+            if isinstance(verb, typer.Typer):
+                app.add_typer(verb, name=name, rich_help_panel="Roles")
+            else:
+                app.command(name, rich_help_panel="Roles")(verb)
     return app
 
 

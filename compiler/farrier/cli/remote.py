@@ -1,24 +1,27 @@
-"""The verbs that talk to a server: submit, jobs, watch, cancel, fetch, devices, devices release."""
+"""The verbs that talk to a server: submit, jobs, watch, cancel, delete, fetch, devices,
+devices release."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
 from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
 from farrier.cli.show import ProgressView, UploadView, ms, print_table
-from farrier.cli.targets import TargetOption, read_target
+from farrier.cli.targets import FarmTargetOption, read_target
+from farrier.errors import NotFoundError
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, parse_budget
 from farrier.options.shapes import parse_hot, parse_shapes, parse_sizes
 from farrier.progress import Warned
 from farrier.sdk.client import Client, Job, StateChanged
 from farrier.targets import called
 
-_PANEL = "Service"
+PANEL = "Service"
 
 ServerOption = Annotated[
     str | None, typer.Option("--server", help="URL of the server [env FARRIER_SERVER].")
@@ -28,17 +31,17 @@ JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
-    for verb in (submit, jobs, watch, cancel, fetch):
-        app.command(verb.__name__, rich_help_panel=_PANEL)(verb)
+    for verb in (submit, jobs, watch, cancel, delete, fetch):
+        app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(devices)
     group.command("release")(release)
-    app.add_typer(group, name="devices", rich_help_panel=_PANEL)
+    app.add_typer(group, name="devices", rich_help_panel=PANEL)
 
 
 def submit(
     model: Annotated[Path, typer.Argument(help="The ONNX file; its data files go along.")],
-    target: TargetOption = "host",
+    target: FarmTargetOption = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
     shape: ShapeOption = None,
@@ -87,18 +90,20 @@ def submit(
 
 def jobs(
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
     limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
     server: ServerOption = None,
 ) -> None:
     """List jobs, the newest first."""
-    columns = ["name", "target", "state", "stage", "trials", "best ms", "age"]
+    columns = ["owner", "name", "target", "state", "stage", "trials", "best ms", "age"]
     table = Table(_id("job"), *columns, box=None)
     with Client(server) as client:
-        for job in client.jobs(state=state, limit=limit):
+        for job in client.jobs(state=state, owner=owner, limit=limit):
             table.add_row(
                 job.id,
+                job.owner,
                 job.name,
-                called(str(job.options.get("target", ""))),
+                called(job.target or str(job.options.get("target", ""))),
                 job.state,
                 "" if job.final else job.stage or "",
                 "" if job.trials is None else str(job.trials),
@@ -120,6 +125,23 @@ def cancel(job: JobArgument, server: ServerOption = None) -> None:
         typer.echo(_line(client.cancel(job)))
 
 
+def delete(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs' ids.")],
+    server: ServerOption = None,
+) -> None:
+    """Cancel jobs that run, and remove jobs with their artifacts."""
+    missing = []
+    with Client(server) as client:
+        for job in jobs:
+            try:
+                client.delete(job)
+                typer.echo(f"{job} deleted")
+            except NotFoundError as error:
+                missing.append(error)
+    if missing:  # the others are gone all the same
+        raise missing[0]
+
+
 def fetch(
     job: JobArgument,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to.")] = None,
@@ -135,22 +157,27 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
     """List the devices that measure, or release one."""
     if context.invoked_subcommand is not None:
         return
-    columns = ["state", "arch", "cpu", "cores", "batches", "faults", "seen"]
-    table = Table(_id("device"), *columns, box=None)
+    columns = ["state", "cpu", "cores", "batches", "faults", "seen", "health"]
+    table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
-        for device in client.devices():
+        found = list(client.devices())
+        for device in found:
             about = device.description
             table.add_row(
                 device.id,
+                device.device_class,
                 device.state,
-                str(about.get("arch", "")),
                 str(about.get("cpu", "")),
                 str(about.get("cores", "")),
                 str(device.measured),
                 str(device.faults),
                 f"{_age(time.time() - device.seen)} ago",
+                _health(device.health),
             )
     print_table(table)
+    for device in found:
+        if device.unfit:
+            typer.echo(f"{device.id}: {device.unfit}")
 
 
 def release(
@@ -160,6 +187,16 @@ def release(
     with Client(server) as client:
         released = client.release(device)
     typer.echo(f"{released.id} {released.state}")
+
+
+def _health(told: Mapping[str, Any]) -> str:
+    """`61 °C, 1800 of 2400 MHz, waits to cool`: what a device tells of itself."""
+    parts = []
+    if "celsius" in told:
+        parts.append(f"{told['celsius']:.0f} °C")
+    if "clock_mhz" in told:
+        parts.append(f"{told['clock_mhz']} of {told.get('max_clock_mhz', '?')} MHz")
+    return ", ".join([*parts, *(str(told[one]) for one in ("throttled", "waits") if told.get(one))])
 
 
 def _watch(client: Client, job_id: str) -> None:

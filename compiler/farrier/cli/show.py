@@ -3,6 +3,7 @@ tunes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +64,7 @@ class ProgressView:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case progress.StageStarted():
+            case progress.StageStarted() | progress.TasksScheduled():
                 pass
             case progress.StageFinished(stage, seconds, summary):
                 if stage == "schedule":
@@ -88,6 +89,11 @@ class ProgressView:
                     f"tuned in {sum(phases.values()):.0f} s{budget}: {_seconds(phases)}"
                     + (f" ({kinds})" if kinds else "")
                 )
+            case progress.Verified(max_error=max_error, device=device, emulated=True):
+                self._print(
+                    f"verified on {device}, which is emulated: error {max_error:.1e} of the "
+                    "output's range"
+                )
             case progress.Verified(max_error, latency_ms, untuned_ms, device):
                 untuned = "" if untuned_ms is None else f", untuned {ms(untuned_ms)} ms"
                 self._print(
@@ -103,7 +109,8 @@ class ProgressView:
         if not self._console.is_terminal:
             if event.trials - self._shown >= self.LINE_EVERY:
                 self._shown = event.trials
-                self._print(f"{event.trials} trials, best {ms(event.best_ms)} ms{_left(event)}")
+                best = f", best {ms(event.best_ms)} ms" if math.isfinite(event.best_ms) else ""
+                self._print(f"{event.trials} trials{best}{_left(event)}")
             return
         if self._task is None:
             self._bar.start()
@@ -112,7 +119,7 @@ class ProgressView:
             self._task,
             completed=self._share(event),
             trials=event.trials,
-            best=ms(event.best_ms),
+            best=ms(event.best_ms) if math.isfinite(event.best_ms) else "-",
             left=_left(event).removeprefix(", "),
         )
 

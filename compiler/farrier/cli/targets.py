@@ -22,6 +22,13 @@ TargetOption = Annotated[
         help="host, a machine that `farrier targets` lists, or FILE.json, a description of one."
     ),
 ]
+FarmTargetOption = Annotated[
+    str,
+    typer.Option(
+        help="host, a machine that `farrier targets` lists, FILE.json, a description of one, or "
+        "class:ID or device:NAME of `farrier devices`."
+    ),
+]
 
 
 def read_target(text: str) -> str:
@@ -36,7 +43,7 @@ def read_target(text: str) -> str:
         text = text.strip()
         if not text.startswith("{"):
             raise UsageError("a description of a target is a JSON object")
-    if text != "host":  # which may be another machine
+    if text != "host" and not text.startswith(("class:", "device:")):  # another machine's, perhaps
         parse_target(text)
     return canonical(text)
 

@@ -3,6 +3,7 @@
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.local import LocalDevice
 from farrier.measure.measurer import TaskMeasurer
+from farrier.measure.noted import NotedRunner
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.measure.sizes import sizes_argument
 
@@ -11,6 +12,7 @@ __all__ = [
     "BatchBuilder",
     "Blobs",
     "LocalDevice",
+    "NotedRunner",
     "Runner",
     "TaskMeasurer",
     "measure_by",

@@ -14,7 +14,7 @@ from farrier.ir import expr as e
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind, Store
 from farrier.ir.types import DType
-from farrier.measure.runner import Blobs
+from farrier.measure.runner import Keeps
 from farrier.targets import Target, backend_of
 from farrier_device.measurement import Argument, Candidate, Role
 
@@ -31,7 +31,7 @@ def drift_object(target: Target) -> bytes:
     return made
 
 
-def drift_candidate(blobs: Blobs) -> Candidate:
+def drift_candidate(blobs: Keeps) -> Candidate:
     """The kernel with its arguments: some 10 µs a call, depending on the clock."""
     data = np.ones(_STEPS * _LANES, np.float32).tobytes()
     return Candidate(

@@ -10,7 +10,15 @@ from farrier.progress.clock import Clock
 from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
-class Blobs(Protocol):
+class Keeps(Protocol):
+    """Immutable bytes by sha256, to put there."""
+
+    def put(self, data: bytes) -> str:
+        """Stores the bytes, unless they are there, and returns their sha256 hex digest."""
+        ...
+
+
+class Blobs(Keeps, Protocol):
     """Immutable bytes by sha256: what a batch refers to is put here first."""
 
     def put(self, data: bytes | memoryview) -> str:

@@ -219,6 +219,8 @@ class CoordinateDescent:
             best = self._checked(before, best)
             self._keep(before, best, again)
         self._learn(best, found, again)
+        for record in itertools.chain(found, again):
+            self._records.add(dataclasses.replace(record, context=Context.SCREENED))
         for key, several in tried.items():
             is_left = key in best.choices and best.choices[key].decisions == several[0]
             self._barren[key] = self._barren[key] + (len(several) > 1) if is_left else 0
@@ -230,7 +232,7 @@ class CoordinateDescent:
         search = EvolutionarySearch(key, space, self._model, self._seed)
         fingerprint = settings.target.fingerprint
         known = usable(self._records, key, fingerprint, settings.threads, space.rule)
-        search.update(_trial(record) for record in known if record.context is Context.MODEL)
+        search.update(_trial(record) for record in known if record.context is not Context.ALONE)
         alone = [r for r in known if r.context is Context.ALONE and space.contains(r.knobs)]
         if alone:
             rows = np.stack([space.row(record.knobs) for record in alone])

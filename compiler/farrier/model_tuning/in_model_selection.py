@@ -146,7 +146,8 @@ class InModelSelection:
         """The choice with what was measured of it, if anything was."""
         settings, rule = self._settings, choice.space.rule
         known = usable(self._records, key, settings.target.fingerprint, settings.threads, rule)
-        seconds = [r.seconds for r in known if r.knobs == choice.decisions and r.samples_ns]
+        decided = [r for r in known if r.context is not Context.SCREENED]
+        seconds = [r.seconds for r in decided if r.knobs == choice.decisions and r.samples_ns]
         if not seconds:
             return choice
         return dataclasses.replace(choice, source="tuned", measured_s=min(seconds))

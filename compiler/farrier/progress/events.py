@@ -46,9 +46,43 @@ class TasksFound:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TaskSchedule:
+    """A task, and the schedule that it has by now: the default at first, then what is shipped.
+
+    `task` is the task's key, `name` its printable name, `space` the number of schedules that its
+    rule offers, before its constraint. `calls` is how often the model runs the kernel, `share` its
+    part of the time of all kernels. Microseconds are of one call: the default's and the schedule's
+    as the analytic model has them, and what was measured of the schedule, if anything was."""
+
+    task: str
+    name: str
+    calls: int
+    share: float
+    rule: str
+    version: int  # of the rule
+    space: int
+    default: dict[str, int]
+    default_us: float
+    decisions: dict[str, int]
+    source: str  # default, transferred or tuned
+    predicted_us: float
+    measured_us: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TasksScheduled:
+    """Some of the model's tasks have schedules; it is said again where they have others. `sizes`
+    are the hot sizes that the tasks are for, by symbol, and {} for those of all sizes."""
+
+    tasks: list[TaskSchedule]
+    sizes: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TrialsMeasured:
     """A batch of candidates came back. `best_ms` is the model's estimated latency: the sum over
-    kernels of the best time known, measured or predicted."""
+    kernels of the best time known, measured or predicted; infinite while none is, and where the
+    device is emulated."""
 
     trials: int
     planned: int | None  # None under a time budget
@@ -81,12 +115,14 @@ class TimeSpent:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verified:
     """The whole model ran on the device: outputs compared with the reference, then timed.
-    `untuned_ms` is what the defaults took, where the model was compared with them."""
+    `untuned_ms` is what the defaults took, where the model was compared with them. Times of an
+    `emulated` device are the emulator's."""
 
     max_error: float
     latency_ms: float
     untuned_ms: float | None
     device: str
+    emulated: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,6 +137,7 @@ Event: TypeAlias = (
     | StageFinished
     | SizesSettled
     | TasksFound
+    | TasksScheduled
     | TrialsMeasured
     | VariantsCompared
     | TimeSpent
@@ -114,6 +151,7 @@ _KINDS: dict[str, type[Any]] = {
     "stage-finished": StageFinished,
     "sizes-settled": SizesSettled,
     "tasks-found": TasksFound,
+    "tasks-scheduled": TasksScheduled,
     "trials-measured": TrialsMeasured,
     "variants-compared": VariantsCompared,
     "time-spent": TimeSpent,

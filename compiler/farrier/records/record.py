@@ -16,6 +16,7 @@ class Context(enum.StrEnum):
 
     ALONE = "alone"  # by itself, its weights cold
     MODEL = "model"  # as a kernel of a whole model, one of all calls
+    SCREENED = "screened"  # there, too briefly to decide by: it shows what to measure once more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class TuningRecord:
     `decisions` are the knob values from which version `version` of the space rule `rule` builds the
     schedule; `trace` is the schedule as text, empty where the rule failed to make one. `samples_ns`
     holds every timed call; it is empty unless `status` is OK. Times of different contexts do not
-    compare.
+    compare. `device_class` and `device` say where on a farm it was measured, "" where on none.
     """
 
     task: str
@@ -56,6 +57,8 @@ class TuningRecord:
     seed: int = 0  # of the search that proposed it
     created: float = 0.0  # seconds since 1970, UTC
     context: Context = Context.ALONE
+    device_class: str = ""
+    device: str = ""
 
     @property
     def made_by(self) -> RuleId:
@@ -73,8 +76,13 @@ class TuningRecord:
         return dict(self.decisions)
 
     def to_line(self) -> str:
-        """One JSON object without a newline, the same text for equal records."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        """One JSON object without a newline, the same text for equal records, of every version that
+        could write them."""
+        raw = dataclasses.asdict(self)
+        for name in ("device_class", "device"):
+            if not raw[name]:
+                del raw[name]
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> TuningRecord:
@@ -89,13 +97,18 @@ class TuningRecord:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(raw, dict):
             raise ValueError(f"a record is a JSON object, this is a {type(raw).__name__}")
-        raw.setdefault("context", Context.ALONE.value)  # records did not always say
+        for name, usual in _ADDED.items():
+            raw.setdefault(name, usual)
         fields = {f.name: f for f in dataclasses.fields(cls)}
         if unknown := sorted(set(raw) - set(fields)):
             raise ValueError(f"unknown field {unknown[0]!r}")
         if missing := sorted(set(fields) - set(raw)):
             raise ValueError(f"missing field {missing[0]!r}")
         return cls(**{name: _READERS[str(f.type)](name, raw) for name, f in fields.items()})
+
+
+# What records did not always say, and what it was then.
+_ADDED = {"context": Context.ALONE.value, "device_class": "", "device": ""}
 
 
 def pairs(decisions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -81,8 +81,10 @@ def best(
     store: RecordStore, task: str, fingerprint: str, threads: int, rule: RuleId
 ) -> TuningRecord | None:
     """The fastest usable record that ran and was right, of those measured in a model if there are
-    any, and of each schedule the latest."""
-    ran = [r for r in usable(store, task, fingerprint, threads, rule) if r.samples_ns]
+    any, and of each schedule the latest. What was screened decides nothing: the fastest of many
+    short runs is the luckiest."""
+    known = usable(store, task, fingerprint, threads, rule)
+    ran = [r for r in known if r.samples_ns and r.context is not Context.SCREENED]
     in_model = [r for r in ran if r.context is Context.MODEL]
     return min(latest(in_model or ran).values(), key=lambda r: r.seconds, default=None)
 

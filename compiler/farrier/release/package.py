@@ -64,11 +64,14 @@ def package(
     algorithms: Mapping[str, Any],
     seconds: Mapping[str, float],
     records: RecordStore,
+    emulated: bool,
 ) -> Artifact:
     """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
     hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
-    and a tuned one, where there is one; `tuning` says what the time for that was spent on."""
+    and a tuned one, where there is one; `tuning` says what the time for that was spent on. What an
+    `emulated` device took for the model is not said."""
     variant = variants[0]
+    race = None if emulated else race
     precision = variant.settings.precision
     report = {
         "precision": precision.value,
@@ -83,7 +86,7 @@ def package(
             for dim in imported.dims
         ],
         "preconditions": list(map(str, imported.preconditions)),
-        "verification": _figures(verified, precision),
+        "verification": _figures(verified, precision, emulated),
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
         "tuned_is_faster": None if race is None else race.is_won,
@@ -267,7 +270,9 @@ def _tools() -> dict[str, str]:
     return versions | {tool: importlib.metadata.version(tool) for tool in _TOOLS}
 
 
-def _figures(verified: Verification | None, precision: Precision) -> dict[str, Any] | None:
+def _figures(
+    verified: Verification | None, precision: Precision, emulated: bool
+) -> dict[str, Any] | None:
     if verified is None:
         return None
     return {
@@ -276,7 +281,8 @@ def _figures(verified: Verification | None, precision: Precision) -> dict[str, A
         "reference": verified.reference,
         "device": verified.device,
         "sandbox": verified.sandbox,
-        "latency_ms": _latency(np.array(verified.samples_ms)),
+        "emulated": emulated,
+        "latency_ms": None if emulated else _latency(np.array(verified.samples_ms)),
     }
 
 

@@ -28,6 +28,8 @@ from farrier.errors import (
     ArtifactError,
     ConflictError,
     FarrierError,
+    NotFoundError,
+    QueueFullError,
     ServiceError,
     StorageError,
     UsageError,
@@ -38,8 +40,12 @@ from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.sdk.models import (
     Device,
+    FarmEvent,
+    Happening,
     Job,
     StateChanged,
+    Task,
+    Trial,
     Update,
     error_from_problem,
     from_json,
@@ -47,13 +53,26 @@ from farrier.sdk.models import (
 from farrier.sdk.patience import Patience
 from farrier.sdk.uploads import Listener as UploadListener
 from farrier.sdk.uploads import Sending, Uploads
+from farrier.targets import to_text
 from farrier_device import plain
 from farrier_device.closing import Closing
+from farrier_device.describe import describe
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Client", "Device", "Job", "Sending", "StateChanged", "Update"]
+__all__ = [
+    "Client",
+    "Device",
+    "FarmEvent",
+    "Happening",
+    "Job",
+    "Sending",
+    "StateChanged",
+    "Task",
+    "Trial",
+    "Update",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8440"
 CONNECT_TIMEOUT_S = 5.0
@@ -158,15 +177,20 @@ class Client(Closing):
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
 
+        `target` may also be `class:ID` or `device:NAME` of the farm; "host" is this machine, whose
+        description is sent.
+
         The same `idempotency_key` always means the same job: sent again it returns that job, and
-        ConflictError when model, options or name differ. `name` defaults to the file's. Raises
+        ConflictError when model, options or name differ. `name` defaults to the file's. Where too
+        many jobs are queued, it asks again when the server says, for `patience_s`, and raises
+        QueueFullError then. Raises
         NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
         `wait_for_device`: then the job waits in the queue until one is, and again where it loses
         its device later. `listener` is told how the upload goes; see `upload`.
         """
         given = _given(model)
         options = CompileOptions(
-            target=target,
+            target=to_text(describe()) if target == "host" else target,
             shapes=shapes or {},
             hot=tuple(hot),
             typical=dict(typical or {}),
@@ -186,19 +210,30 @@ class Client(Closing):
         }
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return _job(self._repeated("POST", "/v1/jobs", json=body, headers=headers))
+        patience = Patience(self._patience_s)
+        patience.renew()
+        while True:
+            try:
+                return _job(self._repeated("POST", "/v1/jobs", json=body, headers=headers))
+            except QueueFullError as error:
+                patience.sleep_or_raise(error, error.retry_after_s)
 
     def job(self, job_id: str) -> Job:
         """The job as it stands. Raises NotFoundError."""
         return _job(self._repeated("GET", _job_path(job_id)))
 
-    def jobs(self, *, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
-        """Jobs, the newest first, fetched page by page; only those in `state` where given."""
+    def jobs(
+        self, *, state: str | None = None, owner: str | None = None, limit: int | None = None
+    ) -> Iterator[Job]:
+        """Jobs, the newest first, fetched page by page; only those in `state`, and of the user
+        `owner`, where given."""
         given, after = 0, ""
         while limit is None or given < limit:
             params = {"limit": 100 if limit is None else min(limit - given, 100), "after": after}
             if state is not None:
                 params["state"] = state
+            if owner is not None:
+                params["owner"] = owner
             page = self._call("GET", "/v1/jobs", params=params)
             yield from map(_job, page["jobs"])
             given, after = given + len(page["jobs"]), page["next"]
@@ -210,6 +245,43 @@ class Client(Closing):
         ended otherwise."""
         return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
 
+    def delete(self, job_id: str) -> None:
+        """Removes the job with its events and its artifact; one that has not ended is cancelled.
+        Raises NotFoundError where there is none."""
+        try:
+            self._call("DELETE", _job_path(job_id))
+        except _LostAnswerError:
+            with contextlib.suppress(NotFoundError):  # it was carried out
+                self._call("DELETE", _job_path(job_id))
+
+    def tasks(self, job_id: str) -> Iterator[Task]:
+        """The job's tasks with the schedules that they have by now, in the order of the model. They
+        are forgotten a while after the job's end, and so are its trials."""
+        first: int | None = 0
+        while first is not None:
+            page = self._repeated("GET", f"{_job_path(job_id)}/tasks", params={"first": first})
+            yield from (from_json(Task, raw) for raw in page["tasks"])
+            first = page["next"]
+
+    def trials(self, job_id: str, *, task: str = "", after: str = "") -> Iterator[Trial]:
+        """What the job measured, the oldest first; only of one task, by its key, or after the trial
+        with the id `after`, where given."""
+        for raw in self._measured(job_id, "trials", task, after):
+            yield from_json(Trial, raw)
+
+    def records(self, job_id: str, *, task: str = "") -> Iterator[Mapping[str, Any]]:
+        """The same as tuning records, whole: JSON objects as `farrier.records` has them."""
+        return self._measured(job_id, "records", task, "")
+
+    def _measured(self, job_id: str, what: str, task: str, after: str) -> Iterator[Any]:
+        while True:
+            params = {"task": task, "after": after, "limit": "500"}
+            page = self._repeated("GET", f"{_job_path(job_id)}/{what}", params=params)
+            yield from page[what]
+            after = page["next"]
+            if not after:
+                return
+
     def watch(self, job_id: str) -> Iterator[Update]:
         """What happens to the job, from its beginning until it ends; the last is a final state.
 
@@ -220,7 +292,8 @@ class Client(Closing):
         patience = Patience(self._patience_s)
         while True:
             try:
-                for event_id, data in self._events(job_id, last_id, patience):
+                path = f"{_job_path(job_id)}/events"
+                for event_id, data in self._events(path, last_id, patience):
                     last_id = event_id
                     update = _update(data)
                     if update is not None:
@@ -307,12 +380,53 @@ class Client(Closing):
                 for chunk in response.iter_raw(DOWNLOAD_CHUNK):
                     file.write(chunk)
 
+    # The farm
+
+    def events(self, last_id: str = "") -> Iterator[FarmEvent]:
+        """What happens on the farm, from now on or after the event with an id ("0-0": all that are
+        kept), without end. Raises ServiceError when the server stays away for `patience_s`."""
+        patience = Patience(self._patience_s)
+        while True:
+            try:
+                for event_id, data in self._events("/v1/events", last_id, patience):
+                    last_id = event_id
+                    yield FarmEvent(event_id, str(data["kind"]), data)
+                raise ServiceError(f"{self.url} ended the events of the farm")
+            except ServiceError as error:
+                patience.sleep_or_raise(error)
+
+    def check_ready(self) -> None:
+        """Raises ServiceError where the server or its Redis does not answer, StorageError where its
+        disk is full."""
+        self._call("GET", "/readyz")
+
+    def version(self) -> str:
+        """Of Farrier, on the server."""
+        return str(self._repeated("GET", "/openapi.json")["info"]["version"])
+
     # Devices
 
     def devices(self) -> list[Device]:
         """The devices that are registered, connected or not."""
-        answer = self._repeated("GET", "/v1/devices")
-        return [from_json(Device, raw) for raw in answer["devices"]]
+        found: list[Device] = []
+        after = ""
+        while True:
+            page = self._repeated("GET", "/v1/devices", params={"after": after})
+            found += (from_json(Device, raw) for raw in page["devices"])
+            after = page.get("next", "")  # an older server has one page
+            if not after:
+                return found
+
+    def device_history(self, device_id: str) -> Iterator[Happening]:
+        """What happened to a device, the newest first. Raises NotFoundError."""
+        path = f"/v1/devices/{urllib.parse.quote(device_id, safe='')}/history"
+        after = ""
+        while True:
+            page = self._repeated("GET", path, params={"after": after})
+            yield from (from_json(Happening, raw) for raw in page["history"])
+            after = page["next"]
+            if not after:
+                return
 
     def release(self, device_id: str) -> Device:
         """Ends a device's quarantine. Raises NotFoundError."""
@@ -338,6 +452,8 @@ class Client(Closing):
             response = self._http.request(method, path, timeout=timeout, **request)
         if not response.is_success:
             raise self._error(response)
+        if response.status_code == 204:  # nothing is left to say
+            return None
         try:
             return response.json()
         except ValueError:
@@ -358,12 +474,12 @@ class Client(Closing):
                 raise self._error(response)
             yield response
 
-    def _events(self, job_id: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
-        """(id, data) of each of the job's server-sent events after `last_id`."""
+    def _events(self, path: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
+        """(id, data) of each of a stream's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
         if last_id:
             headers["Last-Event-ID"] = last_id
-        with self._stream(f"{_job_path(job_id)}/events", headers, STREAM_TIMEOUT_S) as response:
+        with self._stream(path, headers, STREAM_TIMEOUT_S) as response:
             fields: dict[str, str] = {}
             for line in response.iter_lines():
                 patience.renew()  # a comment is a sign of life, too
@@ -396,7 +512,11 @@ class Client(Closing):
             problem = None
         if not isinstance(problem, dict) or "code" not in problem:
             return self._nonsense(response)
-        return error_from_problem(problem)
+        error = error_from_problem(problem)
+        if isinstance(error, QueueFullError):
+            asked = response.headers.get("Retry-After", "")
+            error.retry_after_s = float(asked) if asked.isdecimal() else error.retry_after_s
+        return error
 
     def _nonsense(self, response: httpx.Response) -> ServiceError:
         return ServiceError(

@@ -34,6 +34,10 @@ class Job:
     artifact: str | None  # sha256 of the artifact's bytes
     report: Mapping[str, Any] | None  # of the verification and timing
     error: Mapping[str, Any] | None  # problem+json of a job that failed
+    target: str = ""  # as it was named; what it came to is in the options
+    device_class: str | None = None  # whose devices measure it
+    device: str | None = None  # that alone measures it
+    owner: str = "default"  # name of the user who submitted it
 
     @property
     def final(self) -> bool:
@@ -53,11 +57,28 @@ class Device:
     """A machine that measures. `description` is what its agent says of it: `arch`, `cpu`, …"""
 
     id: str
-    state: str  # idle, busy, draining, quarantined, offline
+    state: str  # idle, busy, draining, quarantined, unfit, offline
     description: Mapping[str, Any]
     seen: float  # Unix seconds of its last heartbeat
     measured: int  # batches
     faults: int
+    device_class: str = ""
+    unfit: str = ""  # why its agent gets no work
+    health: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # temperature, clock, …
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a device: it connected, was lost or is back, leased a batch or
+    measured it, faulted, was put in quarantine or released."""
+
+    id: str  # grows with time
+    at: float  # Unix seconds
+    what: str
+    batch: str | None
+    job: str | None
+    seconds: float | None  # from the lease of a batch to its result
+    reason: str | None  # of a fault
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +93,54 @@ class StateChanged:
     @property
     def final(self) -> bool:
         return self.state in FINAL_STATES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel of a job's model, and how far it is. Times are microseconds of one call."""
+
+    task: str  # its key
+    name: str
+    sizes: Mapping[str, int]  # the hot sizes that it is for; {} for those of all
+    calls: int  # of a run of the model; 0: it was replaced
+    share: float  # of the time of all kernels
+    rule: str
+    space: int  # schedules that the rule offers
+    default: Mapping[str, int]  # decisions of the analytic model
+    default_us: float | None  # predicted of those
+    decisions: Mapping[str, int]  # of the schedule that it has by now
+    source: str  # default, transferred or tuned
+    predicted_us: float | None
+    measured_us: float | None
+    trials: int  # of this job
+    failed: int
+    best_us: float | None  # alone
+    best_in_model_us: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate that a job measured."""
+
+    id: str  # grows with time
+    task: str
+    rule: str
+    decisions: Mapping[str, int]
+    status: str  # ok, wrong, crashed, timeout or rejected
+    context: str  # alone, or model
+    us: float | None  # of an undisturbed call; None where it failed
+    device: str | None
+    created: float  # Unix seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FarmEvent:
+    """Something that happened on the farm. `data` is the event's JSON object, `kind` job, device or
+    warning."""
+
+    id: str  # grows with time
+    kind: str
+    data: Mapping[str, Any]
 
 
 Update: TypeAlias = progress.Event | StateChanged

@@ -21,7 +21,9 @@ from farrier.targets.names import (
     canonical,
     host,
     known_machines,
+    parse_machine,
     parse_target,
+    to_text,
     why_not_here,
 )
 from farrier.targets.target import Target
@@ -39,6 +41,8 @@ __all__ = [
     "canonical",
     "host",
     "known_machines",
+    "parse_machine",
     "parse_target",
+    "to_text",
     "why_not_here",
 ]

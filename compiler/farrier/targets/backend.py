@@ -38,10 +38,13 @@ _OWN = {"x86_64": "farrier.targets.x86", "aarch64": "farrier.targets.arm"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownMachine:
-    """A machine that has a name. `source` says where its figures are from."""
+    """A machine that has a name. `source` says where its figures are from. A `generic` one stands
+    for an instruction set: its code runs on every machine that has it, and its cores and caches are
+    a guess."""
 
     description: MachineDescription
     source: str
+    generic: bool = False
 
 
 class Plan(Protocol):

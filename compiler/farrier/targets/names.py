@@ -23,7 +23,7 @@ _MOST = {
     "l3_bytes": 1 << 34,
     "memory_bytes": 1 << 50,
 }
-_OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0}
+_OPTIONAL = {"features": (), "l3_bytes": 0, "memory_bytes": 0, "emulated": False}
 _EXAMPLE = "`farrier targets NAME` prints the description of a known machine; sizes are bytes"
 _NEAREST = 3  # names that an error offers
 
@@ -33,13 +33,23 @@ def parse_target(text: str) -> Target:
     text of a `MachineDescription`. Raises UsageError."""
     if text == "host":
         return host()
+    machine = parse_machine(text)
+    return backend_for(machine.description.arch).target(machine.description)
+
+
+def parse_machine(text: str) -> KnownMachine:
+    """A known machine, or the one that a description describes. Raises UsageError."""
     if _is_description(text):
-        description = _described(text)
-        return backend_for(description.arch).target(description)
+        return KnownMachine(_described(text), "described")
     for group in (own_backends, backends):  # other packages are looked for last
         for backend in group():
             if text in backend.machines:
-                return backend.target(backend.machines[text].description)
+                return backend.machines[text]
+    if text.startswith(("class:", "device:")):
+        raise UsageError(
+            f"{text} names a machine of a farm",
+            hint="`farrier submit` compiles for it; `farrier targets` lists what is known here",
+        )
     near = difflib.get_close_matches(text, [*known_machines(), "host"], _NEAREST, cutoff=0.4)
     raise UsageError(
         f"unknown target {text!r}",
@@ -53,7 +63,15 @@ def canonical(text: str) -> str:
     Raises UsageError."""
     if not _is_description(text):
         return text
-    return json.dumps(dataclasses.asdict(_described(text)), separators=(",", ":"))
+    return to_text(_described(text))
+
+
+def to_text(description: MachineDescription) -> str:
+    """The JSON text, on one line, that `parse_target` reads."""
+    fields = dataclasses.asdict(description)
+    if not description.emulated:  # which versions before it do not know
+        del fields["emulated"]
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def called(text: str) -> str:
@@ -128,6 +146,10 @@ def _field(name: str, value: Any) -> Any:
         if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
             return tuple(sorted(set(value)))
         what = f"features is {value!r}, not a list of the kernel's names of extensions"
+    elif name == "emulated":
+        if isinstance(value, bool):
+            return value
+        what = f"{name} is {value!r}, not true or false"
     elif name in _MOST:
         least = 0 if name in _OPTIONAL else 1
         if type(value) is int and least <= value <= _MOST[name]:

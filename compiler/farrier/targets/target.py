@@ -23,6 +23,7 @@ class Target:
     l2_bytes: int
     l3_bytes: int
     tune: str = ""  # LLVM's name of the microarchitecture, where its costs are known
+    core: str = ""  # what the kernel calls the processor: of unlike ones no timing compares
 
     @property
     def lanes(self) -> int:
@@ -43,7 +44,8 @@ class Target:
 
     @property
     def fingerprint(self) -> str:
-        """What a tuning record's timing depends on: 16 hex digits over ISA, cores and caches."""
+        """What a tuning record's timing depends on: 16 hex digits over ISA, kind of core, cores and
+        caches."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

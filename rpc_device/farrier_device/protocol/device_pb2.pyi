@@ -28,7 +28,7 @@ ACCEPTANCE_ACCEPTED: Acceptance
 ACCEPTANCE_STALE: Acceptance
 
 class Description(_message.Message):
-    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version")
+    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version", "emulated", "machine")
     ARCH_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class Description(_message.Message):
     RUNNER_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_FIELD_NUMBER: _ClassVar[int]
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EMULATED_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     arch: str
     cpu: str
     features: _containers.RepeatedScalarFieldContainer[str]
@@ -51,25 +53,33 @@ class Description(_message.Message):
     runner: str
     sandbox: str
     agent_version: str
-    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ...) -> None: ...
+    emulated: bool
+    machine: str
+    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("device_id", "instance", "description")
+    __slots__ = ("device_id", "instance", "description", "protocol", "oldest_protocol")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     instance: str
     description: Description
-    def __init__(self, device_id: _Optional[str] = ..., instance: _Optional[str] = ..., description: _Optional[_Union[Description, _Mapping]] = ...) -> None: ...
+    protocol: int
+    oldest_protocol: int
+    def __init__(self, device_id: _Optional[str] = ..., instance: _Optional[str] = ..., description: _Optional[_Union[Description, _Mapping]] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("session", "heartbeat_interval_ms")
+    __slots__ = ("session", "heartbeat_interval_ms", "protocol")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     session: str
     heartbeat_interval_ms: int
-    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
+    protocol: int
+    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_ms: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class Session(_message.Message):
     __slots__ = ("device_id", "id")
@@ -80,16 +90,36 @@ class Session(_message.Message):
     def __init__(self, device_id: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("session", "state", "message", "leases")
+    __slots__ = ("session", "state", "message", "leases", "health")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     session: Session
     state: DeviceState
     message: str
     leases: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., state: _Optional[_Union[DeviceState, str]] = ..., message: _Optional[str] = ..., leases: _Optional[_Iterable[str]] = ...) -> None: ...
+    health: Health
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., state: _Optional[_Union[DeviceState, str]] = ..., message: _Optional[str] = ..., leases: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[Health, _Mapping]] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("celsius", "limit_celsius", "clock_mhz", "max_clock_mhz", "throttled", "throttles", "waits")
+    CELSIUS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_CELSIUS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
+    MAX_CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    THROTTLES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    celsius: float
+    limit_celsius: float
+    clock_mhz: int
+    max_clock_mhz: int
+    throttled: str
+    throttles: int
+    waits: str
+    def __init__(self, celsius: _Optional[float] = ..., limit_celsius: _Optional[float] = ..., clock_mhz: _Optional[int] = ..., max_clock_mhz: _Optional[int] = ..., throttled: _Optional[str] = ..., throttles: _Optional[int] = ..., waits: _Optional[str] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("revoked",)

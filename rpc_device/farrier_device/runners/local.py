@@ -8,20 +8,20 @@ next candidate needs it. (No spare waits: its start would disturb the timing of 
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
+from collections.abc import Sequence
 
+from farrier_device import describe
 from farrier_device.closing import Closing
-from farrier_device.measurement import (
-    CandidateResult,
-    DeviceFault,
-    MeasureRequest,
-    MeasureResult,
-    Status,
-)
+from farrier_device.measurement import Candidate, DeviceFault, MeasureRequest, MeasureResult
 from farrier_device.runners.files import BatchFiles, BlobError, BlobSource
-from farrier_device.runners.supervisor import CancelledError, Supervisor
+from farrier_device.runners.reference import AroundReference
+from farrier_device.runners.supervisor import CancelledError, Run, Supervisor
 from farrier_device.sandbox import Limits, SandboxError
+
+_PATIENCE = 10.0  # times as long for a candidate, on an emulator, which is slower still
 
 __all__ = ["BlobSource", "ChildRunner"]
 
@@ -42,8 +42,11 @@ class ChildRunner(Closing):
         limits: Limits | None = None,
         require: str = "",
         pin: bool = True,
+        emulated: bool | None = None,
     ) -> None:
+        """`emulated` states whether this machine is software; None: as far as it can tell."""
         self._device = device
+        self._emulated = describe.is_emulated() if emulated is None else emulated
         self._supervisor = Supervisor(limits or Limits.of_machine(), require, pin)
         self._lock = threading.Lock()
         self._closed = False
@@ -66,6 +69,7 @@ class ChildRunner(Closing):
 
         A batch whose `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
+        request = _for_an_emulator(request) if self._emulated else request
         level = ""
         with self._lock:
             if self._closed:
@@ -74,10 +78,7 @@ class ChildRunner(Closing):
             try:
                 level = self._supervisor.child().level
                 with BatchFiles(request, blobs) as files:
-                    results = self._supervisor.run(
-                        _with_reference(request), files, cancelled or threading.Event()
-                    )
-                result = _judge(request, results)
+                    result = self._measured(request, files, cancelled or threading.Event())
             except (BlobError, SandboxError) as error:
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
             except CancelledError:
@@ -85,7 +86,9 @@ class ChildRunner(Closing):
             except OSError as error:  # of this machine: no descriptors, no memory, no processes
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=f"the runner: {error}")
             run_s = time.monotonic() - begin
-        return dataclasses.replace(result, device=self._device, sandbox=level, run_s=run_s)
+        return dataclasses.replace(
+            result, device=self._device, sandbox=level, run_s=run_s, emulated=self._emulated
+        )
 
     def close(self) -> None:
         """Ends the child; a second call does nothing."""
@@ -94,30 +97,23 @@ class ChildRunner(Closing):
                 self._closed = True
                 self._supervisor.close()
 
+    def _measured(
+        self, request: MeasureRequest, files: BatchFiles, cancelled: threading.Event
+    ) -> MeasureResult:
+        def run(candidates: Sequence[Candidate], fresh: bool) -> Run:
+            part = dataclasses.replace(request, candidates=tuple(candidates), reference=None)
+            return self._supervisor.run(part, files, cancelled, fresh=fresh)
 
-def _with_reference(request: MeasureRequest) -> MeasureRequest:
-    """The batch as the child gets it: the reference is its first candidate, and its last again."""
-    if request.reference is None:
-        return request
-    around = (request.reference, *request.candidates, request.reference)
-    return dataclasses.replace(request, candidates=around, reference=None)
-
-
-def _judge(request: MeasureRequest, results: list[CandidateResult]) -> MeasureResult:
-    """Takes the reference out again, and with it the batch if the machine drifted meanwhile."""
-    if request.reference is None:
-        return MeasureResult(tuple(results))
-    before, *candidates, after = results
-    for reference in (before, after):
-        if reference.status is not Status.OK:
-            return MeasureResult(
-                fault=DeviceFault.BROKEN,
-                message=f"the reference kernel: {reference.status}: {reference.message}",
-            )
-    drift = after.undisturbed_ns / max(before.undisturbed_ns, 1.0) - 1
-    if abs(drift) > request.policy.max_drift:
-        return MeasureResult(
-            fault=DeviceFault.DRIFTED,
-            message=f"the reference kernel's time moved by {drift:+.0%} during the batch",
+        if request.reference is None:
+            return MeasureResult(tuple(run(request.candidates, False).results))
+        return AroundReference(request.reference, request.policy.max_drift, run).measure(
+            request.candidates
         )
-    return MeasureResult(tuple(candidates))
+
+
+def _for_an_emulator(request: MeasureRequest) -> MeasureRequest:
+    """The batch with more time for each candidate, and none of it lost to drift: the pace of an
+    emulator depends on what it has translated."""
+    timeout_s = _PATIENCE * request.policy.timeout_s
+    policy = dataclasses.replace(request.policy, timeout_s=timeout_s, max_drift=math.inf)
+    return dataclasses.replace(request, policy=policy)

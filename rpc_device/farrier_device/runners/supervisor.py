@@ -19,6 +19,7 @@ _CHILD = "farrier_device.child"
 _SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
 _READ_BYTES_S = 20e6  # of large ones, from a slow disk
 _MOST_SETUP_S = 900.0
+_CLEAR_UP_S = 10.0  # to end the threads and unload the library, after the last candidate
 _WIRE_TIMEOUT_S = 10.0  # for the rest of a frame that has begun
 _GLANCE_S = 0.2  # how often to look whether the batch was cancelled
 _EXIT_S = 1.0  # from the end of the conversation to the end of the process
@@ -29,6 +30,15 @@ _OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 class CancelledError(Exception):
     """The batch was called off."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One result a candidate, in order. The child that measured candidate `i` had begun with
+    candidate `begins[i]`."""
+
+    results: list[CandidateResult]
+    begins: list[int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,28 +77,40 @@ class Supervisor:
         return self._child
 
     def run(
-        self, request: MeasureRequest, files: BatchFiles, cancelled: threading.Event
-    ) -> list[CandidateResult]:
-        """One result a candidate, in order. Raises SandboxError, CancelledError."""
+        self,
+        request: MeasureRequest,
+        files: BatchFiles,
+        cancelled: threading.Event,
+        *,
+        fresh: bool = False,
+    ) -> Run:
+        """Measures the candidates; `fresh` asks for a child that has run nothing. Raises
+        SandboxError, CancelledError."""
+        if fresh:
+            self._drop()
         results: list[CandidateResult] = []
+        begins: list[int] = []
         again = -1  # the candidate that has had its second chance
         while len(results) < len(request.candidates):
+            begin = len(results)
             try:
                 ending = self._follow(request, files, results, cancelled)
             except BaseException:
                 self._drop()
                 raise
-            if ending is None:
-                break
+            begins += [begin] * (len(results) - begin)
+            if ending is None or len(results) == len(request.candidates):
+                break  # where it could not clear up, the child is gone, and all results are here
             index = len(results)
             if (ending.outside or not ending.loaded) and again != index:
                 again = index
                 continue
             left = 1 if ending.loaded else len(request.candidates) - index
             results += [_verdict(ending, request.policy.timeout_s)] * left
+            begins += [begin] * left
         if self._spent_s > self._limits.cpu_s / 2:
             self._drop()
-        return results
+        return Run(results, begins)
 
     def close(self) -> None:
         self._spawner.shutdown()  # when it is over, nothing starts any more
@@ -128,7 +150,8 @@ class Supervisor:
                     case {"result": int(index), "value": dict(value)} if index == len(results):
                         results.append(measurement.candidate_result(value))
                         started = False
-                        deadline = time.monotonic() + setup_s
+                        is_last = len(results) == len(request.candidates)
+                        deadline = time.monotonic() + (_CLEAR_UP_S if is_last else setup_s)
                     case {"done": True} if len(results) == len(request.candidates):
                         return None
                     case message:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from farrier_farm import devices
+from farrier_farm import devices, history
 from farrier_farm.devices import DeviceState
+from farrier_server.api.trials import After, Order
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented
@@ -21,36 +22,109 @@ class DeviceView(BaseModel):
     """A device as it stands."""
 
     id: str
+    device_class: str = Field(description="id of its class")
     state: DeviceState
     description: dict[str, Any] = Field(description="what its agent says: arch, cpu, features, …")
     seen: float = Field(description="Unix seconds of the last heartbeat")
     lease: str | None = Field(description="the measurement batch in hand")
     measured: int = Field(description="batches")
     faults: int = Field(description="batches lost to the device: drift, crashes of its agent")
+    unfit: str = Field(description="why its agent gets no work, and the way out; else empty")
+    health: dict[str, Any] = Field(
+        description="celsius, limit_celsius, clock_mhz, max_clock_mhz, throttled (why, now), "
+        "throttles (how often) and waits (for what it takes no batch), as far as its system tells"
+    )
 
     @classmethod
     def of(cls, device: devices.Device) -> DeviceView:
         return cls(
             id=device.id,
+            device_class=device.device_class,
             state=device.state,
             description=finite(device.description),
             seen=device.seen,
             lease=device.lease,
             measured=device.measured,
             faults=device.faults,
+            unfit=device.unfit,
+            health=finite(device.health),
         )
 
 
 class DeviceList(BaseModel):
-    """Every device that was ever registered."""
+    """Devices that were ever registered, by id."""
 
     devices: list[DeviceView]
+    next: str = Field(description="`after` of the next page; empty on the last one")
 
 
-@router.get("", responses=documented(503))
-def list_devices(farm: FarmDep) -> DeviceList:
-    """All devices, connected or not."""
-    return DeviceList(devices=[DeviceView.of(device) for device in farm.devices.list()])
+class HappeningView(BaseModel):
+    """Something that happened to a device."""
+
+    id: str = Field(description="grows with time, and serves as `after`")
+    at: float = Field(description="Unix seconds")
+    what: str = Field(
+        description="connected, lost, back, draining, leased, measured, faulted, acquitted, "
+        "quarantined, unfit or released"
+    )
+    device_class: str | None = Field(description="with which it connected")
+    batch: str | None = Field(description="that it leased, measured or faulted on")
+    job: str | None = Field(description="that the batch is of")
+    seconds: float | None = Field(description="from the lease of a batch to its result")
+    reason: str | None = Field(description="of a fault, and of a quarantine")
+    in_a_row: int | None = Field(description="faults by then")
+
+    @classmethod
+    def of(cls, happening: history.Happening) -> HappeningView:
+        given = {name: happening.data.get(name) for name in ("batch", "job", "seconds", "reason")}
+        return cls(
+            id=happening.id,
+            at=happening.at,
+            what=happening.data["what"],
+            device_class=happening.data.get("class"),
+            in_a_row=happening.data.get("in_a_row"),
+            **given,
+        )
+
+
+class HistoryPage(BaseModel):
+    """What happened to a device."""
+
+    history: list[HappeningView]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+@router.get("", responses=documented(400, 503))
+def list_devices(
+    farm: FarmDep,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+    after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
+) -> DeviceList:
+    """Devices, connected or not."""
+    page, following = farm.devices.page(limit=limit, after=after)
+    return DeviceList(devices=[DeviceView.of(device) for device in page], next=following)
+
+
+@router.get("/{device_id}", responses=documented(404, 503))
+def get_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
+    """The device as it stands."""
+    return DeviceView.of(farm.devices.get(device_id))
+
+
+@router.get("/{device_id}/history", responses=documented(400, 404, 503))
+def get_history(
+    device_id: DeviceId,
+    farm: FarmDep,
+    after: After = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    order: Order = "newest",
+) -> HistoryPage:
+    """What happened to the device: some 1,000 events are kept, each batch is two of them."""
+    farm.devices.get(device_id)
+    found, following = history.history(
+        farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
+    )
+    return HistoryPage(history=[HappeningView.of(one) for one in found], next=following)
 
 
 @router.post("/{device_id}/release", responses=documented(404, 503))

@@ -1,10 +1,9 @@
-"""Events: what happens to a job, as server-sent events (the WHATWG HTML standard, section 9.2)."""
+"""Server-sent events (the WHATWG HTML standard, section 9.2): those of a job, and the farm's."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -13,19 +12,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from farrier.errors import ServiceError
-from farrier_farm.events import StoredEvent
+from farrier_farm.events import FARM, StoredEvent, check_id
 from farrier_farm.farm import Farm
 from farrier_server.api.jobs import JobId
 from farrier_server.context import Context, ContextDep
 from farrier_server.finite import finite
 from farrier_server.problems import documented, from_stored
 
-# Looking is one short command on a pooled connection; a watcher holds no thread between looks.
-LOOK_EVERY_S = 0.2
 KEEPALIVE_S = 15.0
 RETRY_MS = 1000
 
-router = APIRouter(prefix="/v1/jobs", tags=["events"])
+router = APIRouter(prefix="/v1", tags=["events"])
+LastEventId = Annotated[
+    str, Header(max_length=100, description="id of the last event seen; goes on after it")
+]
 
 
 class EventStream(StreamingResponse):
@@ -34,13 +34,11 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-@router.get("/{job_id}/events", response_class=EventStream, responses=documented(400, 404, 503))
+@router.get(
+    "/jobs/{job_id}/events", response_class=EventStream, responses=documented(400, 404, 503)
+)
 async def watch_job(
-    job_id: JobId,
-    context: ContextDep,
-    last_event_id: Annotated[
-        str, Header(max_length=100, description="id of the last event seen; goes on after it")
-    ] = "",
+    job_id: JobId, context: ContextDep, last_event_id: LastEventId = ""
 ) -> EventStream:
     """Everything that happened to the job and happens from now on; ends after its final state.
 
@@ -50,10 +48,25 @@ async def watch_job(
     """
     # The first look decides between a stream and a problem: unknown job, malformed id, no Redis.
     first = await run_in_threadpool(_first_look, context.farm, job_id, last_event_id)
-    return EventStream(
-        _stream(context, job_id, last_event_id, first),
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return _streamed(_of_job(context, job_id, last_event_id, first))
+
+
+@router.get("/events", response_class=EventStream, responses=documented(400, 503))
+async def watch_farm(context: ContextDep, last_event_id: LastEventId = "") -> EventStream:
+    """What happens on the farm from now on: jobs that change their state, devices that come and go,
+    what roles warn of. It has no end.
+
+    Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open it, then
+    ask for jobs and devices: so nothing falls between the two. After a break, `Last-Event-ID` goes
+    on where it was, and `0-0` begins with the oldest of the some 10,000 events that are kept.
+    """
+    check_id(last_event_id)
+    newest = await run_in_threadpool(context.farm.events.newest, FARM)
+    return _streamed(_of_farm(context, last_event_id or newest))
+
+
+def _streamed(texts: AsyncIterator[str]) -> EventStream:
+    return EventStream(texts, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
 def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
@@ -70,30 +83,41 @@ def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
     return events
 
 
-async def _stream(
-    context: Context, job_id: str, after: str, events: list[StoredEvent]
+async def _of_job(
+    context: Context, job_id: str, after: str, first: list[StoredEvent]
 ) -> AsyncIterator[str]:
     yield f"retry: {RETRY_MS}\n\n"
-    spoken = time.monotonic()
-    while True:
+    for event in first:
+        yield _formatted(event)
+        if event.last:
+            return
+        after = event.id
+    async for events in context.hub.watch(job_id, after, KEEPALIVE_S):
         for event in events:
             yield _formatted(event)
             if event.last:
                 return
-            after, spoken = event.id, time.monotonic()
-        if time.monotonic() - spoken >= KEEPALIVE_S:
+        if not events:
             yield ": keepalive\n\n"
-            spoken = time.monotonic()
-        try:
-            async with asyncio.timeout(LOOK_EVERY_S):
-                await context.stopping.wait()
-            return
-        except TimeoutError:
-            pass
-        try:
-            events = await run_in_threadpool(context.farm.events.read, job_id, after)
-        except ServiceError:
-            return  # the watcher connects again and is told why
+            if not await _is_known(context.farm, job_id):
+                return  # the watcher asks again, and is told why
+
+
+async def _is_known(farm: Farm, job_id: str) -> bool:
+    """Whether a job is there, and not deleted; False, too, where Redis is away."""
+    try:
+        return await asyncio.to_thread(farm.jobs.leases.state, job_id) is not None
+    except ServiceError:
+        return False
+
+
+async def _of_farm(context: Context, after: str) -> AsyncIterator[str]:
+    yield f"retry: {RETRY_MS}\n\n"
+    async for events in context.hub.watch(FARM, after, KEEPALIVE_S):
+        for event in events:
+            yield _formatted(event)
+        if not events:
+            yield ": keepalive\n\n"
 
 
 def _formatted(event: StoredEvent) -> str:

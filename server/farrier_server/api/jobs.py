@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from farrier.errors import NoDeviceError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
-from farrier.targets import parse_target
 from farrier_farm import jobs
+from farrier_farm.admission import Admitted
 from farrier_farm.farm import Farm
 from farrier_farm.states import State
+from farrier_farm.users import NAME
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
+from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 
 _SHA256 = r"^[0-9a-f]{64}$"
@@ -40,8 +42,9 @@ class Options(BaseModel):
         default="host",
         max_length=_LONGEST_TARGET,
         pattern=_LINE,
-        description="kind of machine: host, a name that `farrier targets` lists, or one's "
-        "description, as JSON on one line",
+        description="the machine: a name that `farrier targets` lists, one's description, as JSON "
+        "on one line, class:ID or device:NAME of GET /v1/classes and /v1/devices; host is the only "
+        "class that is connected",
     )
     shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
         default_factory=dict,
@@ -121,10 +124,14 @@ class JobView(BaseModel):
     """A job as it stands. Times are Unix seconds; what is not known yet is null."""
 
     id: str
+    owner: str = Field(description="name of the user who submitted it")
     name: str
     state: State
     model: str = Field(description="id of the model: of one file, its sha256")
-    options: dict[str, Any]
+    target: str = Field(description="as it was named")
+    device_class: str | None = Field(description="whose devices measure the job")
+    device: str | None = Field(description="that alone measures it")
+    options: dict[str, Any] = Field(description="its target is what that came to")
     created: float
     started: float | None
     finished: float | None
@@ -144,9 +151,13 @@ class JobView(BaseModel):
     def of(cls, job: jobs.Job) -> JobView:
         return cls(
             id=job.id,
+            owner=job.owner,
             name=job.name,
             state=job.state,
             model=job.model,
+            target=job.target,
+            device_class=None if job.place is None else job.place.device_class,
+            device=None if job.place is None else job.place.device or None,
             options=finite(job.options),
             created=job.created,
             started=job.started,
@@ -172,28 +183,32 @@ class JobPage(BaseModel):
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
-@router.post("", status_code=201, responses=documented(400, 404, 409, 503))
+@router.post("", status_code=201, responses=documented(400, 404, 409, 429, 503))
 def submit_job(
     body: JobRequest,
     farm: FarmDep,
+    owner: OwnerDep,
     idempotency_key: Annotated[
         str,
         Header(
             max_length=200,
             pattern=_LINE,
-            description="the same request again returns the same job, another one 409",
+            description="the same request of the same user again returns the same job, another "
+            "one 409",
         ),
     ] = "",
 ) -> JobView:
     """Queues a compilation; durable once answered. A request that is repeated with its key gets its
-    job, whatever has become of the model or of the devices since."""
+    job, whatever has become of the model, of the devices or of the queue since. 429 where too many
+    jobs are queued, of the token's user or of all: `Retry-After` says when to ask again."""
     options = body.options.compile_options()
-    key = {"name": body.name, "idempotency_key": idempotency_key}
+    key = {"name": body.name, "owner": owner, "idempotency_key": idempotency_key}
     job = farm.jobs.submitted(body.model, options, **key)
     if job is None:
-        _check_target(farm, options, wait_for_device=body.wait_for_device)
+        waits = body.wait_for_device
+        admitted = _admitted(farm, options, wait_for_device=waits)
         farm.models.hold(body.model)
-        job = farm.jobs.submit(body.model, options, wait_for_device=body.wait_for_device, **key)
+        job = farm.jobs.submit(body.model, options, wait_for_device=waits, admitted=admitted, **key)
     return JobView.of(job)
 
 
@@ -201,11 +216,12 @@ def submit_job(
 def list_jobs(
     farm: FarmDep,
     state: Annotated[State | None, Query(description="only jobs in this state")] = None,
+    owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
 ) -> JobPage:
-    """Jobs, the newest first."""
-    page, following = farm.jobs.list(limit=limit, after=after, state=state)
+    """Jobs of all users or of one, the newest first."""
+    page, following = farm.jobs.list(limit=limit, after=after, state=state, owner=owner)
     return JobPage(jobs=[JobView.of(job) for job in page], next=following)
 
 
@@ -221,14 +237,22 @@ def cancel_job(job_id: JobId, farm: FarmDep) -> JobView:
     return JobView.of(farm.cancel(job_id))
 
 
-def _check_target(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> None:
-    """Raises UsageError for an unknown target, NoDeviceError where a device is needed now and none
-    of the target's kind is connected."""
-    if options.target != "host":
-        parse_target(options.target)
-    if options.needs_device and not wait_for_device:
-        try:
-            farm.devices.require(options.target)
-        except NoDeviceError as error:
-            hint = f"{error.hint}; wait_for_device (--wait-for-device) queues the job meanwhile"
-            raise NoDeviceError(error.message, hint=hint) from error
+@router.delete("/{job_id}", status_code=204, responses=documented(404, 503))
+def delete_job(job_id: JobId, farm: FarmDep) -> None:
+    """Forgets the job with its events, its artifact and its idempotency key; one that has not ended
+    is cancelled. Artifact and model stay where another job has the same. 404 from then on."""
+    farm.delete(job_id)
+
+
+def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> Admitted:
+    """What the target comes to. Raises what `Admission.admit` does, and NoDeviceError where a
+    device is needed now and none is there."""
+    admitted = farm.admission.admit(options.target, measured=options.needs_device)
+    if wait_for_device or not options.needs_device:
+        return admitted
+    try:
+        farm.admission.require(admitted.place)
+    except NoDeviceError as error:
+        hint = f"{error.hint}; wait_for_device (--wait-for-device) queues the job meanwhile"
+        raise NoDeviceError(error.message, hint=hint) from error
+    return admitted

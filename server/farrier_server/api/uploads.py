@@ -25,8 +25,10 @@ from farrier_server.problems import OffsetConflictError, TooLargeError, document
 
 # Each piece is made durable before the next is read.
 PIECE_BYTES = 4 << 20
-# A link that is silent for this long is dead; its upload is free for the next connection.
-SILENCE_S = 30.0
+# A link that brings less than so many bytes in so long is dead or as good as dead (1 kB/s); its
+# upload is free for the next connection.
+STEP_BYTES = 32 << 10
+STEP_S = 30.0
 _SHA256 = r"^[0-9a-f]{64}$"
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
@@ -84,6 +86,7 @@ def create_upload(body: UploadRequest, farm: FarmDep) -> UploadView:
 async def append_to_upload(
     upload_id: UploadId,
     request: Request,
+    response: Response,
     farm: FarmDep,
     upload_offset: Annotated[int, Header(ge=0, description="where the body's bytes begin")],
 ) -> UploadView:
@@ -103,7 +106,7 @@ async def append_to_upload(
         raise UsageError(
             f"{length} bytes at offset {upload.offset} pass the announced size of {upload.size}"
         )
-    async for piece in _pieces(request):
+    async for piece in _pieces(request, response):
         upload = await run_in_threadpool(farm.blobs.append, upload_id, upload.offset, piece)
     if upload.offset < upload.size:
         return _view(upload)
@@ -132,19 +135,28 @@ def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
     )
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """The body in pieces of `PIECE_BYTES`; where the link dies, what arrived is the last one."""
+async def _pieces(request: Request, response: Response) -> AsyncIterator[bytes]:
+    """The body in pieces of `PIECE_BYTES`; where the link dies, what arrived is the last one. A
+    link that is given up is closed with the response."""
     stream = request.stream()
     piece = bytearray()
+    now = asyncio.get_running_loop().time
+    deadline, step = now() + STEP_S, 0
     try:
         while True:
-            async with asyncio.timeout(SILENCE_S):
-                piece += await anext(stream)
+            async with asyncio.timeout_at(deadline):
+                chunk = await anext(stream)
+            piece += chunk
+            step += len(chunk)
             if len(piece) >= PIECE_BYTES:
                 yield bytes(piece)
                 piece.clear()
-    except (StopAsyncIteration, ClientDisconnect, TimeoutError):
+            if step >= STEP_BYTES:
+                deadline, step = now() + STEP_S, 0
+    except (StopAsyncIteration, ClientDisconnect):
         pass
+    except TimeoutError:
+        response.headers["Connection"] = "close"
     if piece:
         yield bytes(piece)
 

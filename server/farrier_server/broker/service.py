@@ -1,54 +1,55 @@
 """The Broker service of `device.proto` on the farm's devices and measurements.
 
 The broker keeps nothing: sessions, leases and results are in Redis, so any broker serves any
-device and a restart loses nothing. The farm's calls block, so they run in threads: those that wait
-for work in one pool, one thread a waiting device, all others in a pool that waiters never fill.
+device and a restart loses nothing. All calls run on the event loop, and a device that waits for
+work takes neither a thread nor a connection (`dispatcher.py`). What a call costs in Redis depends
+on neither the devices nor the jobs that there are. Threads read files and parse results.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import functools
 import logging
+import random
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.json_format import MessageToDict
 
 from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError, UsageError
+from farrier_device import logs
 from farrier_device.measurement import MeasureResult, result_from_json
-from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing
+from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing, version
 from farrier_farm import devices
-from farrier_farm.errors import StaleSessionError
+from farrier_farm.batches import Batch, Report
+from farrier_farm.device_side import DeviceSide
+from farrier_farm.errors import FencedOutError, StaleSessionError
 from farrier_farm.farm import Farm
-from farrier_farm.measurements import Batch, Report
+from farrier_server.broker import versions
+from farrier_server.broker.dispatcher import Dispatcher
 
-WAITING_DEVICES = 512  # at once; more of them poll more slowly
 LONGEST_WAIT_S = 30.0
-_SLICE_S = 1.0  # a wait for work looks this often whether its device or the broker is leaving
+_SPREAD = 0.1  # of a wait, by chance: devices that came at one time do not ask anew at one time
 _DEVICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class BrokerService(device_pb2_grpc.BrokerServicer):
-    """One per server; `stopping` ends waits for work."""
+    """One per server."""
 
-    def __init__(self, farm: Farm, device_token: str) -> None:
-        self.stopping = asyncio.Event()
-        self._farm = farm
+    def __init__(
+        self, farm: Farm, device_side: DeviceSide, dispatcher: Dispatcher, device_token: str
+    ) -> None:
+        self._settings = farm.settings
+        self._blobs = farm.blobs
+        self._sessions = device_side.sessions
+        self._batches = device_side.batches
+        self._dispatcher = dispatcher
         self._token = device_token
-        self._waiters = concurrent.futures.ThreadPoolExecutor(WAITING_DEVICES, "lease")
-        self._others = concurrent.futures.ThreadPoolExecutor(32, "broker")
-
-    def close(self) -> None:
-        """Waits for the threads."""
-        self._waiters.shutdown()
-        self._others.shutdown()
 
     async def Register(  # noqa: N802
         self, request: device_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -56,57 +57,47 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         async with _answering(context):
             if not _DEVICE_ID.fullmatch(request.device_id):
                 raise UsageError(f"{request.device_id!r} is no name for a device")
+            versions.check(request)
             description = _description(request.description)
-            _check_sandbox(request.device_id, description, self._farm.settings.sandbox)
-            session = await self._run(
-                self._farm.devices.connect, request.device_id, description, request.instance
-            )
+            _check_sandbox(request.device_id, description, self._settings.sandbox)
+            session = await self._sessions.connect(request.device_id, description, request.instance)
             _log.info("device %s connected from %s", request.device_id, context.peer())
             return device_pb2.RegisterReply(
-                session=session, heartbeat_interval_ms=self._heartbeat_interval_ms()
+                session=session,
+                heartbeat_interval_ms=self._heartbeat_interval_ms(),
+                protocol=version.PROTOCOL,
             )
 
     async def Heartbeat(  # noqa: N802
         self, request: device_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.HeartbeatReply:
-        async with self._session(request.session, context) as (device, session):
+        async with _session(request.session, context) as (device, session):
             ready = request.state == device_pb2.DEVICE_STATE_READY
             if request.state == device_pb2.DEVICE_STATE_UNHEALTHY:
                 _log.warning("device %s cannot measure: %s", device, request.message)
-            await self._run(
-                functools.partial(self._farm.devices.heartbeat, device, session, draining=not ready)
+            health = MessageToDict(request.health, preserving_proto_field_name=True)
+            standing = await self._sessions.heartbeat(
+                device, session, draining=not ready, health=health
             )
-            revoked = await self._run(
-                self._farm.measurements.renew_held, device, list(request.leases)
-            )
+            self._dispatcher.heard(device, standing)
+            revoked = await self._batches.renew_held(device, request.leases)
             return device_pb2.HeartbeatReply(revoked=revoked)
 
     async def Lease(  # noqa: N802
         self, request: device_pb2.LeaseRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.LeaseReply:
-        async with self._session(request.session, context) as (device, session):
-            loop = asyncio.get_running_loop()
-            end = loop.time() + min(request.wait_ms / 1000, LONGEST_WAIT_S)
-            while True:
-                wait_s = max(0.0, min(end - loop.time(), _SLICE_S))
-                batch = await self._lease(device, session, wait_s)
-                if batch is not None:
-                    return device_pb2.LeaseReply(batch=self._signed(batch))
-                if loop.time() >= end or self.stopping.is_set():
-                    return device_pb2.LeaseReply()
+        async with _session(request.session, context) as (device, session):
+            wait_s = min(request.wait_ms / 1000, LONGEST_WAIT_S) * random.uniform(1 - _SPREAD, 1)
+            batch = await self._dispatcher.next(device, session, wait_s)
+            return device_pb2.LeaseReply(batch=None if batch is None else self._signed(batch))
 
     async def Report(  # noqa: N802
         self, request: device_pb2.ReportRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> device_pb2.ReportReply:
-        async with self._session(request.session, context) as (device, session):
-            result = _result(request.result)
-            report = await self._run(
-                self._farm.measurements.report,
-                device,
-                session,
-                request.lease,
-                request.fence,
-                result,
+        async with _session(request.session, context) as (device, session):
+            result = await asyncio.to_thread(_result, request.result)
+            report = await self._batches.report(
+                device, session, request.lease, request.fence, result
             )
             match report:
                 case Report.ACCEPTED:
@@ -118,36 +109,16 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def GetBlob(  # noqa: N802
         self, request: device_pb2.GetBlobRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[device_pb2.BlobChunk]:
-        async with self._session(request.session, context) as (device, session):
-            await self._run(self._farm.devices.heartbeat, device, session)
+        async with _session(request.session, context) as (device, session):
+            await self._sessions.heartbeat(device, session)
             try:
-                path = await self._run(self._farm.blobs.path, request.sha256)
+                path = await asyncio.to_thread(self._blobs.path, request.sha256)
             except NotFoundError as error:
                 await context.abort(grpc.StatusCode.OUT_OF_RANGE, error.message)
             with path.open("rb") as file:
                 file.seek(request.offset)
-                while data := await self._run(file.read, channel.CHUNK_BYTES):
+                while data := await asyncio.to_thread(file.read, channel.CHUNK_BYTES):
                     yield device_pb2.BlobChunk(data=data)
-
-    async def _lease(self, device: str, session: str, wait_s: float) -> Batch | None:
-        """One wait for work. Where the device leaves in the middle of it, the batch that the thread
-        may still get goes back to the queue at once: nobody is there to measure it."""
-        loop = asyncio.get_running_loop()
-        waiting = loop.run_in_executor(
-            self._waiters, self._farm.measurements.lease, device, session, wait_s
-        )
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            waiting.add_done_callback(self._hand_back)
-            raise
-
-    def _hand_back(self, waiting: asyncio.Future[Batch | None]) -> None:
-        if waiting.cancelled() or waiting.exception() is not None:
-            return
-        batch = waiting.result()
-        if batch is not None:
-            self._others.submit(self._farm.measurements.hand_back, batch)
 
     def _signed(self, batch: Batch) -> device_pb2.Batch:
         manifest = batch.manifest.encode()
@@ -156,37 +127,28 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             fence=batch.lease.fence,
             manifest=manifest,
             signature=signing.sign(self._token, manifest),
-            deadline_ms=int(self._farm.settings.batch_timeout_s * 1000),
+            deadline_ms=int(self._settings.batch_timeout_s * 1000),
         )
 
     def _heartbeat_interval_ms(self) -> int:
         """Often enough that four may be lost before a lease or the device expires."""
-        settings = self._farm.settings
+        settings = self._settings
         return int(min(settings.lease_s, settings.device_expiry_s) * 1000 / 5)
 
-    async def _run(self, call: Callable[..., _T], *args: Any) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._others, call, *args)
 
-    @contextlib.asynccontextmanager
-    async def _session(
-        self, session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[tuple[str, str]]:
-        """The device's id and session; tells a stale session whether to register again."""
-        async with _answering(context):
-            try:
-                yield session.device_id, session.id
-            except StaleSessionError as error:
-                if await self._run(self._is_fenced, session.device_id):
-                    await context.abort(grpc.StatusCode.ABORTED, error.message)
-                await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
-
-    def _is_fenced(self, device_id: str) -> bool:
-        """Whether another session of the device is open."""
+@contextlib.asynccontextmanager
+async def _session(
+    session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
+) -> AsyncIterator[tuple[str, str]]:
+    """The device's id and session; tells a stale session whether to register again."""
+    async with _answering(context):
         try:
-            return bool(self._farm.devices.get(device_id).session)
-        except NotFoundError:
-            return False
+            with logs.about(device=session.device_id):
+                yield session.device_id, session.id
+        except FencedOutError as error:
+            await context.abort(grpc.StatusCode.ABORTED, error.message)
+        except StaleSessionError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
 
 
 @contextlib.asynccontextmanager

@@ -8,17 +8,22 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import grpc.aio
 
 from farrier.errors import UsageError
+from farrier_device import alive
 from farrier_device.protocol import channel, device_pb2_grpc
+from farrier_farm.device_side import DeviceSide
+from farrier_farm.devices import missing_layers
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.tokens import TokenRole, load_token
 from farrier_server import exposure
 from farrier_server.broker.authentication import TokenInterceptor
+from farrier_server.broker.dispatcher import Dispatcher
 from farrier_server.broker.service import BrokerService
 
 GRACE_S = 5.0
@@ -42,12 +47,14 @@ class Broker:
 
         Sessions outlive brokers: those of devices whose sandbox is too weak for this one's policy
         end, and such a device is refused when it registers."""
-        self._service = BrokerService(self._farm, self._token)
+        self._device_side = DeviceSide.of(self._farm)
+        self._dispatcher = Dispatcher(self._device_side)
+        service = BrokerService(self._farm, self._device_side, self._dispatcher, self._token)
         self._server = grpc.aio.server(
             interceptors=[TokenInterceptor(self._token)], options=channel.SERVER_OPTIONS
         )
         add = device_pb2_grpc.add_BrokerServicer_to_server
-        add(self._service, self._server)  # type: ignore[no-untyped-call]
+        add(service, self._server)  # type: ignore[no-untyped-call]
         address = f"{self._host}:{self._port}"
         try:
             if self._tls is None:
@@ -61,17 +68,29 @@ class Broker:
                 f"cannot listen on {address}: {error}",
                 hint="another broker may run there; --port picks another port",
             ) from error
-        layers = self._farm.settings.sandbox
-        for device in await asyncio.to_thread(self._farm.devices.close_sessions, layers):
-            _log.warning("device %s is to register again: this farm requires %s", device, layers)
+        await self._close_weak_sessions()
+        self._dispatching = asyncio.create_task(self._dispatcher.run())
         await self._server.start()
         return f"{self._host}:{port}"
 
     async def stop(self) -> None:
         """Answers the calls under way, waits for work included, and takes no more."""
-        self._service.stopping.set()
+        self._dispatcher.stop()
         await self._server.stop(GRACE_S)
-        await asyncio.to_thread(self._service.close)
+        self._dispatching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._dispatching
+        await self._dispatcher.close()
+        await self._device_side.close()
+
+    async def _close_weak_sessions(self) -> None:
+        layers = self._farm.settings.sandbox
+        for device in await asyncio.to_thread(self._farm.devices.list):
+            if device.session and missing_layers(layers, device.description):
+                await self._device_side.sessions.close(device.id)
+                _log.warning(
+                    "device %s is to register again: this farm requires %s", device.id, layers
+                )
 
 
 def run(
@@ -81,12 +100,13 @@ def run(
     exposure.secure(settings, host)  # refused before anything is opened
     farm = Farm.open(settings)
     try:
-        asyncio.run(_serve(Broker(farm, host, port), ready))
+        with farm.announcing("broker"):
+            asyncio.run(_serve(Broker(farm, host, port), settings.signs, ready))
     finally:
         farm.close()
 
 
-async def _serve(broker: Broker, ready: Callable[[str], None] | None) -> None:
+async def _serve(broker: Broker, signs: Path, ready: Callable[[str], None] | None) -> None:
     stop = asyncio.Event()
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
@@ -96,6 +116,7 @@ async def _serve(broker: Broker, ready: Callable[[str], None] | None) -> None:
     _log.info("the broker listens on %s", address)
     if ready is not None:
         ready(address)
-    with contextlib.suppress(asyncio.CancelledError):
-        await stop.wait()
+    async with alive.renewed(signs, "broker"):
+        with contextlib.suppress(asyncio.CancelledError):
+            await stop.wait()
     await broker.stop()

@@ -69,6 +69,7 @@ class X86Backend(CpuBackend):
             l2_bytes=machine.l2_bytes or 512 << 10,
             l3_bytes=machine.l3_bytes or 8 << 20,
             tune=_microarchitecture(machine),
+            core=machine.cpu,
         )
 
     def implied(self, cpu: str) -> frozenset[str]:

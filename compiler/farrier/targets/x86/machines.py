@@ -20,11 +20,17 @@ EXTENSIONS = frozenset(
 
 def _level(name: str, l2_bytes: int, l3_bytes: int, source: str) -> KnownMachine:
     features = tuple(sorted(LEVELS[name]))
-    sizes = {"l1_bytes": 32 << 10, "l2_bytes": l2_bytes, "l3_bytes": l3_bytes}
     machine = MachineDescription(
-        arch="x86_64", cpu=name, features=features, cores=4, memory_bytes=8 << 30, **sizes
+        arch="x86_64",
+        cpu=name,
+        features=features,
+        cores=4,
+        l1_bytes=32 << 10,
+        l2_bytes=l2_bytes,
+        l3_bytes=l3_bytes,
+        memory_bytes=8 << 30,
     )
-    return KnownMachine(machine, source)
+    return KnownMachine(machine, source, generic=True)
 
 
 MACHINES = {

@@ -1,0 +1,61 @@
+"""What results tell of the device beside times: noted, and said once to whoever listens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from farrier.measure.runner import Blobs, Runner
+from farrier.progress import Event, Listener, TasksScheduled, TrialsMeasured, Warned
+from farrier_device.measurement import MeasureRequest, MeasureResult
+
+
+class NotedRunner:
+    """A runner whose results are looked at on their way.
+
+    Times of an emulated device rank candidates, for want of others, and are told to nobody;
+    `is_emulated` says whether one has measured. The listener is warned of such a device, and of one
+    that measured while it was hot, by the thread that measures.
+    """
+
+    def __init__(self, runner: Runner, listener: Listener) -> None:
+        self.is_emulated = False
+        self._runner = runner
+        self._listener = listener
+        self._warned: set[tuple[str, str]] = set()
+
+    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+        """As the runner's own."""
+        result = self._runner.measure(request, blobs)
+        if result.emulated:
+            self.is_emulated = True
+            what = "it shows what is right and not what is fast; what it measures is not kept"
+            self._warn(result.device, "is emulated", what)
+        if result.hot:
+            what = f"{result.hot}; it may be faster when cool"
+            self._warn(result.device, "measured while it was hot", what)
+        return result
+
+    def close(self) -> None:
+        """Ends the runner."""
+        self._runner.close()
+
+    def say(self, event: Event) -> None:
+        """Tells the listener, who is one for the whole compilation; of times, real ones alone."""
+        self._listener(_without_times(event) if self.is_emulated else event)
+
+    def _warn(self, device: str, what: str, more: str) -> None:
+        if (device, what) not in self._warned:
+            self._warned.add((device, what))
+            self._listener(Warned(f"the device {device} {what}: {more}"))
+
+
+def _without_times(event: Event) -> Event:
+    match event:
+        case TrialsMeasured():
+            return dataclasses.replace(event, best_ms=math.inf)
+        case TasksScheduled(tasks=tasks):
+            untimed = [dataclasses.replace(task, measured_us=None) for task in tasks]
+            return dataclasses.replace(event, tasks=untimed)
+        case _:
+            return event

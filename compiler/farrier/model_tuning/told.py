@@ -1,0 +1,47 @@
+"""What a listener is told of a variant: each of its tasks, with its schedule and share of time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from farrier.kernels.choose import ScheduledTask
+from farrier.model_tuning.compare import total
+from farrier.model_tuning.variant import Variant
+from farrier.progress import TaskSchedule, TasksScheduled
+
+_AT_ONCE = 100  # tasks of one event
+
+
+def told(
+    variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
+) -> Iterator[TasksScheduled]:
+    """The tasks of a variant for these hot sizes, in the order of the model. Tasks that the variant
+    `before` had and this one has not are told, too, with no calls."""
+    choices = {choice.task.key: choice for choice in variant.choices.values()}
+    if before is not None:
+        for choice in before.choices.values():
+            choices.setdefault(choice.task.key, dataclasses.replace(choice, calls=0))
+    whole = sum(map(total, choices.values())) or 1.0
+    rows = [_row(choice, total(choice) / whole) for choice in choices.values()]
+    for first in range(0, len(rows), _AT_ONCE):
+        yield TasksScheduled(rows[first : first + _AT_ONCE], dict(sizes))
+
+
+def _row(choice: ScheduledTask, share: float) -> TaskSchedule:
+    space, default = choice.space, choice.space.default()
+    return TaskSchedule(
+        task=choice.task.key,
+        name=choice.task.name,
+        calls=choice.calls,
+        share=share,
+        rule=space.rule.name,
+        version=space.rule.version,
+        space=space.size,
+        default=default,
+        default_us=space.seconds(default) * 1e6,
+        decisions=dict(choice.decisions),
+        source=choice.source,
+        predicted_us=space.seconds(choice.decisions) * 1e6,
+        measured_us=None if choice.measured_s is None else choice.measured_s * 1e6,
+    )

@@ -1,0 +1,105 @@
+"""Whether a farm works, as far as its users can tell: one finding a check.
+
+The server's own package adds what needs its Redis and its disk, through the entry points
+`farrier.checks`: functions like `of_service`, which yield findings, or none where they are not on a
+server."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
+
+import farrier
+from farrier.errors import FarrierError
+from farrier.sdk.client import Client
+from farrier.sdk.models import Device
+
+CHECKS = "farrier.checks"
+_WALLS = ("seccomp", "landlock")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """`hint` is the way out of what is not `ok`; what is may have one, too, where it might be
+    better."""
+
+    what: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+    @classmethod
+    def failed(cls, what: str, error: FarrierError) -> Finding:
+        return cls(what, False, error.message, error.hint)
+
+
+Findings: TypeAlias = Iterator[Finding]
+
+
+def of_service(client: Client, names: Collection[str]) -> Findings:
+    """The way to the API, what it says of its Redis and disk, the token, and the devices: of these
+    names, or all. What cannot work for an earlier finding's sake is left out."""
+    begin = time.perf_counter()
+    try:
+        version = client.version()
+    except FarrierError as error:
+        yield Finding.failed("api", error)
+        return
+    took = _ms(time.perf_counter() - begin)
+    yield Finding("api", True, f"{client.url} answers after {took}, version {version}")
+    if version != farrier.__version__:
+        yield Finding(
+            "version",
+            True,
+            f"the server has {version}, this is {farrier.__version__}",
+            "fields are only ever added, so both work; what is new on one side is not used",
+        )
+    try:
+        client.check_ready()
+        yield Finding("ready", True, "Redis and the disk answer the server")
+    except FarrierError as error:
+        yield Finding.failed("ready", error)
+    try:
+        devices = client.devices()
+    except FarrierError as error:
+        yield Finding.failed("token", error)
+        return
+    yield Finding("token", True, "the server takes it")
+    if not devices:
+        hint = "start `farrier device` on a machine to measure on"
+        yield Finding("devices", False, "no device was ever connected", hint)
+    yield from (_of_device(one) for one in devices if not names or one.id in names)
+    for name in sorted(set(names) - {device.id for device in devices}):
+        hint = "`farrier devices` lists those that were"
+        yield Finding(f"device {name}", False, "it was never connected", hint)
+
+
+def _of_device(device: Device) -> Finding:
+    what, age = f"device {device.id}", max(0.0, time.time() - device.seen)
+    if device.state == "offline":
+        return Finding(
+            what,
+            False,
+            f"offline, last seen {age:.0f} s ago",
+            "look at its agent's log: it names the broker that it dials, and why that fails",
+        )
+    if device.state == "quarantined":
+        return Finding(
+            what,
+            False,
+            f"in quarantine after {device.faults} faults",
+            f"see its log for what is wrong with it, then `farrier devices release {device.id}`",
+        )
+    if device.state == "unfit":
+        return Finding(what, False, f"gets no work: {device.unfit}", "start its agent anew")
+    sandbox = str(device.description.get("sandbox", ""))
+    missing = [wall for wall in _WALLS if wall not in sandbox.split("+")]
+    detail = f"{device.state}, seen {age:.0f} s ago, sandbox {sandbox or 'none'}"
+    hint = f"its kernel has no {' and no '.join(missing)} for the sandbox" if missing else ""
+    return Finding(what, True, detail, hint)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,169 @@
+"""What a job's target comes to, settled once, as the job is admitted: the machine that code is made
+for, and the devices that measure it.
+
+| target | code for | measured by |
+|---|---|---|
+| a description, a machine's name | that machine | its class |
+| `x86-64-v3`, an instruction set | a class that has it, with no other extension | that class |
+| `class:ID` | the class | the class |
+| `device:NAME` | the device's class | the device alone |
+| `host`, or nothing | the only class that is connected | that class |
+
+The command and the SDK send the description of the machine that they run on for `host`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from farrier.errors import NotFoundError, UsageError
+from farrier.targets import KnownMachine, parse_machine, to_text
+from farrier_farm.classes import EMULATED, DeviceClass, Place
+from farrier_farm.devices import Device, Devices
+from farrier_farm.errors import DeviceAwayError
+
+_LISTED = 8  # classes that an error names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """`target` is the JSON text of the description of the machine that code is made for."""
+
+    target: str
+    place: Place
+
+
+class Admission:
+    """Every method raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+
+    def admit(self, target: str, *, measured: bool) -> Admitted:
+        """What a target comes to now. Raises UsageError for an unknown one, NotFoundError for an
+        unknown class or device, and DeviceAwayError, which names the classes that are there, for an
+        instruction set that no machine has where the job is to be measured."""
+        kind, _, name = target.partition(":")
+        if kind == "class":
+            return _admitted(self._class(name))
+        if kind == "device":
+            found = self._devices.get(name)
+            if not found.device_class:
+                raise self._away(f"{target} has not connected since its farm knows device classes")
+            return _admitted(self._class(found.device_class), name)
+        if target in ("", "host"):
+            return _admitted(self._only_class())
+        machine = parse_machine(target)
+        if machine.generic and measured:
+            return self._generic(target, machine)
+        return Admitted(to_text(machine.description), self._place_of(machine))
+
+    def require(self, place: Place) -> None:
+        """Raises DeviceAwayError, which says what there is instead, where no device of the place is
+        connected, or none that is gets work."""
+        if self.is_served(place):
+            return
+        devices = self._devices_of(place)
+        if place.device and devices[0].device_class != place.device_class:
+            raise DeviceAwayError(
+                f"{_called(place)} is of class:{devices[0].device_class} now, and the job is for "
+                f"class:{place.device_class}",
+                hint="submit the job again, or have the agent start as the machine that it was",
+            )
+        there = [device for device in devices if device.connected]
+        unfit = next((device for device in there if device.unfit), None)
+        if unfit is not None:
+            raise DeviceAwayError(
+                f"no device for {_called(place)} can measure: {unfit.id}: {unfit.unfit}",
+                hint="a device gets work again when its agent starts anew",
+            )
+        if there:
+            names = ", ".join(device.id for device in there)
+            raise DeviceAwayError(
+                f"every device for {_called(place)} is in quarantine: {names}",
+                hint="see what is wrong with them, then `farrier devices release ID`",
+            )
+        raise self._away(f"no device for {_called(place)} is connected")
+
+    def is_served(self, place: Place) -> bool:
+        """Whether `require` finds a device. It takes one script, however many devices there are."""
+        return self._devices.is_there(place.device_class, place.device)
+
+    def _devices_of(self, place: Place) -> Sequence[Device]:
+        if not place.device:
+            return self._devices.of_class(place.device_class)
+        return [self._devices.get(place.device)]
+
+    def _class(self, class_id: str) -> DeviceClass:
+        found = self._devices.device_class(class_id)
+        if found is None:
+            raise NotFoundError(
+                f"there is no device class {class_id!r}", hint=_hint(self._connected())
+            )
+        return found
+
+    def _place_of(self, machine: KnownMachine) -> Place:
+        """The class of the machine; where its only devices are emulated, theirs."""
+        real = DeviceClass.of(machine.description)
+        emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
+        is_there = [self.is_served(Place(one.id)) for one in (real, emulated)]
+        return Place(emulated.id if is_there == [False, True] else real.id)
+
+    def _only_class(self) -> DeviceClass:
+        ids = sorted({device.device_class for device in self._connected()})
+        if len(ids) == 1:
+            return self._class(ids[0])
+        if not ids:
+            raise self._away("no device is connected, and the job names no target")
+        raise UsageError(
+            "the job names no target, and there are devices of several classes",
+            hint=_hint(self._connected()),
+        )
+
+    def _generic(self, name: str, machine: KnownMachine) -> Admitted:
+        """Code for an instruction set, made for the class that runs it of which most devices get
+        work; emulated classes come after real ones, and those of which none gets work come last."""
+        needed = set(machine.description.features)
+        classes = {device.device_class for device in self._connected()}
+        serving = {one: self._devices.serving(one) for one in classes}
+
+        def rank(one: str) -> tuple[bool, bool, int, str]:
+            return serving[one] == 0, one.endswith(EMULATED), -serving[one], one
+
+        for found in map(self._class, sorted(classes, key=rank)):
+            have = found.description
+            if have.arch == machine.description.arch and needed <= set(have.features):
+                limited = dataclasses.replace(have, features=machine.description.features)
+                return Admitted(to_text(limited), Place(found.id))
+        raise self._away(f"no device that runs code for {name} is connected")
+
+    def _connected(self) -> list[Device]:
+        """Those that have said what they are: an older broker registers devices without a class."""
+        devices = self._devices.list()
+        return [device for device in devices if device.connected and device.device_class]
+
+    def _away(self, message: str) -> DeviceAwayError:
+        return DeviceAwayError(message, hint=_hint(self._connected()))
+
+
+def _admitted(found: DeviceClass, device: str = "") -> Admitted:
+    return Admitted(found.to_text(), Place(found.id, device))
+
+
+def _called(place: Place) -> str:
+    return f"device:{place.device}" if place.device else f"class:{place.device_class}"
+
+
+def _hint(connected: Sequence[Device]) -> str:
+    """What else there is to name."""
+    counts: dict[str, int] = {}
+    for device in connected:
+        counts[device.device_class] = counts.get(device.device_class, 0) + 1
+    if not counts:
+        return "start `farrier device` on a machine of that kind"
+    shown = [f"class:{one} ({counts[one]} connected)" for one in sorted(counts)[:_LISTED]]
+    more = f" and {len(counts) - _LISTED} more" if len(counts) > _LISTED else ""
+    return (
+        f"there are {', '.join(shown)}{more}; or start `farrier device` on a machine of that kind"
+    )

@@ -1,0 +1,132 @@
+"""Device classes: devices of one class are so alike that what one measures holds for all.
+
+A class is a `Target` as the farm sees it: its id is the queue of batches, and its target's
+fingerprint is that of the records. What a device says of itself decides its class, or what an
+operator has stated (`farrier-device --machine`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.targets import Target, backend_for, parse_machine, to_text
+from farrier_device import plain
+from farrier_device.describe import MachineDescription
+
+_PLAIN = re.compile(r"[^a-z0-9]+")
+_LONGEST = 40  # characters of a processor's name
+_DEVICE = "device:"
+EMULATED = "-emulated"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """`description` is that of one of its devices, with no memory: nothing depends on it."""
+
+    id: str
+    description: MachineDescription
+
+    @property
+    def target(self) -> Target:
+        return _target(self.description)
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its devices are software, whose times say nothing of the hardware."""
+        return self.description.emulated
+
+    def to_text(self) -> str:
+        """What `--target` takes, and `from_text` reads."""
+        return to_text(self.description)
+
+    @classmethod
+    def of(cls, machine: MachineDescription) -> DeviceClass:
+        """The class of a machine, `cortex-a76-4c-1f0c9a7b`: its processor and cores, for people,
+        then a digest of all that a timing depends on. Raises UsageError for a machine that no code
+        can be made for."""
+        description = dataclasses.replace(machine, memory_bytes=0)
+        name = _PLAIN.sub("-", (machine.cpu or machine.arch).lower()).strip("-")[:_LONGEST]
+        digest = _target(description).fingerprint[:8]
+        mark = EMULATED if machine.emulated else ""
+        return cls(f"{name.strip('-')}-{machine.cores}c-{digest}{mark}", description)
+
+    @classmethod
+    def from_text(cls, class_id: str, text: str) -> DeviceClass:
+        """One that was stored under its id."""
+        return cls(class_id, parse_machine(text).description)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job's batches are measured: by any device of a class, or by one of its devices."""
+
+    device_class: str
+    device: str = ""
+
+    @property
+    def queue(self) -> str:
+        """Of its batches. That of a device names its class, too: a device that comes back as
+        another machine measures nothing that was meant for the one before."""
+        if not self.device:
+            return self.device_class
+        return f"{_DEVICE}{self.device_class}:{self.device}"
+
+    @property
+    def emulated(self) -> bool:
+        return self.device_class.endswith(EMULATED)
+
+    @classmethod
+    def of_queue(cls, queue: str) -> Place:
+        """The place whose batches are in a queue."""
+        if not queue.startswith(_DEVICE):
+            return cls(queue)
+        device_class, _, device = queue.removeprefix(_DEVICE).partition(":")
+        return cls(device_class, device)
+
+
+def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
+    """The class of a device by what its agent says: the fields of `MachineDescription`, and
+    `machine` where its operator states what it is, by name or description.
+
+    Raises UsageError for a machine that no code can be made for, and for one that is not what the
+    operator states.
+    """
+    fields = {field.name for field in dataclasses.fields(MachineDescription)}
+    try:
+        here = plain.read(MachineDescription, {name: said[name] for name in fields if name in said})
+    except ValueError as error:
+        raise UsageError(f"what the device {device} says of itself is malformed: {error}") from None
+    stated = str(said.get("machine", ""))
+    if not stated:
+        return DeviceClass.of(here)
+    machine = parse_machine(stated)
+    if machine.generic:
+        raise UsageError(
+            f"the device {device} is stated to be {stated}, an instruction set and no machine",
+            hint="--machine FILE.json describes one; `farrier targets` lists those that have names",
+        )
+    _check_can_be(device, here, machine.description)
+    emulated = here.emulated or machine.description.emulated
+    return DeviceClass.of(dataclasses.replace(machine.description, emulated=emulated))
+
+
+def _check_can_be(device: str, here: MachineDescription, stated: MachineDescription) -> None:
+    """Raises UsageError where code for the stated machine does not run on this one."""
+    if here.arch != stated.arch:
+        raise UsageError(
+            f"the device {device} is an {here.arch}, and is stated to be a {stated.cpu}, which is "
+            f"an {stated.arch}"
+        )
+    lacks = sorted(_target(stated).required_features - set(here.features))
+    if lacks:
+        raise UsageError(
+            f"the device {device} is stated to be a {stated.cpu}, and lacks {', '.join(lacks)}",
+            hint="start its agent without --machine: it says itself what it is",
+        )
+
+
+def _target(description: MachineDescription) -> Target:
+    return backend_for(description.arch).target(description)

@@ -1,0 +1,51 @@
+-- What happens to devices, for who looks at them. `devices.py` puts this in front of `devices.lua`, and
+-- `local POLICY = …` in front of both.
+--
+--   farrier:history:<id>  stream of what happened to a device, JSON objects with `what`; bounded
+--   farrier:devices       sorted set of all ids, by name
+--   farrier:beating       sorted set of the devices that are not lost, by when each was seen
+--   farrier:looked        hash: when somebody last looked for lost devices, and since when in a row
+--
+-- What happens with each batch is in the history alone: for the farm's watchers it would be too much.
+
+local QUIET_MS = 3000 -- without a look; brokers look once a second
+
+local function note(device, what, event, of_a_batch)
+  event.kind, event.device, event.what = 'device', device, what
+  local text = cjson.encode(event)
+  redis.call('XADD', POLICY.history .. ':' .. device, 'MAXLEN', '~', POLICY.history_kept, '*', 'data', text)
+  redis.call('HINCRBY', POLICY.news .. ':counts', 'device ' .. what, 1)
+  if not of_a_batch then
+    redis.call('XADD', POLICY.news, 'MAXLEN', '~', POLICY.news_kept, '*', 'data', text)
+  end
+end
+
+local function note_of_batch(device, what, batch, event)
+  event.batch = batch
+  event.job = redis.call('HGET', 'farrier:batch:item:' .. batch, 'job') or nil
+  note(device, what, event, true)
+end
+
+-- A device is there: known by name, and back where it was lost.
+local function beat(device, key, now)
+  redis.call('ZADD', 'farrier:beating', now, device)
+  if redis.call('HDEL', key, 'lost') == 1 then note(device, 'back', {}) end
+end
+
+-- Notes which devices are lost. While nobody looked, because no broker ran or Redis was away, none could
+-- be seen: each has its time once more.
+local function look(key_of, now)
+  local last, since = unpack(redis.call('HMGET', 'farrier:looked', 'last', 'since'))
+  if not last or math.abs(now - last) > math.max(POLICY.expiry_ms / 2, QUIET_MS) then since = now end
+  redis.call('HSET', 'farrier:looked', 'last', string.format('%d', now), 'since', string.format('%d', since))
+  local before = now - POLICY.expiry_ms
+  if tonumber(since) > before then return end
+  local lost = redis.call(
+    'ZRANGE', 'farrier:beating', '-inf', string.format('(%d', before), 'BYSCORE', 'LIMIT', 0, 100)
+  for _, device in ipairs(lost) do
+    redis.call('ZREM', 'farrier:beating', device)
+    redis.call('HSET', key_of(device), 'lost', '1')
+    note(device, 'lost', {})
+  end
+end
+

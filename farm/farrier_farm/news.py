@@ -1,0 +1,79 @@
+"""The farm's own events, for who watches all of it: jobs that change, devices that come and go,
+what a role warns of.
+
+farrier:events         stream of JSON objects with a `kind`; the newest `NEWS_KEPT`, roughly
+farrier:events:counts  hash: how many there were of a kind since the farm began, `job <state>` and
+                       `device <what>`
+
+    job      {job, name, state, attempt, reason?, error?}      a job changed its state
+    device   {device, what, …}                                 as in a device's history
+    warning  {role, message}                                   a role's log has a warning
+
+The scripts that make a change announce it, so it is announced once, and only if it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+
+from farrier.errors import FarrierError
+from farrier_farm.connection import Client
+
+NEWS = "farrier:events"
+NEWS_KEPT = 10_000
+_LONGEST = 2000  # characters of a warning
+
+
+class News:
+    """Raises ServiceError where Redis is out of reach."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def counts(self) -> dict[str, int]:
+        """How many events there were, by kind and state or what: `job failed`."""
+        found: dict[str, str] = self._client.command("HGETALL", f"{NEWS}:counts")
+        return {name: int(count) for name, count in found.items()}
+
+    def warn(self, role: str, message: str) -> None:
+        """Announces what a role warns of."""
+        text = json.dumps({"kind": "warning", "role": role, "message": message})
+        self._client.command("XADD", NEWS, "MAXLEN", "~", NEWS_KEPT, "*", "data", text)
+
+
+class Herald(logging.Handler):
+    """Announces the warnings of this process's log, those of Farrier's own code, until it is
+    closed. A thread does, so that nobody who logs waits for Redis; what finds no room meanwhile is
+    in the log alone."""
+
+    def __init__(self, news: News, role: str) -> None:
+        super().__init__(logging.WARNING)
+        self._news = news
+        self._role = role
+        self._waiting: queue.Queue[str] = queue.Queue(100)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._announce, name="herald", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("farrier"):
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait(record.getMessage()[:_LONGEST])
+
+    def close(self) -> None:
+        """Waits a moment for what is being said; it may wait for Redis, and nobody for it."""
+        self._closed.set()
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait("")
+        self._thread.join(1.0)
+        super().close()
+
+    def _announce(self) -> None:
+        while not self._closed.is_set():
+            message = self._waiting.get()
+            with contextlib.suppress(FarrierError):  # Redis is away; the log has it
+                if message:
+                    self._news.warn(self._role, message)

@@ -1,0 +1,146 @@
+"""What a job measured, and the schedules of its tasks: pages for who looks at one job.
+
+farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record` and
+                         its `task`; the newest `trials_kept`, roughly
+farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, and the nanoseconds
+                         of the best, `alone` and in the `model`
+farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
+farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
+
+Whoever adds a record for a job adds the trial in the same script (`records.py`). A page costs the
+same however many trials there are. All of it is forgotten with the job's events; who is no running
+job adds nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.progress import TasksScheduled
+from farrier.records import TuningRecord
+from farrier_farm.connection import Client
+
+_PREFIX = "farrier:job:"
+_LOOKED_AT = 1000  # entries, for a page of one task's trials
+
+_NOTE = """
+if redis.call('HGET', KEYS[1], 'state') ~= 'running' then return 0 end
+for i = 1, #ARGV, 2 do
+  if redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) == 1 then
+    redis.call('RPUSH', KEYS[3], ARGV[i])
+  end
+end
+return 1
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """`id` grows ("<ms>-<n>"); `record` is the digest of its record."""
+
+    id: str
+    record: str
+    task: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobTask:
+    """One task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps
+    more, and `sizes`, the hot sizes that it is for, by symbol. Seconds are of the best of this
+    job's trials, alone and in the model."""
+
+    schedule: dict[str, Any]
+    trials: int
+    failed: int
+    best_alone_s: float | None
+    best_in_model_s: float | None
+
+
+class Trials:
+    """Every method raises ServiceError where Redis is out of reach. A job that is not known has no
+    tasks and no trials."""
+
+    def __init__(self, client: Client, kept: int) -> None:
+        self._kept = kept
+        self._client = client
+        self._note = client.script(_NOTE)
+
+    def trial(self, job_id: str, record: TuningRecord) -> tuple[list[str], list[str | int]]:
+        """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
+        task, the context, nanoseconds of an undisturbed call ("" where it failed), and how many
+        are kept."""
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "trials", "found")]
+        ns = repr(record.seconds * 1e9) if record.samples_ns else ""
+        return keys, [record.task, record.context, ns, self._kept]
+
+    def schedule(self, job_id: str, event: TasksScheduled) -> None:
+        """Notes which schedules tasks of a running job have."""
+        mark = ",".join(f"{symbol}={size}" for symbol, size in sorted(event.sizes.items()))
+        words: list[str] = []
+        for task in event.tasks:
+            row = f"{task.task}@{mark}" if mark else task.task
+            fields = {**dataclasses.asdict(task), "sizes": event.sizes}
+            words += [row, json.dumps(fields, separators=(",", ":"))]
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "tasks", "rows")]
+        self._note(keys, words)
+
+    def tasks(self, job_id: str, first: int, limit: int) -> tuple[list[JobTask], int | None]:
+        """Those from number `first` on, and the number of the next page's first."""
+        last = first + limit
+        rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
+        page = rows[:limit]
+        schedules = [json.loads(text) for text in self._read("tasks", job_id, page) if text]
+        words = ("trials", "failed", "alone", "model")
+        names = [f"{one['task']} {word}" for one in schedules for word in words]
+        found = iter(self._read("found", job_id, names))
+        numbers = zip(found, found, found, found, strict=True)
+        tasks = [_task(one, *four) for one, four in zip(schedules, numbers, strict=True)]
+        return tasks, last if len(rows) > limit else None
+
+    def list(
+        self, job_id: str, *, after: str, limit: int, task: str = "", newest_first: bool = False
+    ) -> tuple[list[Trial], str]:
+        """Trials after the one with the id `after`, and the `after` of the next page, "" on the
+        last one. Those of one `task` are looked for among a limited number, so a page that is not
+        the last one may have fewer than `limit` of them, or none."""
+        key = f"{_PREFIX}trials:{job_id}"
+        count = max(limit, _LOOKED_AT) if task else limit
+        if newest_first:
+            bounds = [f"({after}" if after else "+", "-"]
+        else:
+            bounds = [f"({after}" if after else "-", "+"]
+        verb = "XREVRANGE" if newest_first else "XRANGE"
+        entries = self._client.command(verb, key, *bounds, "COUNT", count + 1)
+        found: list[Trial] = []
+        for entry, fields in entries[:count]:
+            if not task or fields["task"] == task:
+                found.append(Trial(entry, fields["record"], fields["task"]))
+            if len(found) == limit:
+                return found, "" if entry == entries[-1][0] else entry
+        return found, entries[count - 1][0] if len(entries) > count else ""
+
+    def _read(self, name: str, job_id: str, fields: Sequence[str]) -> Sequence[str | None]:
+        if not fields:
+            return []
+        found: Sequence[str | None] = self._client.command(
+            "HMGET", f"{_PREFIX}{name}:{job_id}", *fields
+        )
+        return found
+
+
+def _task(
+    schedule: Mapping[str, Any],
+    trials: str | None,
+    failed: str | None,
+    alone: str | None,
+    model: str | None,
+) -> JobTask:
+    return JobTask(
+        schedule=dict(schedule),
+        trials=int(trials or 0),
+        failed=int(failed or 0),
+        best_alone_s=None if alone is None else float(alone) * 1e-9,
+        best_in_model_s=None if model is None else float(model) * 1e-9,
+    )

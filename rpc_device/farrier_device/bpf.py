@@ -1,0 +1,52 @@
+"""Classic BPF as seccomp takes it: the steps of a filter, and how one is installed.
+
+A filter sees the number of a call, its architecture and its arguments' words, and answers what is
+to become of it. What an instruction is: code, steps to skip if its test is true, if false, operand.
+
+Source: Linux `include/uapi/linux/{seccomp,filter,audit}.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Iterator
+
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# Load a word of `struct seccomp_data`; keep some bits; jump if equal, not less, any bit set;
+# return.
+LOAD, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+NUMBER_AT, ARGUMENTS_AT = 0, 16
+_ARCH_AT = 4
+
+RET_ALLOW = 0x7FFF0000
+RET_ERRNO = 0x00050000
+RET_KILL = 0x80000000
+
+_PR_SET_SECCOMP = 22
+_MODE_FILTER = 2
+_X32_BIT = 0x40000000  # x86-64's second, 32-bit call table
+
+Instruction = tuple[int, int, int, int]
+
+
+def native_calls(machine: str, deny: Instruction) -> Iterator[Instruction]:
+    """The beginning of a filter: only calls by the machine's own table go on, their number loaded.
+    A process that makes others is killed, or denied."""
+    yield LOAD, 0, 0, _ARCH_AT
+    yield IF_EQUAL, 1, 0, AUDIT_ARCH[machine]
+    yield RETURN, 0, 0, RET_KILL
+    yield LOAD, 0, 0, NUMBER_AT
+    if machine == "x86_64":
+        yield IF_AT_LEAST, 0, 1, _X32_BIT
+        yield deny
+
+
+def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
+    """Installs a filter on this thread and those it will start; False where it cannot."""
+    program = list(steps)
+    code = b"".join(struct.pack("=HBBI", *step) for step in program)
+    text = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("@HP", len(program), ctypes.addressof(text))  # struct sock_fprog
+    return bool(libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), head, 0, 0) == 0)

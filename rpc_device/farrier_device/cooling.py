@@ -1,0 +1,60 @@
+"""An agent waits for its machine to cool before it measures, and says what it found."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from farrier_device.health import Health, look
+
+LONGEST_S = 120.0
+_LOOK_S = 1.0
+log = logging.getLogger(__name__)
+
+
+class Cooling:
+    """`message` says what it waits for, "" while it does not; any thread may read it."""
+
+    def __init__(
+        self,
+        longest_s: float = LONGEST_S,
+        look: Callable[[], Health] = look,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        """`longest_s` is for all waits together from when it gets hot until it is cool once."""
+        self.message = ""
+        self.look = look
+        self._longest_s = longest_s
+        self._look_s = look_s
+        self._before = Health()
+        self._waited_s = 0.0  # since it was cool
+
+    def wait(self, stop: threading.Event) -> None:
+        """Returns once the machine is cool, after the longest wait, or where it is to `stop`."""
+        while (hot := self.look().hot) and self._waited_s < self._longest_s and not stop.is_set():
+            if not self.message:
+                log.info("hot (%s): waiting for up to %.0f s", hot, self._longest_s)
+            self.message = f"waits to cool: {hot}"
+            begin = time.monotonic()
+            stop.wait(self._look_s)
+            self._waited_s += time.monotonic() - begin
+        if not hot:
+            self._waited_s = 0.0
+        elif self.message and not stop.is_set():
+            log.warning("still hot (%s): measuring anyway until it is cool", hot)
+        self.message = ""
+
+    def begin(self) -> None:
+        """A batch is about to be measured."""
+        self._before = self.look()
+
+    def verdict(self) -> str:
+        """Why the batch may have been measured slower than the machine is; "" where nothing tells
+        so."""
+        before, now = self._before, self.look()
+        reasons = [before.hot or now.hot]
+        if (now.throttles or 0) > (before.throttles or 0):
+            reasons.append("throttled meanwhile")
+        return ", ".join(filter(None, reasons))

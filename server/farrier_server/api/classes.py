@@ -1,0 +1,50 @@
+"""Device classes: what a job can be compiled for here, and measured on."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from farrier_farm.classes import DeviceClass
+from farrier_server.context import FarmDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/classes", tags=["devices"])
+
+
+class ClassView(BaseModel):
+    """Devices that are so alike that what one measures holds for all."""
+
+    id: str = Field(description="`class:ID` as a job's target compiles for it")
+    description: dict[str, Any] = Field(description="of one of its machines: arch, cpu, cores, …")
+    emulated: bool = Field(description="its devices are software: their times say nothing")
+    connected: int = Field(description="how many of its devices are connected")
+
+    @classmethod
+    def of(cls, device_class: DeviceClass, connected: int) -> ClassView:
+        return cls(
+            id=device_class.id,
+            description=dataclasses.asdict(device_class.description),
+            emulated=device_class.emulated,
+            connected=connected,
+        )
+
+
+class ClassList(BaseModel):
+    """Every class that a device was ever of."""
+
+    classes: list[ClassView]
+
+
+@router.get("", responses=documented(503))
+def list_classes(farm: FarmDep) -> ClassList:
+    """All device classes, with devices that are connected or not."""
+    connected = collections.Counter(
+        device.device_class for device in farm.devices.list() if device.connected
+    )
+    found = farm.devices.classes()
+    return ClassList(classes=[ClassView.of(one, connected[one.id]) for one in found])

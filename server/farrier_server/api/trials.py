@@ -1,0 +1,187 @@
+"""What a job does: its tasks, its trials, and the tuning records that they became, page by page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from farrier_device.measurement import undisturbed
+from farrier_farm.farm import Farm
+from farrier_farm.trials import JobTask, Trial
+from farrier_server.api.jobs import JobId
+from farrier_server.context import FarmDep
+from farrier_server.finite import finite
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/jobs", tags=["trials"])
+
+After = Annotated[
+    str,
+    Query(
+        max_length=40,
+        pattern=r"^(\d{1,18}-\d{1,18})?$",
+        description="`next` of the page before, or the id of a trial: what came after it",
+    ),
+]
+TaskKey = Annotated[str, Query(max_length=1000, description="only those of the task with this key")]
+Order = Annotated[Literal["oldest", "newest"], Query(description="which come first")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+class TaskView(BaseModel):
+    """One kernel of the model, and how far it is. Times are microseconds of one call."""
+
+    task: str = Field(description="its key, a hash; records of all jobs have it")
+    name: str = Field(description="for people")
+    sizes: dict[str, int] = Field(description="the hot sizes that it is for; {} for those of all")
+    calls: int = Field(description="how often a run of the model calls it; 0: it was replaced")
+    share: float = Field(description="of the time of all kernels, as far as is known")
+    rule: str = Field(description="that made its space")
+    version: int = Field(description="of the rule")
+    space: int = Field(description="schedules that the rule offers, before its constraint")
+    default: dict[str, int] = Field(description="decisions of the analytic model")
+    default_us: float | None = Field(description="predicted of those")
+    decisions: dict[str, int] = Field(description="of the schedule that it has by now")
+    source: str = Field(description="where it has that from: default, transferred or tuned")
+    predicted_us: float | None = Field(description="of that schedule")
+    measured_us: float | None = Field(description="of that schedule")
+    trials: int = Field(description="of this job")
+    failed: int = Field(description="of those")
+    best_us: float | None = Field(description="of this job's trials of the kernel alone")
+    best_in_model_us: float | None = Field(description="of those in the model")
+
+    @classmethod
+    def of(cls, task: JobTask) -> TaskView:
+        known = {name: task.schedule[name] for name in cls.model_fields if name in task.schedule}
+        return cls(
+            **finite(known),
+            trials=task.trials,
+            failed=task.failed,
+            best_us=_microseconds(task.best_alone_s),
+            best_in_model_us=_microseconds(task.best_in_model_s),
+        )
+
+
+class TaskPage(BaseModel):
+    """Some tasks of a job, in the order of the model."""
+
+    tasks: list[TaskView]
+    next: int | None = Field(description="`first` of the next page; null on the last one")
+
+
+class TrialView(BaseModel):
+    """One measured candidate."""
+
+    id: str = Field(description="grows with time, and serves as `after`")
+    task: str = Field(description="key of the task")
+    rule: str = Field(description="whose decisions these are; `algorithm`: how a layer is computed")
+    version: int = Field(description="of the rule")
+    decisions: dict[str, int]
+    status: str = Field(description="ok, wrong, crashed, timeout or rejected")
+    context: str = Field(description="alone, or in the model")
+    us: float | None = Field(description="of an undisturbed call; null for one that failed")
+    samples: int = Field(description="timed calls")
+    threads: int
+    device_class: str | None = Field(description="of the device; null where it is not known")
+    device: str | None = Field(description="that measured; null where it is not known")
+    created: float = Field(description="Unix seconds")
+
+    @classmethod
+    def of(cls, trial: Trial, record: Mapping[str, Any]) -> TrialView:
+        samples = record["samples_ns"]
+        return cls(
+            id=trial.id,
+            task=trial.task,
+            rule=record["rule"],
+            version=record["version"],
+            decisions=dict(record["decisions"]),
+            status=record["status"],
+            context=record["context"],
+            us=finite(undisturbed(samples) * 1e-3),
+            samples=len(samples),
+            threads=record["threads"],
+            device_class=record.get("device_class") or None,
+            device=record.get("device") or None,
+            created=record["created"],
+        )
+
+
+class TrialPage(BaseModel):
+    """Some trials of a job."""
+
+    trials: list[TrialView]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+class RecordPage(BaseModel):
+    """Some tuning records of a job, as they are stored: with the schedule's text, and every timed
+    call."""
+
+    records: list[dict[str, Any]]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+@router.get("/{job_id}/tasks", responses=documented(400, 404, 503))
+def list_tasks(
+    job_id: JobId,
+    farm: FarmDep,
+    first: Annotated[int, Query(ge=0, description="`next` of the page before")] = 0,
+    limit: Limit = 200,
+) -> TaskPage:
+    """The job's tasks, with the schedules that they have by now. They are forgotten a while after
+    the job's end, as its events are."""
+    farm.jobs.get(job_id)
+    tasks, following = farm.trials.tasks(job_id, first, limit)
+    return TaskPage(tasks=[TaskView.of(task) for task in tasks], next=following)
+
+
+@router.get("/{job_id}/trials", responses=documented(400, 404, 503))
+def list_trials(
+    job_id: JobId,
+    farm: FarmDep,
+    after: After = "",
+    limit: Limit = 200,
+    task: TaskKey = "",
+    order: Order = "oldest",
+) -> TrialPage:
+    """What the job measured: the newest FARRIER_TRIALS_KEPT trials, roughly, until a while after
+    its end; none of an emulated device. A page of one task's trials that is not the last may have
+    fewer than `limit`."""
+    found, following = _page(farm, job_id, after, limit, task, order)
+    return TrialPage(trials=[TrialView.of(*one) for one in found], next=following)
+
+
+@router.get("/{job_id}/records", responses=documented(400, 404, 503))
+def list_records(
+    job_id: JobId,
+    farm: FarmDep,
+    after: After = "",
+    limit: Limit = 200,
+    task: TaskKey = "",
+    order: Order = "oldest",
+) -> RecordPage:
+    """The tuning records of the same trials, whole."""
+    found, following = _page(farm, job_id, after, limit, task, order)
+    return RecordPage(records=[finite(record) for _, record in found], next=following)
+
+
+def _page(
+    farm: Farm, job_id: str, after: str, limit: int, task: str, order: str
+) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
+    """Trials with their records, and the `after` of the next page. Raises NotFoundError."""
+    farm.jobs.get(job_id)
+    newest = order == "newest"
+    trials, following = farm.trials.list(
+        job_id, after=after, limit=limit, task=task, newest_first=newest
+    )
+    lines = farm.records.lines([trial.record for trial in trials])
+    known = zip(trials, lines, strict=True)
+    return [(trial, json.loads(line)) for trial, line in known if line is not None], following
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6

@@ -1,0 +1,175 @@
+"""Which waiting device gets a batch: the one place of a broker that waits for batches.
+
+A device that waits costs nothing in Redis. The dispatcher reads the news of all queues in one
+blocking read, and for each batch wakes one device of its queue, the one that has waited longest;
+the device's call then leases for itself. What no news told of (a lease that expired, news that came
+too fast) is found by a sweep once a second, over the queues that hold a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from farrier.errors import FarrierError
+from farrier_farm.batches import Batch
+from farrier_farm.device_side import DeviceSide
+from farrier_farm.sessions import Standing
+
+_SWEEP_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class _Waiter:
+    """A call that waits. It stands in line for each of its device's queues while it is to be woken
+    for a batch."""
+
+    def __init__(self) -> None:
+        self.awake = asyncio.Event()
+        self.queues: tuple[str, ...] = ()  # for which it stands in line
+        self.woken_for = ""  # the queue of a batch for which it has not looked yet
+        self.ended = False
+
+
+class Dispatcher:
+    """For one event loop, in which `run` is a task from the start to the end of the broker."""
+
+    def __init__(self, device_side: DeviceSide) -> None:
+        self._sessions = device_side.sessions
+        self._batches = device_side.batches
+        self._lines: dict[str, dict[_Waiter, None]] = {}  # by queue, the longest wait first
+        self._waiting: dict[str, _Waiter] = {}  # the newest call of each device
+        self._handing_back: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Wakes waiting devices until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        newest, swept, silent = "", float("-inf"), False
+        while True:
+            try:
+                newest = newest or await self._batches.leases.newest()
+                if loop.time() - swept >= _SWEEP_S:
+                    swept = loop.time()
+                    await self._sessions.look()
+                    for queue in await self._batches.leases.sweep():
+                        self._wake_one(queue)
+                left = max(0.0, swept + _SWEEP_S - loop.time())
+                queues, newest = await self._batches.leases.news(newest, left)
+                for queue in queues:
+                    self._wake_one(queue)
+                silent = False
+            except FarrierError as error:
+                if not silent:
+                    _log.warning("no batch is handed out: %s", error)
+                silent = True
+                await asyncio.sleep(_SWEEP_S)
+            except Exception:  # a defect: devices that ask anew get batches still
+                _log.exception("the dispatcher fails")
+                await asyncio.sleep(_SWEEP_S)
+
+    async def next(self, device: str, session: str, wait_s: float) -> Batch | None:
+        """The next batch for a device; None where there is none for `wait_s`, the device asks anew,
+        or the broker stops. Where the call is cancelled, the batch that it may still get goes back
+        to the queue at once. Raises StaleSessionError."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        with self._waiter(device) as waiter:
+            while True:
+                waiter.awake.clear()
+                until = end
+                standing = await self._sessions.heartbeat(device, session)
+                if standing.takes_work:
+                    # In line before it looks: what comes from now on wakes it.
+                    self._line_up(waiter, standing.queues)
+                    batch = await self._taken(device, session, standing.queues)
+                    if batch is not None:
+                        return batch
+                else:
+                    self._pass_on(waiter)
+                    if not standing.barred:
+                        until = min(end, loop.time() + standing.rest_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await waiter.awake.wait()
+                if waiter.ended or self._stopping or loop.time() >= end:
+                    return None
+
+    def heard(self, device: str, standing: Standing) -> None:
+        """A heartbeat of the device has come: it may take work by now, or none any more."""
+        waiter = self._waiting.get(device)
+        if waiter is not None and standing.takes_work != bool(waiter.queues):
+            self._leave_line(waiter)
+            waiter.awake.set()
+
+    def stop(self) -> None:
+        """Ends all waits."""
+        self._stopping = True
+        for waiter in self._waiting.values():
+            waiter.awake.set()
+
+    async def close(self) -> None:
+        """Waits until what callers left behind is in its queue again."""
+        await asyncio.gather(*self._handing_back)
+
+    @contextlib.contextmanager
+    def _waiter(self, device: str) -> Iterator[_Waiter]:
+        """That of a call. It ends an older one of the device, whose caller is gone."""
+        older = self._waiting.get(device)
+        if older is not None:
+            older.ended = True
+            older.awake.set()
+        waiter = self._waiting[device] = _Waiter()
+        try:
+            yield waiter
+        finally:
+            self._leave_line(waiter)
+            self._pass_on(waiter)
+            if self._waiting.get(device) is waiter:
+                del self._waiting[device]
+
+    def _line_up(self, waiter: _Waiter, queues: tuple[str, ...]) -> None:
+        waiter.queues, waiter.woken_for = queues, ""
+        for queue in queues:
+            self._lines.setdefault(queue, {})[waiter] = None
+
+    def _leave_line(self, waiter: _Waiter) -> None:
+        for queue in waiter.queues:
+            del self._lines[queue][waiter]
+            if not self._lines[queue]:
+                del self._lines[queue]
+        waiter.queues = ()
+
+    def _wake_one(self, queue: str) -> None:
+        """Has the device that has waited longest look for a batch of a queue."""
+        line = self._lines.get(queue)
+        if line:
+            waiter = next(iter(line))
+            self._leave_line(waiter)
+            waiter.woken_for = queue
+            waiter.awake.set()
+
+    def _pass_on(self, waiter: _Waiter) -> None:
+        """Where it was woken and does not look, another is to."""
+        queue, waiter.woken_for = waiter.woken_for, ""
+        if queue:
+            self._wake_one(queue)
+
+    async def _taken(self, device: str, session: str, queues: tuple[str, ...]) -> Batch | None:
+        taking = asyncio.ensure_future(self._batches.take(device, session, queues))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            task = asyncio.create_task(self._hand_back(taking))
+            self._handing_back.add(task)
+            task.add_done_callback(self._handing_back.discard)
+            raise
+
+    async def _hand_back(self, taking: asyncio.Future[Batch | None]) -> None:
+        try:
+            batch = await taking
+            if batch is not None:
+                await self._batches.hand_back(batch)
+        except FarrierError as error:  # then its lease expires
+            _log.warning("what was leased for a device that left is not handed back: %s", error)

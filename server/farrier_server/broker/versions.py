@@ -1,0 +1,25 @@
+"""Whether a broker and an agent of unlike versions can work together; if not, what to update."""
+
+from __future__ import annotations
+
+from farrier.errors import ConflictError
+from farrier_device.protocol import device_pb2
+from farrier_device.protocol.version import OLDEST, PROTOCOL, named
+
+
+def check(request: device_pb2.RegisterRequest) -> None:
+    """Raises ConflictError for an agent that is too old for this broker, or too new."""
+    speaks = named(request.protocol)
+    release = request.description.agent_version
+    agent = f"the agent of {request.device_id}{f' ({release})' if release else ''}"
+    if speaks < OLDEST:
+        raise ConflictError(
+            f"{agent} speaks version {speaks} of the protocol; this farm takes {OLDEST} or newer",
+            hint="update farrier-device on that machine",
+        )
+    if request.oldest_protocol > PROTOCOL:
+        raise ConflictError(
+            f"{agent} needs version {request.oldest_protocol} of the protocol, or newer; this farm "
+            f"speaks {PROTOCOL}",
+            hint="update the farm's server, or install the farrier-device of its release",
+        )

@@ -1,0 +1,191 @@
+"""What `farrier doctor` checks on a server: Redis, blob store, broker, and a measurement on each
+device, through the queue that jobs' batches take."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Collection
+
+import grpc
+
+from farrier.errors import FarrierError, NotFoundError, ServiceError, StorageError
+from farrier.measure.drift import drift_candidate, drift_object
+from farrier.sdk.doctor import Finding, Findings
+from farrier.targets import backend_of
+from farrier_device.measurement import MeasureRequest, TimingPolicy
+from farrier_device.protocol import channel, device_pb2, device_pb2_grpc
+from farrier_farm import embedded
+from farrier_farm.classes import Place
+from farrier_farm.connection import Client
+from farrier_farm.devices import Device, DeviceState
+from farrier_farm.farm import Farm
+from farrier_farm.patience import PROMPT
+from farrier_farm.probe import local_address
+from farrier_farm.settings import Settings
+from farrier_farm.tokens import TokenRole, load_token
+
+_AT_ONCE = 8  # devices that measure meanwhile
+_COMMANDS = 20
+_RPC_S = 5.0
+
+
+def of_farm(names: Collection[str], wait_s: float) -> Findings:
+    """Nothing where FARRIER_HOME and REDIS_URL name no farm. `names` are of devices, none for all;
+    each has `wait_s` to measure."""
+    settings = Settings.from_environment()
+    if settings.redis_url is None and not embedded.socket_path(settings.home).exists():
+        return
+    try:
+        farm = Farm.open(settings, PROMPT)
+    except FarrierError as error:
+        yield Finding.failed("redis", error)
+        return
+    with contextlib.closing(farm):
+        for check in (_redis(farm.client), _blobs(farm), _broker(settings)):
+            yield from check
+        yield from _devices(farm, names, wait_s)
+
+
+def _redis(client: Client) -> Findings:
+    try:
+        version = client.command("INFO", "server")
+        reading = _seconds(client, "PING")
+        writing = _seconds(client, "SET", "farrier:doctor", "well", "EX", 60)
+        shortcomings = client.shortcomings()
+    except FarrierError as error:
+        yield Finding.failed("redis", error)
+        return
+    name = f"Valkey {version['valkey_version']}" if "valkey_version" in version else "Redis"
+    detail = (
+        f"{name} ({version['redis_version']}) at {client.address}: "
+        f"{reading * 1e3:.2f} ms a command, {writing * 1e3:.2f} ms a durable write"
+    )
+    yield Finding("redis", True, detail)
+    for shortcoming in shortcomings:
+        hint = "set it there: what is acknowledged may be lost as it is"
+        yield Finding("redis durability", False, shortcoming, hint)
+
+
+def _seconds(client: Client, *words: str | int) -> float:
+    """Of a command, the median of a few."""
+    taken = []
+    for _ in range(_COMMANDS):
+        begin = time.perf_counter()
+        client.command(*words)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+def _blobs(farm: Farm) -> Findings:
+    """Writes a blob, reads it back, removes it."""
+    data = os.urandom(1 << 20)
+    try:
+        digest = farm.blobs.put(data)
+        same = farm.blobs.path(digest).read_bytes() == data
+        farm.blobs.remove(digest, farm.references.are_there)
+    except (FarrierError, OSError) as error:
+        failure = error if isinstance(error, FarrierError) else StorageError(str(error))
+        yield Finding.failed("blob store", failure)
+        return
+    home = farm.settings.home
+    free = shutil.disk_usage(home).free
+    if not same:
+        hint = f"look at the disk of {home}: it gives other bytes than it got"
+        yield Finding("blob store", False, "a blob read back differs", hint)
+    else:
+        yield Finding("blob store", True, f"{home} keeps blobs, {free / 1e9:.1f} GB are free")
+
+
+def _broker(settings: Settings) -> Findings:
+    """Asks for a session that nobody has, with the device token: the answer that there is none has
+    been through TLS, the token and Redis."""
+    address = local_address(settings.broker_host, settings.broker_port)
+    token = load_token(settings, TokenRole.DEVICE)
+    if token is None:
+        error = ServiceError("there is no device token", hint="`farrier broker` makes one")
+        yield Finding.failed("broker", error)
+        return
+    session = device_pb2.Session(device_id="farrier-doctor", id="none")
+    request = device_pb2.HeartbeatRequest(session=session)
+    metadata = [("authorization", f"Bearer {token}")]
+    begin = time.perf_counter()
+    with _dialled(settings, address) as link:
+        stub = device_pb2_grpc.BrokerStub(link)  # type: ignore[no-untyped-call]
+        try:
+            stub.Heartbeat(request, metadata=metadata, timeout=_RPC_S)
+            code, details = grpc.StatusCode.OK, "it knows a session that nobody opened"
+        except grpc.RpcError as failure:
+            code, details = failure.code(), failure.details()
+    took = (time.perf_counter() - begin) * 1e3
+    if code is grpc.StatusCode.NOT_FOUND:
+        tls = "without TLS" if settings.tls_cert is None else "TLS"
+        yield Finding("broker", True, f"{address} answers after {took:.0f} ms, {tls}, token taken")
+        return
+    hints = {
+        grpc.StatusCode.UNAVAILABLE: "start `farrier broker`, or see its log; "
+        "FARRIER_BROKER_HOST and FARRIER_BROKER_PORT say where it listens",
+        grpc.StatusCode.UNAUTHENTICATED: "it has read another token: start it and the agents anew",
+    }
+    detail = f"{address}: {code.name.lower()}: {details}"
+    yield Finding("broker", False, detail, hints.get(code, "see the log of `farrier broker`"))
+
+
+def _dialled(settings: Settings, address: str) -> grpc.Channel:
+    if settings.tls_cert is None:
+        return grpc.insecure_channel(address, options=channel.CLIENT_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(settings.tls_cert.read_bytes())
+    return grpc.secure_channel(address, credentials, options=channel.CLIENT_OPTIONS)
+
+
+def _devices(farm: Farm, names: Collection[str], wait_s: float) -> Findings:
+    """A measurement on each device that takes work, some at a time."""
+    able = {DeviceState.IDLE, DeviceState.BUSY}
+    wanted = [d for d in farm.devices.list() if d.state in able and (not names or d.id in names)]
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(lambda device: _measured(farm, device, wait_s), wanted)
+
+
+def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
+    """Whether a kernel that is known to be right goes to the device, runs, and comes back."""
+    what, begin = f"measure on {device.id}", time.perf_counter()
+    try:
+        request = _request(farm, device)
+        batch = farm.measurements.submit(request, Place(device.device_class, device.id))
+        try:
+            result = farm.measurements.wait(batch, wait_s)
+        finally:
+            farm.measurements.cancel(batch)
+    except FarrierError as error:
+        return Finding.failed(what, error)
+    took = time.perf_counter() - begin
+    if result is None:
+        busy = f"it measures batch {device.lease}" if device.lease else "it took no batch"
+        hint = "see its agent's log; --wait waits longer for one that is busy"
+        return Finding(what, False, f"nothing came back in {took:.0f} s: {busy}", hint)
+    if result.fault is not None:
+        return Finding(what, False, f"{result.fault}: {result.message}", "see its agent's log")
+    (one,) = result.results
+    if not one.samples_ns:
+        return Finding(what, False, f"{one.status}: {one.message}", "see its agent's log")
+    return Finding(
+        what,
+        True,
+        f"back after {took:.2f} s, of which it ran {result.run_s:.2f}; "
+        f"{one.undisturbed_ns * 1e-3:.1f} µs a call, sandbox {result.sandbox or 'none'}",
+    )
+
+
+def _request(farm: Farm, device: Device) -> MeasureRequest:
+    """A batch of the reference kernel alone, made for the device's class. Raises NotFoundError."""
+    its_class = farm.devices.device_class(device.device_class)
+    if its_class is None:
+        raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")
+    target = its_class.target
+    library = backend_of(target).library([drift_object(target)], (), target)
+    candidate = drift_candidate(farm.blobs)
+    return MeasureRequest(farm.blobs.put(library), (candidate,), TimingPolicy())

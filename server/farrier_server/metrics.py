@@ -1,0 +1,129 @@
+"""What Prometheus scrapes: this server's requests, and the farm as Redis has it.
+
+Values of the farm are read when they are scraped. Each takes the same work however many jobs,
+devices and records there are; those by class are as many as there are classes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import shutil
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from farrier.errors import ServiceError
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+
+_log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """One per application."""
+
+    def __init__(self, farm: Farm) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Histogram(
+            "farrier_http_request_seconds",
+            "Time until an answer begins",
+            ("method", "route", "status"),
+            registry=self._registry,
+        )
+        self.streams = Gauge(
+            "farrier_http_requests_open",
+            "Requests that are not answered whole, event streams among them",
+            registry=self._registry,
+        )
+        version = importlib.metadata.version("farrier")
+        Info("farrier_build", "What runs here", registry=self._registry).info({"version": version})
+        ProcessCollector(registry=self._registry)
+        self._registry.register(FarmCollector(farm))
+
+    def text(self) -> bytes:
+        """All of them in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+
+class FarmCollector(Collector):
+    """`farrier_redis_up` is 0 where Redis is away, and the rest is missing then."""
+
+    def __init__(self, farm: Farm) -> None:
+        self._farm = farm
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            found = [
+                *self._jobs(),
+                *self._batches(),
+                *self._devices(),
+                *self._events(),
+                self._records(),
+            ]
+        except ServiceError as error:
+            _log.warning("metrics of the farm are missing: %s", error)
+            found = []
+        yield GaugeMetricFamily("farrier_redis_up", "Whether Redis answers", value=bool(found))
+        room = GaugeMetricFamily("farrier_blobs_free_bytes", "Room on the disk of the blobs")
+        room.add_metric([], shutil.disk_usage(self._farm.settings.home).free)
+        yield room
+        yield from found
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing that is read from Redis to be registered."""
+        return iter(())
+
+    def _jobs(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily("farrier_jobs", "Jobs that are kept", labels=["state"])
+        for state in State:
+            states.add_metric([state], self._farm.jobs.leases.count(state))
+        yield states
+
+    def _batches(self) -> Iterator[Metric]:
+        leases = self._farm.measurements.leases
+        states = GaugeMetricFamily("farrier_batches", "Batches by state", labels=["state"])
+        for state in (State.QUEUED, State.RUNNING):
+            states.add_metric([state], leases.count(state))
+        yield states
+        queues = GaugeMetricFamily(
+            "farrier_batch_queue_length",
+            "Batches queued or leased, by device class",
+            labels=["class"],
+        )
+        for one in self._farm.devices.classes():
+            queues.add_metric([one.id], leases.length(one.id))
+        yield queues
+
+    def _devices(self) -> Iterator[Metric]:
+        devices = self._farm.devices
+        yield GaugeMetricFamily(
+            "farrier_devices_connected", "Quarantined ones included", value=devices.beating()
+        )
+        by_class = GaugeMetricFamily(
+            "farrier_devices", "Connected, and not in quarantine", labels=["class"]
+        )
+        for one in devices.classes():
+            by_class.add_metric([one.id], devices.serving(one.id))
+        yield by_class
+
+    def _events(self) -> Iterator[Metric]:
+        jobs = CounterMetricFamily(
+            "farrier_job_changes", "Changes of jobs to a state", labels=["state"]
+        )
+        devices = CounterMetricFamily(
+            "farrier_device_events", "What happened to devices", labels=["what"]
+        )
+        families = {"job": jobs, "device": devices}
+        for name, count in self._farm.news.counts().items():
+            kind, _, label = name.partition(" ")
+            if kind in families:
+                families[kind].add_metric([label], count)
+        yield from families.values()
+
+    def _records(self) -> Metric:
+        return CounterMetricFamily(
+            "farrier_records", "Tuning records that were added", value=self._farm.records.count()
+        )

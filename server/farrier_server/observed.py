@@ -1,0 +1,45 @@
+"""Each request has an id, which its log lines and its answer bear, and a time that is counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from farrier_device import logs
+from farrier_server.metrics import Metrics
+
+HEADER = b"x-request-id"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observed:
+    """ASGI middleware, around all others."""
+
+    app: ASGIApp
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id, begin = secrets.token_hex(8), time.perf_counter()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seconds = time.perf_counter() - begin
+                labels = (scope["method"], _route(scope), str(message["status"]))
+                self.metrics.requests.labels(*labels).observe(seconds)
+                message["headers"] = [*message["headers"], (HEADER, request_id.encode())]
+            await send(message)
+
+        with logs.about(request=request_id), self.metrics.streams.track_inprogress():
+            await self.app(scope, receive, answer)
+
+
+def _route(scope: Scope) -> str:
+    """The path with names in place of ids. What no route takes is one: there are as many such paths
+    as somebody tries."""
+    return getattr(scope.get("route"), "path", "none")

@@ -1,0 +1,99 @@
+"""What a heartbeat, a batch and a wait cost in Redis: the same in a farm of any size."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from farrier.options import CompileOptions
+from farrier_device.describe import describe
+from farrier_device.measurement import CandidateResult, MeasureResult, Status
+from farrier_farm.batches import Report
+from farrier_farm.classes import DeviceClass, Place
+from farrier_farm.device_side import DeviceSide
+from farrier_farm.farm import Farm
+from tests.device_side import BlockingDeviceSide
+from tests.here import HERE, TARGET
+
+MANY = 40
+TIMED = CandidateResult(Status.OK, (1271, 1303, 1283), 3e-6)
+RESULT = MeasureResult(results=(TIMED, TIMED))
+
+
+def _commands(farm: Farm) -> collections.Counter[str]:
+    """How often each ran, within scripts included."""
+    found = farm.client.command("INFO", "commandstats")
+    calls = {name: stats["calls"] for name, stats in found.items()}
+    return collections.Counter({n: c for n, c in calls.items() if "info" not in n})
+
+
+async def _steps(farm: Farm, request_of) -> dict[str, collections.Counter[str]]:
+    """The commands of each thing that a device and a job do for a batch."""
+    side = DeviceSide.of(farm)
+    here = dataclasses.asdict(describe())
+    costs = {}
+    for _ in range(2):  # the first loads the scripts
+        session = await side.sessions.connect("d", here, "instance")
+        standing = await side.sessions.heartbeat("d", session)
+        before = _commands(farm)
+
+        def spent(step: str) -> None:
+            nonlocal before
+            now = _commands(farm)
+            costs[step] = now - before
+            before = now
+
+        batch_id = farm.measurements.submit(request_of("ab" * 32), HERE)
+        spent("submit")
+        assert farm.measurements.wait(batch_id, 0) is None
+        assert farm.admission.is_served(HERE)
+        spent("wait")
+        batch = await side.batches.take("d", session, standing.queues)
+        assert batch is not None
+        spent("take")
+        await side.sessions.heartbeat("d", session, draining=False)
+        assert await side.batches.renew_held("d", [batch_id]) == []
+        spent("heartbeat")
+        words = ("d", session, batch_id, batch.lease.fence, RESULT)
+        assert await side.batches.report(*words) is Report.ACCEPTED
+        spent("report")
+        assert farm.measurements.wait(batch_id, 0) is not None
+        spent("result")
+    await side.close()
+    return costs
+
+
+@pytest.fixture
+def farm(farm: Farm) -> Iterator[Farm]:
+    """One whose leases last so long that no look at the clock adds a command."""
+    settings = dataclasses.replace(farm.settings, lease_s=600.0, device_expiry_s=600.0)
+    with contextlib.closing(Farm.open(settings)) as own:
+        yield own
+
+
+def test_no_step_costs_more_in_a_larger_farm(farm: Farm, request_of) -> None:
+    few = asyncio.run(_steps(farm, request_of))
+    unlike = dataclasses.replace(describe(), cores=96)
+    elsewhere = Place(DeviceClass.of(unlike).id)
+    with BlockingDeviceSide(farm) as device_side:
+        for n in range(MANY):
+            device_side.connect(f"like-{n}", dataclasses.asdict(describe()))
+            device_side.connect(f"unlike-{n}", dataclasses.asdict(unlike))
+            farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
+            farm.measurements.submit(request_of("cd" * 32), elsewhere)
+            farm.measurements.submit(request_of("cd" * 32), Place("", f"like-{n}"))
+    many = asyncio.run(_steps(farm, request_of))
+    assert {step: c["cmdstat_evalsha"] for step, c in few.items()} == {
+        "submit": 1,
+        "wait": 1,
+        "take": 2,
+        "heartbeat": 2,
+        "report": 3,
+        "result": 0,
+    }
+    assert many == few

@@ -1,0 +1,247 @@
+"""Fair shares between the owners of jobs, and how many may wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from farrier.errors import ConflictError, QueueFullError
+from farrier.options import CompileOptions
+from farrier_farm import leases as lease_layer
+from farrier_farm.errors import StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease
+from farrier_farm.references import REFERENCES
+from farrier_farm.states import State
+from tests.device_side import BlockingDeviceSide
+from tests.farm.indexes import check_indexes
+from tests.here import TARGET
+
+MODEL, ARTIFACT = "5e" * 32, "a7" * 32
+OLDER = Path(__file__).parent / "older" / "leases.lua"
+
+
+def _submit(farm: Farm, owner: str, **changes: object) -> str:
+    return farm.jobs.submit(MODEL, CompileOptions(target=TARGET), owner=owner, **changes).id
+
+
+def _owners(farm: Farm, count: int) -> list[str]:
+    leases = [farm.jobs.lease("w", 0) for _ in range(count)]
+    return [farm.jobs.get(lease.item).owner for lease in leases]
+
+
+def test_who_has_less_running_comes_first(farm: Farm) -> None:
+    for _ in range(100):
+        _submit(farm, "ann")
+    _submit(farm, "bob")
+    assert _owners(farm, 3) == ["ann", "bob", "ann"]
+    for _ in range(3):
+        _submit(farm, "cat")
+    assert _owners(farm, 5) == ["cat", "cat", "ann", "cat", "ann"]
+
+
+def test_who_was_served_longest_ago_comes_first_of_equals(farm: Farm) -> None:
+    for owner in ("ann", "ann", "ann", "bob", "bob", "cat"):
+        _submit(farm, owner)
+    served = []
+    for _ in range(6):
+        lease = farm.jobs.lease("w", 0)
+        served.append(farm.jobs.get(lease.item).owner)
+        farm.jobs.succeed(lease, ARTIFACT, {})
+    assert served == ["ann", "bob", "cat", "ann", "bob", "ann"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
+    farm: Farm,
+    expire: Callable[..., None],
+    audit: Callable[[Farm], None],
+    device_side: BlockingDeviceSide,
+    seed: int,
+) -> None:
+    """Against a model that goes through all jobs. Some wait in another queue, for a device. No
+    lease ends and no device goes by itself."""
+    choose = random.Random(seed)
+    leases = farm.jobs.leases
+    farm = Farm.open(dataclasses.replace(farm.settings, lease_s=1000.0, device_expiry_s=1000.0))
+    device_side.connect("d", _description())
+    queued: list[tuple[str, str]] = []  # (job, owner), the oldest first
+    running: dict[str, tuple[str, Lease]] = {}  # by job
+    queue_of: dict[str, bool] = {}
+    served: dict[str, int] = {}
+    crashes: dict[str, int] = {}
+    ended: list[str] = []
+
+    def due() -> tuple[str, str]:
+        def turn(entry: tuple[str, str]) -> tuple[int, int]:
+            owner = entry[1]
+            return sum(who == owner for who, _ in running.values()), served.get(owner, 0)
+
+        return min(queued, key=turn)
+
+    def owners_left() -> set[str]:
+        here = [*(owner for _, owner in queued), *(owner for owner, _ in running.values())]
+        return {farm.jobs.get(job).owner for job in ended}.union(here)
+
+    for step in range(150):
+        action = choose.choice(["submit"] * 5 + ["lease"] * 4 + ["end"] * 6)
+        if action == "submit":
+            owner = choose.choice(["ann", "bob", "cat", "dan", "default"])
+            waits = choose.random() < 0.3
+            job = _submit(farm, owner, wait_for_device=waits)
+            queued.append((job, owner))
+            queue_of[job] = waits
+        elif action == "lease":
+            lease = farm.jobs.lease("w", 0)
+            if not queued:
+                assert lease is None
+                continue
+            for _, owner in sorted(queued, key=lambda entry: queue_of[entry[0]]):
+                served.setdefault(owner, len(served) + 1000 * step - 10**9)  # as they are sorted
+            job, owner = due()
+            assert lease.item == job
+            queued.remove((job, owner))
+            running[job] = owner, lease
+            served[owner] = step + 1
+        else:
+            held = ["finish", "finish", "back", "crash", "lose"] if running else []
+            how = choose.choice(["cancel", "delete", *held])
+            if how in ("cancel", "delete"):
+                known = [job for job, _ in queued] + list(running)
+                if not known:
+                    continue
+                job = choose.choice(known)
+                queued = [entry for entry in queued if entry[0] != job]
+                owner, _ = running.pop(job, ("", None))
+                if how == "cancel":
+                    farm.cancel(job)
+                    ended.append(job)
+                else:
+                    farm.delete(job)
+            else:
+                job = choose.choice(list(running))
+                owner, lease = running.pop(job)
+                if how == "finish":
+                    farm.jobs.succeed(lease, ARTIFACT, {}, artifact_bytes=choose.randrange(3))
+                    ended.append(job)
+                else:
+                    crashes[job] = crashes.get(job, 0) + (how != "back")
+                    if how == "lose":
+                        expire(leases, lease)
+                        assert farm.jobs.reap() == 1
+                    else:
+                        farm.jobs.give_back(lease, crashed=how == "crash", reason="boom")
+                    if crashes[job] == farm.settings.job_crashes:
+                        ended.append(job)
+                    else:
+                        queued.append((job, owner))
+            served = {owner: n for owner, n in served.items() if owner in owners_left()}
+        if step % 10 == 0:
+            audit(farm)
+    audit(farm)
+    assert len(ended) > 20
+    farm.close()
+
+
+def _description() -> dict[str, object]:
+    from farrier_device.describe import describe
+
+    return dataclasses.asdict(describe())
+
+
+def test_a_full_queue_takes_no_more_but_knows_what_it_has(lease_settings) -> None:
+    settings = dataclasses.replace(lease_settings, max_queued_jobs=5, max_queued_jobs_of_owner=3)
+    farm = Farm.open(settings)
+    farm.client.command("FLUSHALL")
+    first = _submit(farm, "ann", idempotency_key="k")
+    for _ in range(2):
+        _submit(farm, "ann")
+    with pytest.raises(QueueFullError, match="3 jobs of ann") as full:
+        _submit(farm, "ann")
+    assert full.value.retry_after_s > 0
+    assert _submit(farm, "ann", idempotency_key="k") == first
+    for _ in range(2):
+        _submit(farm, "bob")
+    with pytest.raises(QueueFullError, match="5 jobs wait"):
+        _submit(farm, "bob")
+    lease = farm.jobs.lease("w", 0)
+    assert lease.item == first
+    _submit(farm, "ann")  # what runs does not wait
+    farm.jobs.give_back(lease, crashed=False, reason="drain")  # nor is it refused
+    check_indexes(farm)
+    farm.close()
+
+
+def test_a_key_is_its_owner_s(farm: Farm) -> None:
+    jobs = [_submit(farm, owner, idempotency_key="k") for owner in ("ann", "bob", "default")]
+    assert len(set(jobs)) == 3
+    assert [
+        _submit(farm, owner, idempotency_key="k") for owner in ("ann", "bob", "default")
+    ] == jobs
+    with pytest.raises(ConflictError, match=f"key 'k' belongs to job {jobs[0]}"):
+        _submit(farm, "ann", name="another", idempotency_key="k")
+
+
+def test_the_list_by_owner(farm: Farm) -> None:
+    jobs = [_submit(farm, owner) for owner in ("ann", "bob", "ann")]
+    farm.cancel(jobs[0])
+    newest_first = sorted([jobs[0], jobs[2]], reverse=True)
+    assert [job.id for job in farm.jobs.list(owner="ann")[0]] == newest_first
+    assert [job.id for job in farm.jobs.list(owner="ann", state=State.QUEUED)[0]] == [jobs[2]]
+    assert farm.jobs.list(owner="nobody") == ([], "")
+
+
+@pytest.fixture
+def older(farm: Farm) -> Callable[..., list[object]]:
+    """The script of the version before shares, on the same farm."""
+    constants = lease_layer.script(farm.jobs.leases._policy).split("\n")[:2]
+    script = farm.client.script("\n".join([*constants, OLDER.read_text()]))
+
+    def call(*words: str | int) -> list[object]:
+        answer: list[object] = script(["farrier:job", REFERENCES], words)
+        return answer
+
+    return call
+
+
+def _put_before(older: Callable[..., list[object]], job: str, key: str = "") -> str:
+    fields = {"model": MODEL, "options": "{}", "name": ""}
+    flat = [word for pair in fields.items() for word in pair]
+    assert older("put", job, "compile", "all", key, "", "", *flat) == ["created", job]
+    return job
+
+
+def test_jobs_of_an_older_version_are_served_and_shared(farm: Farm, older) -> None:
+    before = [_put_before(older, f"{n:020x}", f"k{n}") for n in range(3)]
+    _submit(farm, "ann")
+    assert _owners(farm, 4) == ["default", "ann", "default", "default"]
+    assert {job.id for job in farm.jobs.list(owner="default")[0]} == set(before)
+    farm.adoption.run()
+    check_indexes(farm)
+
+
+def test_roles_of_an_older_version_beside_this_one_lose_nothing(farm: Farm, older) -> None:
+    """A server that cancels and puts, and a worker that leases, do not know of shares."""
+    jobs = [_submit(farm, "ann") for _ in range(3)]
+    assert older("cancel", jobs[0]) == ["cancelled"]  # in its line
+    lease = farm.jobs.lease("w", 0)
+    assert lease.item == jobs[1]
+    assert older("cancel", jobs[1]) == ["cancelled"]  # running
+    with pytest.raises(StaleLeaseError):
+        farm.jobs.renew(lease)
+    theirs = _put_before(older, f"{0:020x}")
+    word, taken, fence, _ = older("take", "older", "call", "compile")
+    assert (word, taken) == ("granted", theirs)
+    assert older("renew", theirs, fence) == ["ok"]
+    _submit(farm, "bob")
+    assert _owners(farm, 2) == ["bob", "ann"]  # who was served before
+    assert older("finish", theirs, fence, "succeeded") == ["ok"]
+    assert farm.jobs.lease("w", 0) is None
+    ours = _submit(farm, "cat")
+    assert older("take", "older", "another call", "compile")[:2] == ["granted", ours]
+    farm.adoption.run()
+    check_indexes(farm)

@@ -1,0 +1,11 @@
+"""This machine, as a farm's jobs and devices name it."""
+
+from __future__ import annotations
+
+from farrier.targets import to_text
+from farrier_device.describe import describe
+from farrier_farm.classes import DeviceClass, Place
+
+TARGET = to_text(describe())
+CLASS = DeviceClass.of(describe())
+HERE = Place(CLASS.id)

@@ -1,0 +1,159 @@
+"""What a page of a job shows: its tasks, its trials, their records."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from farrier.options import CompileOptions
+from farrier.progress import TaskSchedule, TasksScheduled
+from farrier.records import Context, TuningRecord
+from farrier_device.measurement import Status
+
+
+def record(task: str, number: int, ns: int | None = None, context=Context.ALONE) -> TuningRecord:
+    return TuningRecord(
+        task=task,
+        fingerprint="f",
+        threads=2,
+        rule="tile",
+        version=3,
+        decisions=(("ti", number),),
+        trace="split i 7",
+        status=Status.TIMEOUT if ns is None else Status.OK,
+        samples_ns=() if ns is None else (ns, ns),
+        created=float(number),
+        context=context,
+    )
+
+
+@pytest.fixture
+def lease(service):
+    model = service.farm.blobs.put(b"model")
+    service.farm.jobs.submit(model, CompileOptions(verify=False, target="rpi4"))
+    return service.farm.jobs.lease("worker", 1)
+
+
+def pages(http, path: str, what: str, **query) -> list[list]:
+    """All pages of a resource."""
+    found = []
+    while True:
+        page = http.get(path, params=query).json()
+        found.append(page[what])
+        if not page["next"]:
+            return found
+        query["after"] = page["next"]
+
+
+def test_trials_come_page_by_page_and_once(service, lease):
+    http, records = service.http(), service.farm.records.of_job(lease.item)
+    added = [record("ab"[n % 3 == 0], n, None if n == 7 else 1000 + n) for n in range(23)]
+    for one in added:
+        records.add(one)
+        records.add(one)  # as where an answer was lost
+    service.farm.records.add(record("a", 99, 5))  # another's
+    path = f"/v1/jobs/{lease.item}/trials"
+    found = pages(http, path, "trials", limit=5)
+    assert [len(page) for page in found] == [5, 5, 5, 5, 3]
+    trials = [trial for page in found for trial in page]
+    assert [trial["decisions"]["ti"] for trial in trials] == list(range(23))
+    assert trials[8]["us"] == pytest.approx(1.008)
+    assert (trials[7]["us"], trials[7]["status"]) == (None, "timeout")
+    newest = [
+        trial for page in pages(http, path, "trials", limit=9, order="newest") for trial in page
+    ]
+    assert newest == trials[::-1]
+    mine = [one for page in pages(http, path, "trials", limit=3, task="a") for one in page]
+    assert [one["decisions"]["ti"] for one in mine] == [n for n in range(23) if n % 3]
+    # Whoever follows a job asks for what came after the last trial that it has.
+    assert http.get(path, params={"after": trials[-1]["id"]}).json() == {"trials": [], "next": ""}
+    records.add(record("a", 50, 9))
+    (new,) = http.get(path, params={"after": trials[-1]["id"]}).json()["trials"]
+    assert new["decisions"] == {"ti": 50}
+    whole = http.get(f"/v1/jobs/{lease.item}/records", params={"limit": 2}).json()["records"]
+    assert [TuningRecord.from_line(TuningRecord.to_line(one)) for one in added[:2]] == added[:2]
+    assert [one["samples_ns"] for one in whole] == [[1000, 1000], [1001, 1001]]
+    with service.client() as client:
+        assert [one.id for one in client.trials(lease.item, after=trials[20]["id"])] == [
+            *(trial["id"] for trial in trials[21:]),
+            new["id"],
+        ]
+        assert [one["task"] for one in client.records(lease.item, task="a")] == ["a"] * 16
+
+
+def test_tasks_have_the_schedules_of_now_and_the_best_of_their_trials(service, lease):
+    first = TaskSchedule(
+        "a", "conv", 2, 0.9, "tile", 3, 700, {"ti": 1}, 8.0, {"ti": 1}, "default", 8.0
+    )
+    tasks = [dataclasses.replace(first, task=f"k{n}", name=f"conv {n}") for n in range(5)]
+    say = service.farm.jobs.say
+    say(lease, 1, TasksScheduled([first, *tasks], {}))
+    say(lease, 2, TasksScheduled([first], {"n": 4}))
+    better = dataclasses.replace(first, decisions={"ti": 7}, source="tuned", measured_us=3.5)
+    say(lease, 3, TasksScheduled([better], {}))
+    records = service.farm.records.of_job(lease.item)
+    for number, ns in enumerate([5000, 4000, None, 6000]):
+        records.add(record("a", number, ns))
+    records.add(record("a", 9, 4500, Context.MODEL))
+    http, path = service.http(), f"/v1/jobs/{lease.item}/tasks"
+    page = http.get(path, params={"limit": 4}).json()
+    assert [task["name"] for task in page["tasks"]] == ["conv", "conv 0", "conv 1", "conv 2"]
+    task = page["tasks"][0]
+    assert (task["decisions"], task["source"], task["measured_us"]) == ({"ti": 7}, "tuned", 3.5)
+    assert (task["default"], task["default_us"], task["space"]) == ({"ti": 1}, 8.0, 700)
+    assert (task["trials"], task["failed"]) == (5, 1)
+    assert task["best_us"] == pytest.approx(4.0)
+    assert task["best_in_model_us"] == pytest.approx(4.5)
+    rest = http.get(path, params={"first": page["next"]}).json()
+    assert [task["sizes"] for task in rest["tasks"]] == [{}, {}, {"n": 4}]
+    assert rest["next"] is None
+    with service.client() as client:
+        assert [one.name for one in client.tasks(lease.item)][:2] == ["conv", "conv 0"]
+
+
+def test_an_attempt_that_is_over_adds_no_trial_and_all_is_forgotten_with_the_events(service, lease):
+    records, command = service.farm.records.of_job(lease.item), service.farm.client.command
+    records.add(record("a", 1, 5))
+    service.farm.jobs.say(lease, 1, TasksScheduled([], {}))
+    service.farm.jobs.cancel(lease.item)
+    records.add(record("a", 2, 4))
+    assert service.farm.records.count() == 2
+    (trial,) = service.http().get(f"/v1/jobs/{lease.item}/trials").json()["trials"]
+    assert trial["decisions"] == {"ti": 1}
+    for name in ("trials", "found"):
+        assert command("TTL", f"farrier:job:{name}:{lease.item}") > 0
+
+
+def test_a_deleted_job_leaves_nothing_of_its_tasks_and_trials(service, lease):
+    task = TaskSchedule("a", "conv", 1, 1.0, "t", 3, 7, {}, 8.0, {}, "default", 8.0)
+    service.farm.records.of_job(lease.item).add(record("a", 1, 5))
+    service.farm.jobs.say(lease, 1, TasksScheduled([task], {}))
+    command = service.farm.client.command
+    assert len(command("KEYS", f"farrier:job:*:{lease.item}")) == 6
+    service.farm.delete(lease.item)
+    assert command("KEYS", f"farrier:job:*:{lease.item}") == []
+
+
+def test_pages_of_what_is_not_there(service, lease):
+    http = service.http()
+    for what in ("tasks", "trials", "records"):
+        assert http.get(f"/v1/jobs/nothing/{what}").status_code == 404
+        assert http.get(f"/v1/jobs/{lease.item}/{what}", params={"limit": 0}).status_code == 400
+        assert http.get(f"/v1/jobs/{lease.item}/{what}").json()[what] == []
+    answer = http.get(f"/v1/jobs/{lease.item}/trials", params={"after": "x"})
+    assert answer.status_code == 400
+    assert "after" in answer.json()["detail"]
+
+
+def test_the_list_of_trials_is_bounded(farm_settings, start_service):
+    service = start_service(dataclasses.replace(farm_settings, trials_kept=10))
+    service.farm.jobs.submit(
+        service.farm.blobs.put(b"model"), CompileOptions(verify=False, target="rpi4")
+    )
+    lease = service.farm.jobs.lease("worker", 1)
+    for number in range(400):
+        service.farm.records.of_job(lease.item).add(record("a", number, 5))
+    length = service.farm.client.command("XLEN", f"farrier:job:trials:{lease.item}")
+    assert length < 400
+    assert service.farm.records.count() == 400

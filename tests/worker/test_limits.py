@@ -1,0 +1,79 @@
+"""Jobs that do not end by themselves, and what a job has used when another attempt begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from farrier.options import CompileOptions
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from tests.here import TARGET
+
+
+@pytest.fixture
+def submit(farm: Farm):
+    def call(**options: object) -> str:
+        options = {"target": TARGET, **options}
+        return farm.jobs.submit(farm.blobs.put(b"a model"), CompileOptions(**options)).id
+
+    return call
+
+
+@pytest.fixture
+def end_of(farm: Farm, eventually):
+    return lambda job_id: eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j, 30)
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        "while True: pass",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+    ],
+)
+def test_a_job_that_hangs_ends_with_the_reason(submit, program, supervise, end_of, hang) -> None:
+    job_id = submit()
+    supervise(program(hang), job_silence_s=1.0)
+    job = end_of(job_id)
+    assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
+    assert job.error["code"] == "time-limit"
+    assert "said nothing for 1 s" in job.error["message"]
+    assert "FARRIER_JOB_SILENCE_S" in job.error["hint"]
+
+
+def test_a_job_past_its_deadline_ends_with_the_reason(
+    farm, submit, program, supervise, end_of
+) -> None:
+    """Earlier attempts count; and that it says much does not help."""
+    job_id = submit()
+    farm.client.command("HSET", f"farrier:job:item:{job_id}", "worked_s", "999.5")
+    babble = "while True: line.say(progress.StageStarted('import')); time.sleep(0.01)"
+    supervise(program(babble), job_deadline_s=1000.0)
+    job = end_of(job_id)
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+    assert job.error["code"] == "time-limit"
+    assert "has run for 1000 s" in job.error["message"]
+    assert "FARRIER_JOB_DEADLINE_S" in job.error["hint"]
+
+
+def test_the_budget_is_the_jobs_over_all_attempts(farm, submit, program, supervise, end_of) -> None:
+    """What was tuned before the crash is taken off; other work is not."""
+    job_id = submit(budget_s=100.0)
+    supervise(
+        program(
+            """
+            if attempt == 1:
+                line.say(progress.StageStarted("schedule"))
+                time.sleep(2.5)
+                line.say(progress.StageStarted("codegen"))
+                time.sleep(2.5)
+                os.abort()
+            succeed({"left": line.order["options"]["budget_s"]})
+            """
+        )
+    )
+    job = end_of(job_id)
+    assert (job.state, job.attempts) == (State.SUCCEEDED, 2), job.error
+    assert job.report["left"] == pytest.approx(100.0 - job.used.tuned_s)
+    assert 2.4 < job.used.tuned_s < job.used.worked_s - 1.0

@@ -1,0 +1,132 @@
+"""What a job's process sees of the machine: an environment that is made for it, and few files.
+
+It parses what strangers wrote. So nothing of the farm is in its reach: no token, no secret, no
+Redis, no file of another job. What the compiler needs is: the Python installation, the system's
+libraries, the files of the model, for reading; a folder for temporary files, for writing."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from farrier_device import denials, landlock
+from farrier_device.landlock import Access
+
+_PR_SET_NO_NEW_PRIVS = 38
+
+# What the supervisor's environment may hand on: how programs find libraries, and show text, and how
+# the compiler is watched. All else stays behind, whatever its name.
+_HANDED_ON = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "FARRIER_DEBUG",
+    "FARRIER_CHECK",
+)
+_PATHS = ("PYTHONPATH", "FARRIER_CRASHES")  # handed on, too: relative ones are the supervisor's
+
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/vm",
+    "/sys/devices",
+    "/sys/bus/pci",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/dev/urandom",
+    "/dev/zero",
+)
+_SINK = "/dev/null"
+
+
+def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a job's process, whose temporary files lie in `scratch`; `ours` is that of
+    its supervisor."""
+    made = {name: ours[name] for name in _HANDED_ON if name in ours}
+    for name in _PATHS:
+        if ours.get(name):
+            parts = ours[name].split(os.pathsep)
+            made[name] = os.pathsep.join(os.path.abspath(part) for part in parts)
+    return {**made, "TMPDIR": str(scratch), "HOME": str(scratch), "PYTHONUNBUFFERED": "1"}
+
+
+def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
+    """Encloses the calling process, which must have one thread, and all that it starts, for good;
+    returns the level reached, such as "seccomp+landlock", or "" for none.
+
+    It reads the files of the `model` and what the compiler is made of, but nothing at or below the
+    paths of `secrets`; it writes below `scratch` alone.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return ""
+    hidden = [Path(os.path.realpath(path)) for path in secrets]
+    allowed: dict[Path, Access] = {}
+    for place in _installation():
+        for path, access in _without(Path(os.path.realpath(place)), hidden):
+            allowed[path] = allowed.get(path, access) | access
+    allowed |= dict.fromkeys(model, Access.READ)
+    allowed |= dict.fromkeys(map(Path, _writable(scratch)), Access.WRITE)
+    level = []
+    if landlock.restrict(libc, allowed):
+        level.append("landlock")
+    if denials.restrict(libc):
+        level.insert(0, "seccomp")
+    return "+".join(level)
+
+
+def _installation() -> Iterator[str]:
+    """Where the interpreter, its packages and the system's libraries are."""
+    yield from _SYSTEM
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.realpath(sys.executable))
+    yield from filter(None, sys.path)
+    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+
+
+def _writable(scratch: Path) -> Iterator[str]:
+    yield from (str(scratch), _SINK)
+    if crashes := os.environ.get("FARRIER_CRASHES"):
+        with contextlib.suppress(OSError):  # what is not there cannot be allowed
+            os.makedirs(crashes, exist_ok=True)
+        yield crashes
+
+
+def _without(place: Path, hidden: list[Path]) -> Iterator[tuple[Path, Access]]:
+    """What may be read of a place: all of it, or, where something hidden lies in it, what lies
+    beside that on the way there, and the names."""
+    if any(place.is_relative_to(path) for path in hidden):
+        return
+    if not any(path.is_relative_to(place) for path in hidden):
+        yield place, Access.READ
+        return
+    yield place, Access.LIST
+    try:
+        inside = [*place.iterdir()]
+    except OSError:
+        return
+    for path in inside:
+        if not path.is_symlink():  # what it leads to has a rule of its own, or none
+            yield from _without(path, hidden)

@@ -1,0 +1,372 @@
+"""The supervisor's end of a job's line: what a job's process may ask of the farm, for one attempt.
+
+The process parses what strangers wrote, so each frame is taken for an attack: bounded, checked, and
+a malformed one ends the attempt. What it asks for is done under the attempt's lease, and its files
+come as open descriptors: it can hand over nothing that it could not read itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from farrier import progress
+from farrier.errors import FarrierError, ServiceError, StorageError
+from farrier.records import RecordStore, TuningRecord
+from farrier.sdk.models import error_from_problem
+from farrier_device import wire
+from farrier_device.closing import Closing
+from farrier_device.measurement import request_from_json, to_json
+from farrier_farm.errors import DeviceAwayError, StaleLeaseError
+from farrier_farm.farm import Farm
+from farrier_farm.leases import Lease
+from farrier_farm.runner import FarmRunner
+from farrier_worker.clock import JobClock
+from farrier_worker.line import problem_of
+from farrier_worker.room import once_there_is_room
+
+T = TypeVar("T")
+
+_MOST_BYTES = 32 << 20  # of a frame: a batch of thousands of candidates has a tenth
+_MOST_EVENT = 1 << 20  # of what is kept, in characters
+_MOST_RECORD = 100_000
+_MOST_BLOBS = 1000  # of one batch
+_MOST_BATCHES = 64  # at once
+_LINES = 200  # of records in one part of an answer
+_PIECE = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class MalformedError(Exception):
+    """The process said what no job says."""
+
+
+class Abort(Protocol):
+    """Ends the attempt at once; the first reason stays."""
+
+    def __call__(self, reason: str, *, crashed: bool = False) -> None: ...
+
+
+class Gateway:
+    """Serves the process at the other end of `sock`, by a thread of its own, until that is gone."""
+
+    def __init__(
+        self,
+        farm: Farm,
+        lease: Lease,
+        sock: socket.socket,
+        scratch: Path,
+        clock: JobClock,
+        abort: Abort,
+    ) -> None:
+        self._farm = farm
+        self._lease = lease
+        self._sock = sock
+        self._scratch = scratch
+        self._clock = clock
+        self._abort = abort
+        self._sending = threading.Lock()
+        self._telling = threading.Lock()
+        self._numbers = itertools.count(1)  # of events
+        self._over = threading.Event()
+        self._batches: list[threading.Thread] = []
+        self._away: DeviceAwayError | None = None
+        self._noticing = threading.Lock()
+        self._heard_at = time.monotonic()
+        self._served = 0  # requests that are being served
+        self._thread = threading.Thread(target=self._run, name=f"job-{lease.item}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that the process said has been dealt with, and no more will come."""
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """The process is gone: what it waited for is called off."""
+        self._over.set()
+
+    def silent_s(self) -> float:
+        """For how long the process has said nothing while nothing was done for it."""
+        with self._noticing:
+            return 0.0 if self._served else time.monotonic() - self._heard_at
+
+    def _run(self) -> None:
+        with self._troubles(), contextlib.suppress(wire.ClosedError):
+            self._serve()
+        self._over.set()
+        for batch in self._batches:
+            batch.join()
+        self._sock.close()
+
+    @contextlib.contextmanager
+    def _troubles(self) -> Iterator[None]:
+        """What ends an attempt, and whether the process is to blame for it."""
+        try:
+            yield
+        except (MalformedError, wire.WireError, UnicodeError) as error:
+            self._abort(f"the process said something malformed: {error}", crashed=True)
+        except StaleLeaseError as error:
+            self._abort(error.message)
+        except ServiceError as error:
+            self._abort(f"the farm did not answer: {error.message}")
+        except wire.ClosedError:
+            pass
+        except Exception as error:  # a defect, of which the job must not hang
+            _log.exception("job %s", self._lease.item)
+            self._abort(f"its request failed: {type(error).__name__}: {error}", crashed=True)
+
+    def _serve(self) -> None:
+        try:
+            with self._busy():
+                order = self._order()
+        except (StaleLeaseError, ServiceError):
+            raise
+        except FarrierError as error:
+            self._fail(error)
+            return self._abort(error.message)
+        with self._sending:
+            wire.send(self._sock, order)
+        self._log_level(self._received())
+        while True:
+            self._take(self._received())
+
+    def _order(self) -> dict[str, Any]:
+        """What the process is to do. Raises FarrierError for a job that cannot be begun."""
+        farm = self._farm
+        job = self._job = farm.jobs.get(self._lease.item)
+        self._clock.begin_from(job.used)
+        admitted = farm.jobs.admitted(job)
+        options = dataclasses.replace(job.compile_options, target=admitted.target)
+        if options.budget_s is not None:
+            left = max(0.0, options.budget_s - job.used.tuned_s)
+            options = dataclasses.replace(options, budget_s=left)
+        message, data = farm.models.verified(job.model)
+        self._runner: FarmRunner = farm.runner(admitted.place, self._lease, self._say)
+        self._records: RecordStore = farm.job_records(admitted.place, self._runner)
+        settings = farm.settings
+        secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
+        return {
+            "options": options.to_dict(),
+            "name": job.name or "model",
+            "message": str(message),
+            "data": {location: str(path) for location, path in data.items()},
+            "scratch": str(self._scratch),
+            "secrets": [str(path) for path in secrets if path is not None],
+            "memory_bytes": settings.job_memory_bytes,
+            "room_wait_s": settings.room_wait_s,
+            "attempt": self._lease.attempt,
+        }
+
+    def _received(self) -> dict[str, Any]:
+        message = wire.receive(self._sock, _MOST_BYTES)
+        with self._noticing:
+            self._heard_at = time.monotonic()
+        return message
+
+    def _log_level(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"ready": str(level)} if level in ("", "landlock", "seccomp", "seccomp+landlock"):
+                enough = level == "seccomp+landlock"
+                log = _log.info if enough else _log.warning
+                log("job %s is enclosed by %s", self._lease.item, level or "nothing")
+            case _:
+                raise _malformed(message)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"say": dict(raw)}:
+                event = _event(raw)
+                self._clock.hear(event)
+                with self._busy():
+                    self._say(event)
+            case {"ask": int(number), "add": str(line)}:
+                record = _record(line)
+                self._answer(number, lambda: self._records.add(record))
+            case {"ask": int(number), "find": [str(task), str(target)]}:
+                self._send_lines(number, lambda: self._records.find(task, target))
+            case {"ask": int(number), "records": True}:
+                self._send_lines(number, lambda: self._records)
+            case {"ask": int(number), "measure": str(text), "blobs": list(names)}:
+                if len(names) > _MOST_BLOBS or not all(type(name) is str for name in names):
+                    raise _malformed(message)
+                self._begin_batch(number, text, _Sent(self._sock, names))
+            case {"ask": int(number), "finish": dict(report)}:
+                with _Sent(self._sock, ["artifact"]) as sent:
+                    self._answer(number, lambda: self._succeed(report, sent.files[0]))
+            case {
+                "ask": int(number),
+                "fail": {"code": str(), "detail": str(), "hint": str()} as problem,
+            }:
+                self._answer(number, lambda: self._fail(error_from_problem(problem)))
+            case _:
+                raise _malformed(message)
+
+    def _say(self, event: progress.Event) -> None:
+        """Stores an event; those of batches that wait for a device are stored by their threads."""
+        with self._telling:
+            self._farm.jobs.say(self._lease, next(self._numbers), event)
+
+    def _begin_batch(self, number: int, text: str, sent: _Sent) -> None:
+        """Measures by a thread: several batches may be under way."""
+        self._batches = [batch for batch in self._batches if batch.is_alive()]
+        try:
+            if len(self._batches) >= _MOST_BATCHES:
+                raise MalformedError(f"more than {_MOST_BATCHES} batches at once")
+            request = _parsed(lambda: request_from_json(text))
+        except BaseException:
+            sent.close()
+            raise
+
+        def measure() -> dict[str, Any]:
+            sent.check_room(self._farm.blobs.check_room)
+            return {"result": to_json(self._runner.measure(request, sent, self._over))}
+
+        def work() -> None:
+            with sent, self._troubles():
+                self._answer(number, measure)
+
+        self._batches.append(threading.Thread(target=work, daemon=True))
+        self._batches[-1].start()
+
+    def _succeed(self, report: dict[str, Any], artifact: int) -> None:
+        """Ends the job once its artifact and its records are in the blob store."""
+        blobs = self._farm.blobs
+
+        def store() -> str:
+            self._farm.records.archive()
+            blobs.check_room(os.fstat(artifact).st_size)
+            return blobs.put_stream(_pieces(artifact))
+
+        wait_s = self._farm.settings.room_wait_s
+        digest = once_there_is_room(store, wait_s, self._say, self._over)
+        self._farm.jobs.succeed(self._lease, digest, report, blobs.size(digest))
+
+    def _fail(self, error: FarrierError) -> None:
+        """Ends the job, or only the attempt, where it was for a device that the job waits for."""
+        jobs = self._farm.jobs
+        if isinstance(error, DeviceAwayError):
+            self._away = error
+        if self._away is not None and self._job.wait_for_device:
+            jobs.give_back(self._lease, crashed=False, reason=self._away.message)
+        else:
+            if isinstance(error, StorageError):
+                error = _with_way_on(error, jobs.get(self._lease.item).progress.trials)
+            jobs.fail(self._lease, error)
+
+    def _answer(self, number: int, act: Callable[[], dict[str, Any] | None]) -> None:
+        """Answers with what `act` gives, or with the error that it raises."""
+        try:
+            with self._busy():
+                answer = act() or {}
+        except (StaleLeaseError, ServiceError):
+            raise
+        except FarrierError as error:
+            if isinstance(error, DeviceAwayError):
+                self._away = error
+            answer = {"error": problem_of(error)}
+        with self._sending:
+            wire.send(self._sock, {"answer": number, **answer})
+
+    def _send_lines(self, number: int, find: Callable[[], Any]) -> None:
+        """Answers with records, part by part, and at last with none."""
+        found: list[Iterator[TuningRecord]] = []
+        more = True
+
+        def part() -> dict[str, Any]:
+            nonlocal more
+            if not found:
+                found.append(iter(find()))
+            lines = [record.to_line() for record in itertools.islice(found[0], _LINES)]
+            more = bool(lines)
+            return {"lines": lines}
+
+        while more:
+            self._answer(number, part)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Within, something is done for the process: its silence means nothing."""
+        with self._noticing:
+            self._served += 1
+        try:
+            yield
+        finally:
+            with self._noticing:
+                self._served -= 1
+                self._heard_at = time.monotonic()
+
+
+class _Sent(Closing):
+    """Files that the process sent, by name. They are regular: nothing that is read waits."""
+
+    def __init__(self, sock: socket.socket, names: Sequence[str]) -> None:
+        """Takes a file for each name. Raises MalformedError, ClosedError, WireError."""
+        self.files = wire.receive_files(sock, len(names))
+        self._files = dict(zip(names, self.files, strict=True))
+        if not all(stat.S_ISREG(os.fstat(file).st_mode) for file in self.files):
+            self.close()
+            raise MalformedError("a descriptor of no regular file")
+
+    def path(self, sha256: str) -> Path:
+        """For `BlobSource`: where this process finds the file. Raises LookupError."""
+        return Path(f"/proc/self/fd/{self._files[sha256]}")
+
+    def check_room(self, check: Callable[[int], None]) -> None:
+        """Has `check` look whether there is room for the bytes of all files."""
+        check(sum(os.fstat(file).st_size for file in self.files))
+
+    def close(self) -> None:
+        while self.files:
+            os.close(self.files.pop())
+
+
+def _pieces(file: int) -> Iterator[bytes]:
+    at = 0
+    while piece := os.pread(file, _PIECE, at):
+        yield piece
+        at += len(piece)
+
+
+def _event(raw: dict[str, Any]) -> progress.Event:
+    if len(json.dumps(raw)) > _MOST_EVENT:
+        raise MalformedError(f"an event of more than {_MOST_EVENT} characters")
+    return _parsed(lambda: progress.from_dict(raw))
+
+
+def _record(line: str) -> TuningRecord:
+    if len(line) > _MOST_RECORD:
+        raise MalformedError(f"a record of more than {_MOST_RECORD} characters")
+    return _parsed(lambda: TuningRecord.from_line(line))
+
+
+def _parsed(parse: Callable[[], T]) -> T:
+    """What `parse` gives. Raises MalformedError for whatever it raises."""
+    try:
+        return parse()
+    except Exception as error:
+        raise MalformedError(f"{type(error).__name__}: {error}") from error
+
+
+def _malformed(message: dict[str, Any]) -> MalformedError:
+    text = repr(message)
+    return MalformedError(text if len(text) <= 200 else f"{text[:200]}…")
+
+
+def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
+    """Says what stays of the work of a job that could not store all of it."""
+    if not trials:
+        return error
+    kept = f"then submit the model again: the records of its {trials} trials are kept and used"
+    return StorageError(error.message, hint=f"{error.hint or 'look at the disk'}; {kept}")

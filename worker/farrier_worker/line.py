@@ -1,0 +1,119 @@
+"""The job's end of its line to the supervisor: the only way from a job's process to the farm.
+
+Frames are those of `farrier_device.wire`. The supervisor begins; what follows a frame as open files
+is in brackets.
+
+    supervisor → job   {"options": …, "name": …, "message": <path>, "data": {<location>: <path>},
+                        "scratch": <path>, "secrets": [<path>…], "memory_bytes": n,
+                        "room_wait_s": s, "attempt": n}
+    job → supervisor   {"ready": <level of isolation>}
+                       {"say": <event>}
+                       {"ask": n, "add": <record>}              → {"answer": n}
+                       {"ask": n, "find": [<task>, <target>]}   → {"answer": n, "lines": […]} …
+                       {"ask": n, "records": true}              → the same
+                       {"ask": n, "measure": <request>, "blobs": [<sha256>…]} [a file each]
+                                                                → {"answer": n, "result": <result>}
+                       {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
+                       {"ask": n, "fail": <problem>}            → {"answer": n}
+
+Lines come in parts: one with none is the last. Instead of an answer there may be
+{"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from farrier import progress
+from farrier.errors import FarrierError, ServiceError
+from farrier.sdk.models import error_from_problem
+from farrier_device import wire
+
+Answer: TypeAlias = dict[str, Any]
+
+
+class Line:
+    """Safe to share between threads. Every question raises the FarrierError that it is answered
+    with, and ServiceError where the supervisor is gone."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes the supervisor's first frame. Raises ClosedError."""
+        self._sock = sock
+        self._sending = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, queue.SimpleQueue[Answer | None]] = {}
+        self._is_open = True
+        self.order = wire.receive(sock)
+
+    def ready(self, level: str) -> None:
+        """Says which isolation was reached, and listens to answers from now on: by a thread, which
+        is enclosed as the one that starts it is."""
+        threading.Thread(target=self._listen, name="line", daemon=True).start()
+        self._send({"ready": level})
+
+    def say(self, event: progress.Event) -> None:
+        """Stores an event of the job."""
+        self._send({"say": progress.to_dict(event)})
+
+    def ask(self, question: dict[str, Any], files: Sequence[int] = ()) -> Answer:
+        """The one answer to a question."""
+        return next(self.parts(question, files))
+
+    def parts(self, question: dict[str, Any], files: Sequence[int] = ()) -> Iterator[Answer]:
+        """The answers to a question that has several: who reads them knows the last."""
+        number, answers = next(self._numbers), queue.SimpleQueue[Answer | None]()
+        self._waiting[number] = answers
+        try:
+            if not self._is_open:
+                raise _gone()
+            self._send({"ask": number, **question}, files)
+            while True:
+                answer = answers.get()
+                if answer is None:
+                    raise _gone()
+                if "error" in answer:
+                    raise error_from_problem(answer["error"])
+                yield answer
+        finally:
+            del self._waiting[number]
+
+    def finish(self, artifact: int, report: dict[str, Any]) -> None:
+        """Ends the job with the artifact in an open file. Raises StorageError."""
+        self.ask({"finish": report}, [artifact])
+
+    def fail(self, error: FarrierError) -> None:
+        """Ends the job."""
+        self.ask({"fail": problem_of(error)})
+
+    def _send(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:
+        try:
+            with self._sending:
+                wire.send(self._sock, message)
+                wire.send_files(self._sock, files)
+        except wire.ClosedError:
+            raise _gone() from None
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                answer = wire.receive(self._sock)
+                waiting = self._waiting.get(answer["answer"])
+                if waiting is not None:  # else nobody reads on
+                    waiting.put(answer)
+        except wire.ClosedError:
+            self._is_open = False
+            for waiting in list(self._waiting.values()):
+                waiting.put(None)
+
+
+def problem_of(error: FarrierError) -> dict[str, str]:
+    """An error as both ends write it."""
+    return {"code": error.code, "detail": error.message, "hint": error.hint}
+
+
+def _gone() -> ServiceError:
+    return ServiceError("the job's supervisor is gone")

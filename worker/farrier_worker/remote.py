@@ -1,0 +1,86 @@
+"""The compiler's runner and record store in a job's process: the supervisor does what they are
+asked for, on the farm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from farrier.records import TuningRecord
+from farrier_device.measurement import (
+    Blame,
+    DeviceFault,
+    MeasureRequest,
+    MeasureResult,
+    result_from_json,
+    to_json,
+)
+from farrier_device.runners.files import BlobSource
+from farrier_worker.line import Line
+
+
+class RemoteRunner:
+    """Implements `farrier.measure.Runner`."""
+
+    kind = "farm"
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._brought: set[str] = set()  # that the farm has
+
+    def measure(self, request: MeasureRequest, blobs: BlobSource) -> MeasureResult:
+        """What an earlier request brought is not sent again, but for the library, unless the farm
+        has lost it."""
+        result = self._measured(request, blobs)
+        if result.fault is not None and result.blame is Blame.FARM:
+            withheld = self._brought & request.blobs()
+            self._brought -= withheld
+            if withheld:
+                return self._measured(request, blobs)
+        return result
+
+    def _measured(self, request: MeasureRequest, blobs: BlobSource) -> MeasureResult:
+        names = sorted(request.blobs() - self._brought | {request.library})
+        with contextlib.ExitStack() as opened:
+            files = []
+            for name in names:
+                try:
+                    files.append(os.open(blobs.path(name), os.O_RDONLY | os.O_CLOEXEC))
+                except Exception as error:  # the source is the caller's: how it fails is unknown
+                    message = f"blob {name} is not here: {error}"
+                    return MeasureResult(
+                        fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message
+                    )
+                opened.callback(os.close, files[-1])
+            answer = self._line.ask({"measure": to_json(request), "blobs": names}, files)
+        result = result_from_json(answer["result"])
+        if result.fault is None:
+            self._brought |= {*names} - {request.library}
+        return result
+
+    def close(self) -> None:
+        """Nothing is left to end."""
+
+
+class RemoteRecords:
+    """Implements `farrier.records.RecordStore`: the farm's records."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def add(self, record: TuningRecord) -> None:
+        self._line.ask({"add": record.to_line()})
+
+    def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
+        return [*self._read({"find": [task, fingerprint]})]
+
+    def __iter__(self) -> Iterator[TuningRecord]:
+        return self._read({"records": True})
+
+    def _read(self, question: dict[str, Any]) -> Iterator[TuningRecord]:
+        for part in self._line.parts(question):
+            if not part["lines"]:
+                return
+            yield from map(TuningRecord.from_line, part["lines"])

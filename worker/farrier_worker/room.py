@@ -1,0 +1,40 @@
+"""Waiting for a disk that is full."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from farrier import progress
+from farrier.errors import StorageError
+
+T = TypeVar("T")
+
+_PAUSE_S = 1.0  # between two tries
+
+
+def once_there_is_room(
+    store: Callable[[], T],
+    wait_s: float,
+    listener: progress.Listener,
+    over: threading.Event | None = None,
+) -> T:
+    """What `store` gives, as soon as it has room, which it may have before `wait_s` is over: a
+    warning says that the job waits. Raises StorageError after that time, or when it is `over`."""
+    over = over or threading.Event()
+    deadline = time.monotonic() + wait_s
+    warned = False
+    while True:
+        try:
+            return store()
+        except StorageError as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not warned:
+                waits = f"the job waits {wait_s:.0f} s for room"
+                listener(progress.Warned(f"{error.message}; {waits}"))
+                warned = True
+            if over.wait(_PAUSE_S):
+                raise
