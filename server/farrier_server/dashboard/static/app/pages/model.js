@@ -1,0 +1,6 @@
+import { html } from "../lib/html.js";
+import { PageHead } from "../ui/shell.js";
+
+export function Model() {
+  return html`<${PageHead} title="Model" />`;
+}
