@@ -8,8 +8,10 @@ READY := $(VENV)/.farrier-ready
 # torch and transformers, which Farrier itself needs not.
 EXPORTER := build/exports
 EXPORTER_READY := $(EXPORTER)/.ready
+# Playwright, which drives a browser.
+PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench boards exports public wheel conformance chaos explore format clean
+.PHONY: demo test check bench boards pages exports public wheel conformance chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -24,7 +26,7 @@ demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, downlo
 	$(BIN)/python -m bench.demo
 
 test: $(READY)  ## All tests but the slow ones.
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
 
 check: $(READY)  ## Style, types, layering.
 	$(BIN)/ruff check .
@@ -37,6 +39,13 @@ bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick
 
 boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root.
 	$(BIN)/python -m bench.boards $(ARGS)
+
+pages: $(READY) $(PAGES_READY)  ## The dashboard in a real browser: its tests; ARGS=--figures measures it.
+	$(BIN)/python -m bench.pages $(or $(ARGS),--tests)
+
+$(PAGES_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[pages]'
+	@touch $@
 
 exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by torch; compiled, read back, compared.
 	$(EXPORTER)/bin/python -m bench.exports tiny build/models
@@ -64,7 +73,7 @@ chaos: $(READY)  ## Processes killed, stopped and cut off: at every step, and at
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 explore: $(READY)  ## Property tests and random models on examples not seen before.
-	$(BIN)/python -m pytest -n 2 -m "not slow" --explore tests/fuzz tests/ir tests/lower tests/schedule
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser" --explore tests/fuzz tests/ir tests/lower tests/schedule
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

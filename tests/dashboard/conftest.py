@@ -1,0 +1,221 @@
+"""A service as users start it, and Chromium before its pages, with no way to any other host."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.pages.browser import launch
+from tests.up import Up, write_model
+
+# `make test` needs no Playwright, which the modules of the browser import.
+collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*.py"]
+
+SHAPES = {"x": (1, 3, 13, 17)}
+DESK = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+AXE = Path(__file__).parent / "vendor/axe.min.js"
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="session")
+def up() -> Iterator[Up]:
+    """One service for all tests that break nothing of it."""
+    running = Up(Path(tempfile.mkdtemp(prefix="farrier-"))).start()
+    try:
+        yield running
+    finally:
+        running.clean_up()
+        shutil.rmtree(running.home, ignore_errors=True)
+
+
+@pytest.fixture
+def own_up() -> Iterator[Up]:
+    """A service that the test may stop, on a port that it takes again."""
+    running = Up(Path(tempfile.mkdtemp(prefix="farrier-"))).start()
+    try:
+        yield running
+    finally:
+        running.clean_up()
+        shutil.rmtree(running.home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model's file."""
+    return write_model(tmp_path_factory.mktemp("models") / "net.onnx")
+
+
+@pytest.fixture(scope="session")
+def finished(up: Up, network: Path) -> tuple[str, str]:
+    """The ids of two jobs that have tuned the small model."""
+    with up.client() as client:
+        ids = [
+            client.submit(network, shapes=SHAPES, trials=trials, name=f"tuned {trials}").id
+            for trials in (8, 16)
+        ]
+        for job in ids:
+            client.wait(job).raise_for_state()
+    return ids[0], ids[1]
+
+
+@pytest.fixture
+def running(up: Up, network: Path) -> Iterator[str]:
+    """The id of a job that tunes for as long as the test wants to watch it."""
+    with up.client() as client:
+        job = client.submit(network, shapes=SHAPES, trials=100_000, name="under way").id
+        yield job
+        client.delete(job)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+class Watch:
+    """What goes wrong behind a page: errors of the console, scripts that fail, policies that are
+    broken, and requests to any host but the service."""
+
+    def __init__(self, context: Any, origin: str) -> None:
+        self.faults: list[str] = []
+        self._origin = urlsplit(origin).netloc
+        self._expected: list[str] = []
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.faults.append(f"script: {error.error}"))
+        context.on("request", self._request)
+
+    def expect(self, *patterns: str) -> None:
+        """Faults that the test brings about itself."""
+        self._expected += patterns
+
+    def check(self) -> None:
+        faults = [
+            fault
+            for fault in self.faults
+            if not any(re.search(pattern, fault) for pattern in self._expected)
+        ]
+        assert not faults, "\n".join(faults)
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            where = message.location.get("url", "")
+            self.faults.append(f"console: {message.text} at {where}")
+
+    def _request(self, request: Any) -> None:
+        place = urlsplit(request.url)
+        if place.scheme not in ("data", "blob") and place.netloc != self._origin:
+            self.faults.append(f"foreign: {request.url}")
+
+
+Visit = Callable[..., Any]
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Visit]:
+    """`visit(up, logged_in=True, **options)`: a page of a service, in a browser of its own; the
+    options are those of Playwright's contexts. Nothing may go wrong behind it: see `page.watch`."""
+    open_ones: list[tuple[Any, Watch]] = []
+
+    def start(up: Up, *, logged_in: bool = True, **options: Any) -> Any:
+        context = browser.new_context(base_url=up.url, **{"viewport": DESK, **options})
+        context.set_default_timeout(15_000)
+        watch = Watch(context, up.url)
+        if not logged_in:
+            watch.expect(r"console: .*401.*/v1/session")  # it asks whether there is a session
+        else:
+            answer = context.request.post("/v1/session", data={"token": up.token})
+            assert answer.ok, answer.text()
+        page = context.new_page()
+        page.watch = watch
+        open_ones.append((context, watch))
+        return page
+
+    yield start
+    for context, _ in open_ones:
+        context.close()
+    for _, watch in open_ones:
+        watch.check()
+
+
+@pytest.fixture
+def page(visit: Visit, up: Up) -> Any:
+    """A page of the service, logged in."""
+    return visit(up)
+
+
+@pytest.fixture
+def api(up: Up) -> Iterator[Any]:
+    """The service's REST API, with the user's token."""
+    import httpx
+
+    headers = {"Authorization": f"Bearer {up.token}"}
+    with httpx.Client(base_url=up.url, headers=headers, timeout=30) as http:
+        yield http
+
+
+class Device:
+    """A second agent of a service, which nobody starts again."""
+
+    def __init__(self, up: Up, name: str, folder: Path) -> None:
+        (first,) = up.pids("farrier_device --broker")
+        told = Path(f"/proc/{first}/cmdline").read_bytes().decode().split("\0")
+        words = [
+            *("--broker", told[told.index("--broker") + 1]),
+            *("--token-file", str(up.home / "device.token")),
+            *("--state", str(folder), "--name", name),
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "farrier.cli", "device", *words],
+            env=up.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_device(tmp_path: Path) -> Iterator[Callable[[Up, str], Device]]:
+    """Starts agents, and ends them."""
+    started: list[Device] = []
+
+    def start(up: Up, name: str) -> Device:
+        started.append(Device(up, name, tmp_path / name))
+        return started[-1]
+
+    yield start
+    for device in started:
+        device.kill()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """`eventually(look)`: what `look` returns once it is true."""
+
+    def wait(look: Callable[[], Any], seconds: float = 30.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := look()):
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.1)
+        return value
+
+    return wait
