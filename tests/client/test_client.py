@@ -156,8 +156,9 @@ def test_watch_tells_everything_once_in_order(service, cut):
         progress.TrialsMeasured(n, 90, 10.0 / n, None, f"task {n}") for n in range(1, 60)
     ]
     proxy = cut(4_000, 3_000, 2_000)
+    with service.client() as direct:
+        job = direct.submit(b"model", verify=False)
     with Client(proxy.url, service.token, patience_s=20) as client:
-        job = client.submit(b"model", verify=False)
         lease = service.farm.jobs.lease("worker", 1)
 
         def work() -> None:

@@ -10,6 +10,7 @@ import pytest
 from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.options import CompileOptions
 from farrier.targets import known_machines, parse_target
+from farrier_device.describe import describe
 from farrier_farm.admission import Admitted
 from farrier_farm.classes import DeviceClass, Place
 from farrier_farm.farm import Farm
@@ -52,7 +53,8 @@ def test_an_instruction_set_takes_cores_and_caches_of_a_machine_that_has_it(
 ) -> None:
     with pytest.raises(NoDeviceError, match="no device that runs code for x86-64-v2"):
         farm.admission.admit("x86-64-v2", measured=True)
-    connect_device("d", cores=5, l2_bytes=3 << 20)
+    features = [name for name in describe().features if not name.startswith("avx512")]
+    connect_device("d", cores=5, l2_bytes=3 << 20, features=features)
     admitted = farm.admission.admit("x86-64-v2", measured=True)
     code = parse_target(admitted.target)
     assert (code.cpu, code.cores, code.l2_bytes) == ("x86-64-v2", 5, 3 << 20)

@@ -33,7 +33,8 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
         self.registered: list[device_pb2.RegisterRequest] = []
         self.heartbeats: list[device_pb2.HeartbeatRequest] = []
         self.blobs: dict[str, bytes] = {}
-        self.offsets: list[int] = []
+        self.offsets: list[int] = []  # of the calls of GetBlob
+        self.asked: list[str] = []  # sha256 that each of these was for
         self.revoked: set[str] = set()
         self.stale: set[str] = set()
         self.reports: dict[tuple[str, int], MeasureResult] = {}
@@ -129,6 +130,7 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
     def GetBlob(self, request, context):  # noqa: N802
         self._enter("GetBlob", context, request.session)
         self.offsets.append(request.offset)
+        self.asked.append(request.sha256)
         if request.sha256 not in self.blobs:
             context.abort(grpc.StatusCode.OUT_OF_RANGE, "blob")
         data = self.blobs[request.sha256]
