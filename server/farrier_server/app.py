@@ -24,6 +24,7 @@ from farrier_server.api import (
     uploads,
 )
 from farrier_server.context import Context
+from farrier_server.dashboard.serving import Dashboard
 from farrier_server.gate import Gate, bearer_scheme
 from farrier_server.metrics import Metrics
 from farrier_server.observed import Observed
@@ -37,19 +38,20 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code` and a 
 
 
 def create_app(farm: Farm, token: str) -> FastAPI:
-    """The application on an open farm; every route but health and documentation needs `token`, or
-    one of the tokens of the farm's users."""
+    """The application on an open farm; every route but health, pages and documentation needs
+    `token`, or one of the tokens of the farm's users."""
     app = FastAPI(
         title="Farrier",
         version=importlib.metadata.version("farrier"),
         description=_DESCRIPTION,
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.context = Context.of(farm)
     problems.install(app)
     app.state.metrics = Metrics(farm)
     app.add_middleware(Gate, token=token, users=Users(farm.settings.home))
+    app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)
     app.include_router(health.router)
     for resource in (

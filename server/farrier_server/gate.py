@@ -16,7 +16,7 @@ from farrier_farm import tokens
 from farrier_farm.users import DEFAULT, Users
 from farrier_server import problems
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
 ADMITTED = "farrier.admitted"
 """In the state of a scope: what a request that has shown its token calls, so that the server keeps
 its connection before those of strangers."""

@@ -1,0 +1,1 @@
+"""The dashboard: pages in the browser that read and act through the REST API alone."""

@@ -1,0 +1,128 @@
+"""The libraries of other authors in `static/vendor`: npm packages, pinned by version and sha256.
+
+    python -m farrier_server.dashboard.vendored            # holds every file to vendored.json
+    python -m farrier_server.dashboard.vendored --fetch    # and what npm has of these versions
+    python -m farrier_server.dashboard.vendored --update   # after a change: new files and hashes
+
+vendored.json names each package, its version and licence, and by the name of each file here the
+path within the package and the sha256. The files are the packages' own, byte for byte. `--fetch`
+and `--update` need npm."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MANIFEST = Path(__file__).with_name("vendored.json")
+FOLDER = Path(__file__).with_name("static") / "vendor"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class File:
+    """One of a package's files."""
+
+    path: str  # below FOLDER
+    source: str  # within the package
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Package:
+    """A package of npm's registry."""
+
+    name: str
+    version: str
+    license: str  # an SPDX identifier
+    license_files: tuple[str, ...]  # paths below FOLDER
+    files: tuple[File, ...]  # those of the licence included
+
+
+def packages() -> list[Package]:
+    """What the manifest names."""
+    return [
+        Package(
+            name=raw["name"],
+            version=raw["version"],
+            license=raw["license"],
+            license_files=tuple(raw["license_files"]),
+            files=tuple(File(path, *file) for path, file in raw["files"].items()),
+        )
+        for raw in json.loads(MANIFEST.read_text())
+    ]
+
+
+def complaints(folder: Path = FOLDER) -> list[str]:
+    """What is wrong with the files of a folder, one sentence each."""
+    found = []
+    named = {file.path: file for package in packages() for file in package.files}
+    for path, file in named.items():
+        try:
+            digest = hashlib.sha256((folder / path).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            found.append(f"{path} is missing")
+            continue
+        if digest != file.sha256:
+            found.append(f"{path} has the sha256 {digest}, not {file.sha256}")
+    there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    found += [f"{path} is not in {MANIFEST.name}" for path in sorted(there - named.keys())]
+    for package in packages():
+        missing = set(package.license_files) - {file.path for file in package.files}
+        if missing or not package.license_files:
+            found.append(f"{package.name} has no licence text")
+    return found
+
+
+def fetch(folder: Path) -> None:
+    """Writes the files of the pinned packages to a folder."""
+    for package in packages():
+        with tempfile.TemporaryDirectory() as scratch:
+            command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
+            subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+            (archive,) = Path(scratch).glob("*.tgz")
+            with tarfile.open(archive) as members:
+                for file in package.files:
+                    member = members.extractfile(f"package/{file.source}")
+                    assert member is not None, f"{package.name} has no file {file.source}"
+                    target = folder / file.path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(member.read())
+
+
+def _write_hashes() -> None:
+    """Writes the hashes of the files that are there to the manifest."""
+    manifest: list[dict[str, Any]] = json.loads(MANIFEST.read_text())
+    for package in manifest:
+        for path, file in package["files"].items():
+            file[1] = hashlib.sha256((FOLDER / path).read_bytes()).hexdigest()
+    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--fetch", action="store_true", help="compare with npm's packages")
+    action.add_argument("--update", action="store_true", help="take npm's files, and their hashes")
+    given = parser.parse_args()
+    if given.update:
+        fetch(FOLDER)
+        _write_hashes()
+    found = complaints()
+    if given.fetch:
+        with tempfile.TemporaryDirectory() as scratch:
+            fetch(Path(scratch))
+            found += [f"npm's: {complaint}" for complaint in complaints(Path(scratch))]
+    for complaint in found:
+        print(complaint, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
