@@ -61,6 +61,15 @@ def test_the_command_needs_no_token_on_the_server_s_machine(up, model, tmp_path)
     assert (again.returncode, "succeeded" in again.stderr) == (15, True)
 
 
+def test_the_command_takes_every_option_of_a_compilation(up, model):
+    shape = ("--shape", "x=2,3,13,17")
+    submitted = up.command("submit", model, *shape, "--seed", "7", "--no-verify")
+    assert submitted.returncode == 0, submitted.stderr
+    with up.client() as client:
+        options = client.job(submitted.stdout.strip()).options
+    assert (options["seed"], options["verify"]) == (7, False)
+
+
 def test_a_model_with_a_data_file_needs_no_option_for_it(up, model, tmp_path):
     folder = tmp_path / "exported"
     folder.mkdir()

@@ -57,6 +57,10 @@ PrecisionOption = Annotated[
     str, typer.Option(help="What contractions multiply in: f32, or bf16 with sums in f32.")
 ]
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
+SeedOption = Annotated[int, typer.Option(help="Of the search.")]
+VerifyOption = Annotated[
+    bool, typer.Option(help="Run the result and compare it with the reference.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -84,14 +88,12 @@ def compile_(
     hot: HotOption = None,
     typical: TypicalOption = "",
     threads: ThreadsOption = 0,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    seed: SeedOption = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     records: Annotated[
         Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
     ] = None,
-    verify: Annotated[
-        bool, typer.Option(help="Run the result and compare it with the reference.")
-    ] = True,
+    verify: VerifyOption = True,
     precision: PrecisionOption = "f32",
     until: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
     dump: Annotated[

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from farrier.cli.local import HotOption, MaxLayerErrorOption, ShapeOption, TypicalOption
+from farrier.cli.local import (
+    HotOption,
+    MaxLayerErrorOption,
+    SeedOption,
+    ShapeOption,
+    TypicalOption,
+    VerifyOption,
+)
 from farrier.cli.show import ProgressView, UploadView, ms, print_table
 from farrier.cli.targets import FarmTargetOption, read_target
 from farrier.errors import NotFoundError
@@ -48,7 +55,9 @@ def submit(
     hot: HotOption = None,
     typical: TypicalOption = "",
     threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
+    seed: SeedOption = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
+    verify: VerifyOption = True,
     precision: Annotated[
         str, typer.Option(help="What contractions multiply in: f32, or bf16 with sums in f32.")
     ] = "f32",
@@ -76,7 +85,9 @@ def submit(
             trials=trials,
             budget_s=None if budget is None else parse_budget(budget),
             threads=threads,
+            seed=seed,
             max_layer_error=max_layer_error,
+            verify=verify,
             precision=precision,
             name=name,
             idempotency_key=key,
