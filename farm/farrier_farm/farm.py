@@ -15,6 +15,7 @@ from farrier_farm.adoption import Adoption
 from farrier_farm.blobs import BlobStore
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client, connect
+from farrier_farm.curves import Curves
 from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
@@ -48,6 +49,7 @@ class Farm:
     measurements: Measurements
     records: Records
     trials: Trials
+    curves: Curves
     blobs: BlobStore
     references: References
     models: Models
@@ -85,6 +87,7 @@ class Farm:
             measurements=measurements,
             records=records,
             trials=jobs.trials,
+            curves=Curves(client),
             blobs=blobs,
             references=references,
             models=models,

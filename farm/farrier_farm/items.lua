@@ -1,13 +1,15 @@
 -- Leased items: their keys, their changes of state, what they refer to, and how they are forgotten.
 --
--- `leases.py` puts three files together, `items.lua`, `shares.lua` and `leases.lua`, and two lines in
--- front: `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the numbers of
+-- `leases.py` puts four files together, `curves.lua`, `items.lua`, `shares.lua` and `leases.lua`, and two
+-- lines in front: `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the numbers of
 -- `LeasePolicy`). KEYS[1] is the prefix of the kind of item, KEYS[2] that of references
 -- (`references.py`).
 --
 --   <prefix>:item:<id>      hash: state, queue, share, entry, fence, attempts, crashes, once, owner (who
 --                           holds its lease), and payload
 --   <prefix>:events:<id>    stream of the item's events, bounded
+--   <prefix>:log:<id>       where `POLICY.log`: those of them that are changes of state, or that their
+--                           writer calls so, under the same ids; bounded
 --   <prefix>:state:<state>  sorted set of ids (score 0, so ordered by id)
 --   <prefix>:state:<state>:<share>  the same, of one share
 --   <prefix>:share:<share>  the same, of one share in any state
@@ -20,10 +22,10 @@
 -- The last three, and items that are forgotten by `forget` alone, are of kinds without `POLICY.ttl_s`.
 
 local prefix, references = KEYS[1], KEYS[2]
-local BESIDE = {'events', 'trials', 'found', 'rows', 'tasks'} -- keys that an item may have as well
 
 local function item_key(id) return prefix .. ':item:' .. id end
 local function events_key(id) return prefix .. ':events:' .. id end
+local function log_key(id) return prefix .. ':log:' .. id end
 local function group_key(name) return prefix .. ':group:' .. name end
 local function share_key(share) return prefix .. ':share:' .. share end
 local function state_key(state, share)
@@ -43,13 +45,16 @@ end
 
 local function is_final(state) return next(CHANGES[state]) == nil end
 
-local function say(id, json)
-  redis.call('XADD', events_key(id), 'MAXLEN', '~', POLICY.events, '*', 'data', json)
+local function say(id, json, is_logged)
+  local entry = redis.call('XADD', events_key(id), 'MAXLEN', '~', POLICY.events, '*', 'data', json)
+  if is_logged and POLICY.log then
+    redis.call('XADD', log_key(id), 'MAXLEN', '~', POLICY.events, entry, 'data', json)
+  end
 end
 
 -- A change of state is an event of the item, and of the farm where all are to hear of it (`news.py`).
 local function tell(id, event)
-  say(id, cjson.encode(event))
+  say(id, cjson.encode(event), true)
   if POLICY.news == '' then return end
   redis.call('HINCRBY', POLICY.news .. ':counts', 'job ' .. event.state, 1)
   event.kind, event.job, event.name, event.owner = 'job', id, get(id, 'name'), share_of(id)
@@ -104,7 +109,7 @@ end
 local function retire(id)
   local now = now_ms()
   redis.call('HSET', item_key(id), 'finished', now)
-  for _, name in ipairs(BESIDE) do
+  for _, name in ipairs(POLICY.beside) do
     redis.call('EXPIRE', prefix .. ':' .. name .. ':' .. id, POLICY.events_s)
   end
   if POLICY.ttl_s > 0 then
@@ -138,5 +143,5 @@ local function forget(id)
   end
   stop_referring(id)
   redis.call('DEL', item_key(id))
-  for _, name in ipairs(BESIDE) do redis.call('DEL', prefix .. ':' .. name .. ':' .. id) end
+  for _, name in ipairs(POLICY.beside) do redis.call('DEL', prefix .. ':' .. name .. ':' .. id) end
 end

@@ -16,7 +16,7 @@ from farrier_farm.admission import Admission, Admitted
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client
 from farrier_farm.errors import DeviceAwayError
-from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, new_id
+from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part, new_id
 from farrier_farm.news import NEWS
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
@@ -24,6 +24,7 @@ from farrier_farm.trials import Trials
 from farrier_farm.users import DEFAULT
 
 _QUEUE = "compile"
+_BESIDE = ("events", "log", "curve", "curves", "trials", "found", "rows", "tasks")
 REFERS = ("model", "artifact")  # fields that name what a job keeps
 _WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
 _WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes
@@ -98,6 +99,8 @@ class Jobs:
             most_of_share=settings.max_queued_jobs_of_owner,
             weighs="artifact_bytes",
             news=NEWS,
+            log=True,
+            beside=_BESIDE,
         )
         self.leases = Leases(client, "job", policy)
         self.trials = Trials(client, settings.trials_kept)
@@ -206,7 +209,8 @@ class Jobs:
         raw = {name: _finite(value) for name, value in progress.to_dict(event).items()}
         news = _news(event)
         fields = {name: _to_json(_finite(value)) for name, value in news.items()}
-        self.leases.write(lease, number, _to_json(raw), fields)
+        part = Part.CURVE if isinstance(event, progress.TrialsMeasured) else Part.LOG
+        self.leases.write(lease, number, _to_json(raw), fields, part)
 
     def succeed(
         self, lease: Lease, artifact: str, report: dict[str, Any], artifact_bytes: int = 0

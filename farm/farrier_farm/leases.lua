@@ -1,6 +1,6 @@
 -- The lease layer: every change of a leased item is one call of this script, so it is atomic.
 --
--- `items.lua` has the items, `shares.lua` the order in which they are leased. ARGV[1] names the operation,
+-- `items.lua` has the items, `shares.lua` the order in which they are leased, `curves.lua` what they draw. ARGV[1] names the operation,
 -- its arguments follow. An answer is an array whose first word says what happened.
 --
 --   <prefix>:queue:<name>   stream of the items queued or leased. What is pending in its group is leased,
@@ -239,14 +239,31 @@ function operations.renew_held()
   return answer
 end
 
--- id, fence, number of the event within the attempt, event, then fields: ok | stale
+-- Draws the item's curve (`curves.lua`) by its fields `trials` and `best_ms`, and says in the event where
+-- on the curve it is. Trials are counted on where they begin again: in another attempt, or phase of one.
+local function draw(id, trials_before, event)
+  local trials = tonumber(get(id, 'trials') or '') or 0
+  local past = tonumber(get(id, 'trials_past') or 0)
+  if trials < trials_before then
+    past = past + trials_before
+    redis.call('HSET', item_key(id), 'trials_past', past)
+  end
+  local trial, seconds, best = past + trials, seconds_of(item_key(id)), get(id, 'best_ms')
+  if tonumber(best or '') then add_point(prefix .. ':curve:' .. id, trial, seconds, best) end
+  return string.format('%s,"trial":%d,"seconds":%.3f}', event:sub(1, -2), trial, seconds)
+end
+
+-- id, fence, number of the event within the attempt, event (a JSON object with a field or more), what it
+-- is in (`log`, `curve` or ''), then fields: ok | stale
 function operations.write()
-  local id, fence, number, event = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+  local id, fence, number, event, part = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
   if not holds(id, fence) then return {'stale'} end
   if number > tonumber(get(id, 'said')) then
     redis.call('HSET', item_key(id), 'said', number)
-    say(id, event)
-    set_fields(id, 6)
+    local trials_before = tonumber(get(id, 'trials') or '') or 0
+    set_fields(id, 7)
+    if part == 'curve' then event = draw(id, trials_before, event) end
+    say(id, event, part == 'log')
   end
   return {'ok'}
 end

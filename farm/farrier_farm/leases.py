@@ -23,6 +23,7 @@ group is leased, and its idle time is the time since the last renewal."""
 from __future__ import annotations
 
 import dataclasses
+import enum
 import secrets
 import time
 import types
@@ -39,7 +40,7 @@ from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
 SCOPE = "\n"  # ends what an idempotency key is within, where it is within something
-_PARTS = ("items.lua", "shares.lua", "leases.lua")
+_PARTS = ("curves.lua", "items.lua", "shares.lua", "leases.lua")
 NOTHING: Mapping[str, str] = types.MappingProxyType({})
 _QUIET_S = 3.0  # without a call; less is no sign that Redis stood still
 
@@ -53,6 +54,14 @@ class Lease:
     fence: int
     attempt: int
     owner: str
+
+
+class Part(enum.StrEnum):
+    """What an event is kept in beside the item's events, of which only the newest stay."""
+
+    EVENTS = ""  # nothing
+    LOG = "log"
+    CURVE = "curve"  # of `best_ms` over `trials`, two fields that are set with the event
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class LeasePolicy:
     most_of_share: int = 0
     news: str = ""  # key of a stream in which all changes of state are announced as well
     weighs: str = ""  # the field that says what an item that has ended weighs, in bytes
+    log: bool = False  # whether an item keeps a log beside its events
+    beside: tuple[str, ...] = ("events",)  # keys that end, and are forgotten, with an item
 
 
 RETRY_AFTER_S = 10.0
@@ -150,10 +161,18 @@ class Leases:
         if self._call("renew", lease.item, lease.fence, *flat(fields or {}))[0] == "stale":
             self._stale(lease)
 
-    def write(self, lease: Lease, number: int, event: str, fields: Mapping[str, str]) -> None:
-        """Appends a JSON event and sets fields. `number` counts from 1 within the attempt: one that
-        is not new is ignored. Raises StaleLeaseError."""
-        words = self._call("write", lease.item, lease.fence, number, event, *flat(fields))
+    def write(
+        self,
+        lease: Lease,
+        number: int,
+        event: str,
+        fields: Mapping[str, str],
+        part: Part = Part.EVENTS,
+    ) -> None:
+        """Appends a JSON event, to a `part` of what is kept as well, and sets fields. `number`
+        counts from 1 within the attempt: one that is not new is ignored. Raises
+        StaleLeaseError."""
+        words = self._call("write", lease.item, lease.fence, number, event, part, *flat(fields))
         if words[0] == "stale":
             self._stale(lease)
 
@@ -336,6 +355,10 @@ def flat(fields: Mapping[str, str]) -> list[str]:
     return [text for pair in fields.items() for text in pair]
 
 
+def _quoted(text: str) -> str:
+    return f"'{text}'"
+
+
 def script(policy: LeasePolicy) -> str:
     """The text of `leases.lua` under a policy."""
     changes = ", ".join(
@@ -350,6 +373,8 @@ def script(policy: LeasePolicy) -> str:
         f"events_s = {int(policy.events_s)}, hint = '{hint}', "
         f"news = '{policy.news}', news_kept = {NEWS_KEPT}, "
         f"refers = {{{', '.join(f'{field} = true' for field in policy.refers)}}}, "
+        f"beside = {{{', '.join(map(_quoted, policy.beside))}}}, "
+        f"log = {'true' if policy.log else 'false'}, "
         f"share = '{policy.share}', most_queued = {policy.most_queued}, "
         f"most_of_share = {policy.most_of_share}, weighs = '{policy.weighs}'"
     )

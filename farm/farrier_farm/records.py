@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
 
 from farrier.errors import UsageError
 from farrier.records import TuningRecord
@@ -35,12 +36,17 @@ redis.call('RPUSH', KEYS[3], ARGV[1])
 if #KEYS == 3 or redis.call('HGET', KEYS[4], 'state') ~= 'running' then return 1 end
 local task, context, ns, kept = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]  -- `Trials.trial`
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, '*', 'record', ARGV[1], 'task', task)
-redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
+local count = redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
 if not ns then
   redis.call('HINCRBY', KEYS[6], task .. ' failed', 1)
 else
   local best = tonumber(redis.call('HGET', KEYS[6], task .. ' ' .. context))
-  if not best or ns < best then redis.call('HSET', KEYS[6], task .. ' ' .. context, ARGV[5]) end
+  if not best or ns < best then
+    redis.call('HSET', KEYS[6], task .. ' ' .. context, ARGV[5])
+    if context == 'alone' then
+      add_point_to_field(KEYS[7], task, count, seconds_of(KEYS[4]), ARGV[5])
+    end
+  end
 end
 return 1
 """
@@ -62,7 +68,8 @@ class Records:
         self._client = client
         self._blobs = blobs
         self._trials = trials
-        self._add_script = client.script(_ADD)
+        curves = resources.files(__package__).joinpath("curves.lua").read_text()
+        self._add_script = client.script(curves + _ADD)
         self._note_archive = client.script(_NOTE_ARCHIVE)
 
     def add(self, record: TuningRecord, job: str = "") -> None:

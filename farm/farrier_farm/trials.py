@@ -71,7 +71,7 @@ class Trials:
         """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
         task, the context, nanoseconds of an undisturbed call ("" where it failed), and how many
         are kept."""
-        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "trials", "found")]
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "trials", "found", "curves")]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
         return keys, [record.task, record.context, ns, self._kept]
 

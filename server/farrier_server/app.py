@@ -14,6 +14,7 @@ from farrier_server import problems
 from farrier_server.api import (
     artifacts,
     classes,
+    curves,
     devices,
     events,
     health,
@@ -59,6 +60,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         models,
         jobs,
         events,
+        curves,
         trials,
         artifacts,
         devices,

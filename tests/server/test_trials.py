@@ -130,7 +130,7 @@ def test_a_deleted_job_leaves_nothing_of_its_tasks_and_trials(service, lease):
     service.farm.records.of_job(lease.item).add(record("a", 1, 5))
     service.farm.jobs.say(lease, 1, TasksScheduled([task], {}))
     command = service.farm.client.command
-    assert len(command("KEYS", f"farrier:job:*:{lease.item}")) == 6
+    assert len(command("KEYS", f"farrier:job:*:{lease.item}")) == 8
     service.farm.delete(lease.item)
     assert command("KEYS", f"farrier:job:*:{lease.item}") == []
 

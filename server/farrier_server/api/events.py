@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
@@ -26,6 +26,9 @@ router = APIRouter(prefix="/v1", tags=["events"])
 LastEventId = Annotated[
     str, Header(max_length=100, description="id of the last event seen; goes on after it")
 ]
+AfterEvent = Annotated[
+    str, Query(max_length=100, description="the same, for who cannot set headers; the header wins")
+]
 
 
 class EventStream(StreamingResponse):
@@ -38,7 +41,7 @@ class EventStream(StreamingResponse):
     "/jobs/{job_id}/events", response_class=EventStream, responses=documented(400, 404, 503)
 )
 async def watch_job(
-    job_id: JobId, context: ContextDep, last_event_id: LastEventId = ""
+    job_id: JobId, context: ContextDep, last_event_id: LastEventId = "", after: AfterEvent = ""
 ) -> EventStream:
     """Everything that happened to the job and happens from now on; ends after its final state.
 
@@ -46,13 +49,16 @@ async def watch_job(
     `trials-measured`, …) or `state`. A comment every 15 s keeps idle connections open. A stream may
     end before the job does, when the server restarts: connect again with `Last-Event-ID`.
     """
+    last_event_id = last_event_id or after
     # The first look decides between a stream and a problem: unknown job, malformed id, no Redis.
     first = await run_in_threadpool(_first_look, context.farm, job_id, last_event_id)
     return _streamed(_of_job(context, job_id, last_event_id, first))
 
 
 @router.get("/events", response_class=EventStream, responses=documented(400, 503))
-async def watch_farm(context: ContextDep, last_event_id: LastEventId = "") -> EventStream:
+async def watch_farm(
+    context: ContextDep, last_event_id: LastEventId = "", after: AfterEvent = ""
+) -> EventStream:
     """What happens on the farm from now on: jobs that change their state, devices that come and go,
     what roles warn of. It has no end.
 
@@ -60,6 +66,7 @@ async def watch_farm(context: ContextDep, last_event_id: LastEventId = "") -> Ev
     ask for jobs and devices: so nothing falls between the two. After a break, `Last-Event-ID` goes
     on where it was, and `0-0` begins with the oldest of the some 10,000 events that are kept.
     """
+    last_event_id = last_event_id or after
     check_id(last_event_id)
     newest = await run_in_threadpool(context.farm.events.newest, FARM)
     return _streamed(_of_farm(context, last_event_id or newest))

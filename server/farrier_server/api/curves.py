@@ -1,0 +1,99 @@
+"""How a job's best time fell, thinned to what a chart can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from farrier_farm import curves
+from farrier_server.api.jobs import JobId
+from farrier_server.context import FarmDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/jobs", tags=["trials"])
+_OF_A_TASK = 200  # points at most
+
+_SECONDS = Field(description="since the job began")
+
+
+class ModelPoint(BaseModel):
+    """From this trial on the best time of the model was this one."""
+
+    trial: int = Field(description="counted over the whole job; events have it as `trial`")
+    seconds: float = _SECONDS
+    ms: float = Field(description="estimated latency of the best code by then")
+
+
+class TaskPoint(BaseModel):
+    """From this trial on the best time of the kernel was this one."""
+
+    trial: int = Field(description="of this task, from 1 on")
+    seconds: float = _SECONDS
+    us: float = Field(description="of one call, of the kernel alone")
+
+
+class TaskCurveView(BaseModel):
+    """One kernel's best time so far."""
+
+    task: str = Field(description="its key")
+    name: str = Field(description="for people")
+    calls: int = Field(description="how often a run of the model calls it")
+    share: float = Field(description="of the time of all kernels, as far as is known")
+    points: list[TaskPoint]
+
+
+class CurveView(BaseModel):
+    """The model's best time so far, and that of each kernel that was measured. Each curve is one of
+    steps, which holds until `trials`."""
+
+    event: str = Field(
+        description="id of an event of the job: all that was said until then is in the curves, so "
+        "what follows is at /events?after=; empty where the events are forgotten"
+    )
+    trials: int = Field(description="candidates measured so far")
+    points: list[ModelPoint] = Field(
+        description="falling, but where a kernel's first measurement replaces a prediction"
+    )
+    tasks: list[TaskCurveView]
+
+    @classmethod
+    def of(cls, curve: curves.JobCurve) -> CurveView:
+        return cls(
+            event=curve.event,
+            trials=curve.trials,
+            points=[
+                ModelPoint(trial=one.trial, seconds=one.seconds, ms=one.time)
+                for one in curve.points
+            ],
+            tasks=[
+                TaskCurveView(
+                    task=task.task,
+                    name=task.name,
+                    calls=task.calls,
+                    share=task.share,
+                    points=_task_points(task.points),
+                )
+                for task in curve.tasks
+            ],
+        )
+
+
+@router.get("/{job_id}/curve", responses=documented(400, 404, 503))
+def get_curve(
+    job_id: JobId,
+    farm: FarmDep,
+    points: Annotated[
+        int, Query(ge=3, le=2000, description="of the model's curve at most; kernels have fewer")
+    ] = 500,
+) -> CurveView:
+    """The best time so far over trials and over seconds. However many trials there are, a curve has
+    no more points than asked for: those whose step is seen best, and always the first, the last and
+    the lowest. It is forgotten a while after the job's end, as its events are."""
+    return CurveView.of(farm.curves.read(job_id, points, min(points, _OF_A_TASK)))
+
+
+def _task_points(points: Sequence[curves.Point]) -> list[TaskPoint]:
+    return [TaskPoint(trial=one.trial, seconds=one.seconds, us=one.time * 1e-3) for one in points]
