@@ -7,8 +7,8 @@ import { colour, onThemeChange } from "../lib/theme.js";
 
 /**
  * `data` is uPlot's: columns, x first. `series` are `{label, format(value), isStepped, isDots, colour}` of
- * the columns after x. `x` and `y` are `{label, format(value), isLogarithmic}`. `summary` says in a
- * sentence what the chart shows, for whoever does not see it.
+ * the columns after x. `x` and `y` are `{label, format(value), isLogarithmic}`, and `y.isFromZero` begins
+ * at zero. `summary` says in a sentence what the chart shows, for whoever does not see it.
  */
 export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isTime = false }) {
   const box = useRef(null);
@@ -47,13 +47,15 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
   </figure>`;
 }
 
+const fromZero = (_, low, high) => uPlot.rangeNum(0, high || 1, 0.1, true);
+
 function options({ series, x, y, width, height, isTime }) {
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };
   const written = (format) => (format ? (_, values) => values.map((value) => (value === null ? "" : format(value))) : undefined);
   return {
     width,
     height,
-    scales: { x: { time: isTime, distr: x.isLogarithmic ? 3 : 1 }, y: { distr: y.isLogarithmic ? 3 : 1 } },
+    scales: { x: { time: isTime, distr: x.isLogarithmic ? 3 : 1 }, y: { distr: y.isLogarithmic ? 3 : 1, range: y.isFromZero ? fromZero : undefined } },
     cursor: { y: false, drag: { x: true, y: false } },
     legend: { live: true },
     axes: [

@@ -1,0 +1,72 @@
+// What the roles warn of and what happens to devices, as it comes.
+
+import { useState } from "preact/hooks";
+import { html } from "../../lib/html.js";
+import { visible } from "../../lib/format.js";
+import { Empty } from "../../ui/feedback.js";
+import { Ago, Name } from "../../ui/text.js";
+
+const KEPT = 30;
+const LONGEST = 500; // characters of a message
+
+const DEVICE = {
+  connected: ["good", "has connected"],
+  back: ["good", "is back"],
+  released: ["good", "was released from quarantine"],
+  acquitted: ["good", "was acquitted of a fault"],
+  draining: ["wait", "finishes its batch and takes no other"],
+  lost: ["bad", "is lost: no heartbeat came"],
+  faulted: ["bad", "failed a batch"],
+  quarantined: ["bad", "was put in quarantine"],
+  unfit: ["bad", "gets no work"],
+};
+
+// While another page is shown nobody listens; the stream goes on from here then.
+let kept = [];
+let last = "";
+
+/** The id of the last event that was shown: where the stream goes on. */
+export const lastNews = () => last;
+
+/** `[news, told]`: the newest first; `told(events)` takes events of the farm. */
+export function useNews() {
+  const [news, setNews] = useState(kept);
+  const told = (events) => {
+    last = events.at(-1).id;
+    const found = events.filter((event) => event.kind === "warning" || event.kind === "device");
+    if (!found.length) return;
+    kept = [...found.reverse(), ...kept].slice(0, KEPT);
+    setNews(kept);
+  };
+  return [news, told];
+}
+
+export function News({ news }) {
+  if (!news.length) {
+    return html`<${Empty} title="Nothing since this page was opened"><p>What the farm's roles warn of is shown here as it comes, and devices that come, go and fail.</p><//>`;
+  }
+  return html`<ul class="news" role="log" aria-label="Warnings and devices" tabindex="0">
+    ${news.map((event) => html`<${Item} key=${event.id} event=${event} />`)}
+  </ul>`;
+}
+
+function Item({ event }) {
+  const at = Number(event.id.split("-")[0]) / 1000;
+  const [tone, body] = event.kind === "warning" ? warning(event) : device(event);
+  return html`<li class=${`news-item news-${tone}`}><p class="wrap">${body}</p><span class="quiet"><${Ago} at=${at} /></span></li>`;
+}
+
+function warning(event) {
+  return ["wait", html`<strong>${visible(event.role)}:</strong> ${cut(event.message)}`];
+}
+
+function device(event) {
+  const [tone, words] = DEVICE[event.what] ?? ["plain", event.what];
+  const reason = event.reason ? `: ${cut(event.reason)}` : "";
+  return [tone, html`<a href=${`/devices/${encodeURIComponent(event.device)}`}><${Name} text=${event.device} /></a> ${words}${reason}`];
+}
+
+function cut(text) {
+  const shown = visible(text);
+  return shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown;
+}
