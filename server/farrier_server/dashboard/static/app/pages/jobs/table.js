@@ -10,6 +10,7 @@ import { Pick } from "./picked.js";
 
 /** `order` is `{by, descending}`; `picked` is what `usePicked` returns. */
 export function JobTable({ jobs, order, onOrder, picked }) {
+  const isShared = new Set(jobs.map((job) => job.owner)).size > 1;
   const columns = [
     { key: "pick", label: html`<span class="unseen">Compare</span>`, cell: (job) => html`<${Pick} job=${job} picked=${picked} />` },
     { key: "name", label: "Job", sort: "name", cell: (job) => html`<${JobLink} job=${job} />` },
@@ -17,13 +18,13 @@ export function JobTable({ jobs, order, onOrder, picked }) {
     { key: "progress", label: "Progress, gain", cell: result },
     { key: "best", label: "Best", sort: "best", isNumber: true, cell: (job) => milliseconds(latencyOf(job) ?? job.best_ms) },
     { key: "target", label: "Target", cell: (job) => html`<${Name} text=${job.target} />` },
-    { key: "owner", label: "User", cell: (job) => html`<${Name} text=${job.owner} />` },
+    isShared && { key: "owner", label: "User", cell: (job) => html`<${Name} text=${job.owner} />` },
     { key: "created", label: "Submitted", sort: "created", isNumber: true, cell: (job) => html`<${Ago} at=${job.created} />` },
     { key: "finished", label: "Ended", sort: "finished", isNumber: true, cell: (job) => html`<${Ago} at=${job.finished} />` },
   ];
   return html`<${Table}
     caption="Jobs"
-    columns=${columns}
+    columns=${columns.filter(Boolean)}
     rows=${jobs}
     rowKey=${(job) => job.id}
     rowClass=${(job) => (picked.ids.includes(job.id) ? "chosen" : "")}
