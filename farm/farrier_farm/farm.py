@@ -20,6 +20,7 @@ from farrier_farm.devices import Devices
 from farrier_farm.events import Events
 from farrier_farm.jobs import Job, Jobs
 from farrier_farm.leases import Lease
+from farrier_farm.logouts import Logouts
 from farrier_farm.measurements import Measurements
 from farrier_farm.models import Models
 from farrier_farm.news import Herald, News
@@ -55,6 +56,7 @@ class Farm:
     models: Models
     adoption: Adoption
     retention: Retention
+    logouts: Logouts
 
     @classmethod
     def open(cls, settings: Settings, patience: Patience = PATIENT) -> Farm:
@@ -93,6 +95,7 @@ class Farm:
             models=models,
             adoption=Adoption(client, references, jobs, records, models, blobs),
             retention=Retention(settings, jobs, measurements, models, references, blobs),
+            logouts=Logouts(client),
         )
 
     def cancel(self, job_id: str) -> Job:

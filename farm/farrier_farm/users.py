@@ -35,13 +35,17 @@ class User:
     created: float  # Unix seconds
 
 
+_ByName = dict[str, User]
+_ByHash = dict[str, User]  # of their tokens
+
+
 class Users:
     """Safe to share between threads, and between processes of one home: each call sees what any of
     them has changed. Every method raises StorageError where the file cannot be read or written."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "users.json"
-        self._read: tuple[object, dict[str, User]] = (None, {})  # a version of the file, by hash
+        self._read: tuple[object, _ByName, _ByHash] = (None, {}, {})  # a version of the file
 
     def add(self, name: str) -> str:
         """Makes a user and returns the token, which is kept nowhere. Raises UsageError for what is
@@ -75,27 +79,32 @@ class Users:
 
     def list(self) -> list[User]:
         """By name."""
-        return sorted(self._users().values(), key=lambda user: user.name)
+        return sorted(self._users()[0].values(), key=lambda user: user.name)
+
+    def named(self, name: str) -> User | None:
+        """None where nobody of that name has a token."""
+        return self._users()[0].get(name)
 
     def owner_of(self, token: str) -> str | None:
         """The name of the user who has this token; None where nobody has."""
         digest = _hash(token)
-        user = self._users().get(digest)
+        user = self._users()[1].get(digest)
         return user.name if user is not None and hmac.compare_digest(user.sha256, digest) else None
 
-    def _users(self) -> dict[str, User]:
-        """By the hash of their tokens; the file is read where it has changed."""
+    def _users(self) -> tuple[_ByName, _ByHash]:
+        """The file is read where it has changed."""
         with disk.storage_errors(f"cannot read {self._path}"):
             try:
                 stat = self._path.stat()
             except FileNotFoundError:
-                return {}
+                return {}, {}
             version = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            known, users = self._read
+            known, by_name, by_hash = self._read
             if known != version:
-                users = {user.sha256: user for user in self._load().values()}
-                self._read = version, users
-            return users
+                by_name = self._load()
+                by_hash = {user.sha256: user for user in by_name.values()}
+                self._read = version, by_name, by_hash
+            return by_name, by_hash
 
     def _load(self) -> dict[str, User]:
         """By name."""

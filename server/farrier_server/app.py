@@ -9,7 +9,6 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from farrier_farm.farm import Farm
-from farrier_farm.users import Users
 from farrier_server import problems
 from farrier_server.api import (
     artifacts,
@@ -21,12 +20,14 @@ from farrier_server.api import (
     jobs,
     metrics,
     models,
+    sessions,
     trials,
     uploads,
 )
+from farrier_server.authentication import Authentication
 from farrier_server.context import Context
 from farrier_server.dashboard.serving import Dashboard
-from farrier_server.gate import Gate, bearer_scheme
+from farrier_server.gate import Gate, bearer_scheme, session_scheme
 from farrier_server.metrics import Metrics
 from farrier_server.observed import Observed
 
@@ -40,7 +41,7 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code` and a 
 
 def create_app(farm: Farm, token: str) -> FastAPI:
     """The application on an open farm; every route but health, pages and documentation needs
-    `token`, or one of the tokens of the farm's users."""
+    `token`, one of the tokens of the farm's users, or a session that one of them opened."""
     app = FastAPI(
         title="Farrier",
         version=importlib.metadata.version("farrier"),
@@ -51,10 +52,14 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     app.state.context = Context.of(farm)
     problems.install(app)
     app.state.metrics = Metrics(farm)
-    app.add_middleware(Gate, token=token, users=Users(farm.settings.home))
+    app.state.authentication = authentication = Authentication(farm, token)
+    app.add_middleware(Gate, authentication=authentication)
     app.add_middleware(Dashboard)
     app.add_middleware(Observed, metrics=app.state.metrics)
     app.include_router(health.router)
+    app.include_router(sessions.login)
+    session = Depends(session_scheme(authentication.sessions.cookie))
+    app.include_router(sessions.router, dependencies=[session])
     for resource in (
         uploads,
         models,
@@ -67,7 +72,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         classes,
         metrics,
     ):
-        app.include_router(resource.router, dependencies=[Depends(bearer_scheme)])
+        app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -1,29 +1,34 @@
-"""What every request passes before a route sees it: a token, a place among the requests under way,
-and a body of modest size that comes in time."""
+"""What every request passes before a route sees it: a token or session, a place among the requests
+under way, and a body of modest size that comes in time."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated
 
 from fastapi import Depends
-from fastapi.security import HTTPBearer
+from fastapi.security import APIKeyCookie, HTTPBearer
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import AuthenticationError, FarrierError
-from farrier_farm import tokens
-from farrier_farm.users import DEFAULT, Users
 from farrier_server import problems
+from farrier_server.authentication import CSRF_HEADER, Authentication, Caller
+from farrier_server.sessions import Session
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
+LOGIN = ("POST", "/v1/session")  # the token is in its body
 ADMITTED = "farrier.admitted"
-"""In the state of a scope: what a request that has shown its token calls, so that the server keeps
-its connection before those of strangers."""
+"""In the state of a scope: what a request that has shown its token or session calls, so that the
+server keeps its connection before those of strangers."""
 REQUESTS = 1000  # at once; event streams and downloads are among them
 BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their route, piece by piece
+LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
-_OWNER = "farrier.owner"  # the key of a request's scope
+STREAM_CHECK_S = 10.0  # an event stream ends where its token or session has, so long after it
+_CALLER = "farrier.caller"  # the key of a request's scope
 
 bearer_scheme = HTTPBearer(
     auto_error=False,
@@ -32,15 +37,25 @@ bearer_scheme = HTTPBearer(
 """For the OpenAPI page alone: `Gate` does the checking, before FastAPI reads a body."""
 
 
-class Gate:
-    """ASGI middleware. Everything but `OPEN_PATHS` needs a token, unknown paths included: that of
-    the installation, or of one of the `users`; the route learns whose it is by `OwnerDep`. A
-    request with one is one of `REQUESTS` at once."""
+def session_scheme(cookie: str) -> APIKeyCookie:
+    """For the OpenAPI page as well."""
+    return APIKeyCookie(
+        name=cookie,
+        scheme_name="Session",
+        auto_error=False,
+        description="What `POST /v1/session` sets; requests other than GET and HEAD need the "
+        f"session's `csrf` as `{CSRF_HEADER}` as well",
+    )
 
-    def __init__(self, app: ASGIApp, token: str, users: Users) -> None:
+
+class Gate:
+    """ASGI middleware. Everything but `OPEN_PATHS` and `LOGIN` needs a token or a session, unknown
+    paths included; the route learns whose it is by `OwnerDep`. A request with one is one of
+    `REQUESTS` at once."""
+
+    def __init__(self, app: ASGIApp, authentication: Authentication) -> None:
         self._app = app
-        self._token = token
-        self._users = users
+        self._authentication = authentication
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,8 +63,11 @@ class Gate:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
+        if (request.method, scope["path"]) == LOGIN:
+            await self._pass(request, send, LOGIN_BYTES)
+            return
         try:
-            scope[_OWNER] = self._authenticate(request)
+            scope[_CALLER] = await self._authentication.caller(request)
             if self._under_way >= REQUESTS:
                 raise problems.BusyError(
                     f"{REQUESTS} requests are under way, and no more are taken"
@@ -60,15 +78,15 @@ class Gate:
         scope["state"][ADMITTED]()
         self._under_way += 1
         try:
-            await self._pass(request, send)
+            await self._pass(request, self._while_admitted(request, send), BODY_BYTES)
         finally:
             self._under_way -= 1
 
-    async def _pass(self, request: Request, send: Send) -> None:
+    async def _pass(self, request: Request, send: Send, most_bytes: int) -> None:
         receive = request.receive
         try:
             if request.method in ("POST", "PUT"):
-                receive = await _buffered(request)
+                receive = await _buffered(request, most_bytes)
         except ClientDisconnect:
             return
         except FarrierError as error:
@@ -76,28 +94,55 @@ class Gate:
             return
         await self._app(request.scope, receive, send)
 
-    def _authenticate(self, request: Request) -> str:
-        """The name of the user whose token the request has. Raises AuthenticationError."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            if tokens.matches(given.strip(), self._token):
-                return DEFAULT
-            owner = self._users.owner_of(given.strip())
-            if owner is not None:
-                return owner
-        raise AuthenticationError(
-            "the token is wrong" if given else "the request has no token",
-            hint="send `Authorization: Bearer TOKEN`; FARRIER_TOKEN sets it for the client",
-        )
+    def _while_admitted(self, request: Request, send: Send) -> Send:
+        """Sends an event stream for as long as its token or session counts; other answers whole.
+        After the last chunk the server tells the route that the client has gone, which ends it."""
+        is_stream = is_over = False
+        checked = time.monotonic()
+
+        async def passed_on(message: Message) -> None:
+            nonlocal is_stream, is_over, checked
+            if message["type"] == "http.response.start":
+                kind = Headers(raw=message["headers"]).get("content-type", "")
+                is_stream = kind.startswith("text/event-stream")
+            elif is_stream and time.monotonic() - checked > STREAM_CHECK_S and not is_over:
+                checked = time.monotonic()
+                if not await self._still_admits(request):
+                    is_over = True
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if not is_over:
+                await send(message)
+
+        return passed_on
+
+    async def _still_admits(self, request: Request) -> bool:
+        try:
+            await self._authentication.caller(request)
+        except AuthenticationError:
+            return False
+        except FarrierError:  # which says nothing of the caller
+            return True
+        return True
 
 
 async def _owner_of(request: Request) -> str:
-    owner: str = request.scope[_OWNER]
-    return owner
+    caller: Caller = request.scope[_CALLER]
+    return caller.owner
+
+
+async def _session_of(request: Request) -> Session:
+    caller: Caller = request.scope[_CALLER]
+    if caller.session is None:
+        raise AuthenticationError(
+            "the request has a token and no session", hint="POST /v1/session opens one"
+        )
+    return caller.session
 
 
 OwnerDep = Annotated[str, Depends(_owner_of)]
-"""The name of the user whose token the request has."""
+"""The name of the user whose token or session the request has."""
+SessionDep = Annotated[Session, Depends(_session_of)]
+"""The session of the request. Raises AuthenticationError for one with a token instead."""
 
 
 async def _refuse(request: Request, send: Send, error: FarrierError) -> None:
@@ -107,22 +152,22 @@ async def _refuse(request: Request, send: Send, error: FarrierError) -> None:
     await answer(request.scope, request.receive, send)
 
 
-async def _buffered(request: Request) -> Receive:
+async def _buffered(request: Request, most_bytes: int) -> Receive:
     """Reads the whole body; returns a `receive` that hands it out again.
 
     Raises TooLargeError, SlowError for a body that does not come, ClientDisconnect.
     """
     too_large = problems.TooLargeError(
-        f"the body is larger than {BODY_BYTES} bytes", hint="POST /v1/uploads takes models"
+        f"the body is larger than {most_bytes} bytes", hint="POST /v1/uploads takes models"
     )
-    if int(request.headers.get("content-length", "0")) > BODY_BYTES:
+    if int(request.headers.get("content-length", "0")) > most_bytes:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > BODY_BYTES:
+                if len(body) > most_bytes:
                     raise too_large
     except TimeoutError:
         raise problems.SlowError(f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None

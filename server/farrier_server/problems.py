@@ -142,7 +142,7 @@ def answer_to(error: FarrierError) -> Response:
     """The response that tells the user what the error says."""
     headers: dict[str, str] = {}
     match error:
-        case AuthenticationError():
+        case AuthenticationError() if error.http_status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="farrier"'
         case OffsetConflictError():
             headers["Upload-Offset"] = str(error.offset)

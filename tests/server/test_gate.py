@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from farrier_farm.users import Users
-from farrier_server.gate import OPEN_PATHS
+from farrier_server.gate import LOGIN, OPEN_PATHS
 from farrier_server.problems import MEDIA_TYPE
 
 ROUTES = [
@@ -34,9 +34,12 @@ ROUTES = [
     ("GET", "/v1/jobs/{job_id}/tasks"),
     ("GET", "/v1/jobs/{job_id}/trials"),
     ("GET", "/v1/jobs/{job_id}/records"),
+    ("GET", "/v1/jobs/{job_id}/curve"),
     ("GET", "/v1/events"),
     ("GET", "/metrics"),
     ("POST", "/v1/devices/{device_id}/release"),
+    ("GET", "/v1/session"),
+    ("DELETE", "/v1/session"),
 ]
 
 
@@ -126,11 +129,12 @@ def test_documentation_lists_every_route_with_its_token(service):
         for path, operations in document["paths"].items()
         for method in operations
     }
-    assert listed == {*ROUTES, ("GET", "/healthz"), ("GET", "/readyz")}
+    assert listed == {*ROUTES, LOGIN, ("GET", "/healthz"), ("GET", "/readyz")}
     for path, operations in document["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             assert operation["description"]
             is_guarded = path not in OPEN_PATHS
-            assert bool(operation.get("security")) == is_guarded
+            is_login = (method.upper(), path) == LOGIN
+            assert bool(operation.get("security")) == (is_guarded and not is_login)
             assert ("401" in operation["responses"]) == is_guarded
     assert "Problem" in document["components"]["schemas"]

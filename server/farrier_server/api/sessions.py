@@ -1,0 +1,87 @@
+"""Sessions: a browser's login."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from farrier_server.authentication import Authentication, refuse_other_sites
+from farrier_server.context import FarmDep
+from farrier_server.gate import SessionDep
+from farrier_server.problems import documented
+from farrier_server.sessions import Session
+
+PATH = "/v1/session"
+login = APIRouter(prefix=PATH, tags=["session"])
+router = APIRouter(prefix=PATH, tags=["session"])
+
+
+class Credentials(BaseModel):
+    """What a user shows."""
+
+    token: str = Field(description="the installation's, or a user's own", max_length=1000)
+
+
+class SessionView(BaseModel):
+    """A session that goes on."""
+
+    owner: str = Field(description="the user's name")
+    csrf: str = Field(
+        description="to be sent as `X-CSRF-Token` with each request of the session but GET and HEAD"
+    )
+    expires: float = Field(description="Unix seconds")
+
+    @classmethod
+    def of(cls, session: Session) -> SessionView:
+        return cls(owner=session.owner, csrf=session.csrf, expires=session.expires)
+
+
+@login.post("", responses=documented(400, 403))
+async def log_in(credentials: Credentials, request: Request, response: Response) -> SessionView:
+    """Opens a session: a cookie that browsers send from then on and show no script. It ends after
+    `FARRIER_SESSION_S`, with `DELETE`, or with the token."""
+    refuse_other_sites(request)
+    authentication: Authentication = request.app.state.authentication
+    owner = authentication.owner_of(credentials.token.strip())
+    session, cookie = authentication.sessions.open(owner)
+    response.set_cookie(
+        authentication.sessions.cookie,
+        cookie,
+        max_age=max(1, int(session.expires - time.time())),
+        secure=_is_encrypted(request),
+        httponly=True,
+        samesite="strict",
+    )
+    response.headers["Cache-Control"] = "no-store"
+    return SessionView.of(session)
+
+
+@router.get("")
+async def get_session(session: SessionDep, response: Response) -> SessionView:
+    """The session of the request's cookie; 401 for a request with a token."""
+    response.headers["Cache-Control"] = "no-store"
+    return SessionView.of(session)
+
+
+@router.delete("", status_code=204, responses=documented(403))
+async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Response:
+    """Ends the session for good, also for copies of its cookie."""
+    await run_in_threadpool(farm.logouts.add, session.id, session.expires - time.time())
+    answer = Response(status_code=204)
+    answer.delete_cookie(
+        request.app.state.authentication.sessions.cookie,
+        secure=_is_encrypted(request),
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Whether the browser's own connection is, which may end at a proxy."""
+    origin = request.headers.get("origin", "")
+    return request.url.scheme == "https" or origin.startswith("https://")

@@ -1,0 +1,116 @@
+"""Sessions of browsers: a signed cookie in place of a token, which scripts on a page cannot read.
+
+    cookie    = v1.<payload>.<signature>
+    payload   = base64url of the JSON {"expires", "id", "owner"}
+    key       = HMAC-SHA256(installation's token, "farrier-session-v1", owner, hash of their token)
+    signature = HMAC-SHA256(key, "cookie", payload)
+    csrf      = HMAC-SHA256(key, "csrf", payload)
+
+So no server keeps anything of a session, each of a farm takes it, and it ends with the token that
+opened it. Only a logout is kept (`farrier_farm.logouts`)."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from typing import Any
+
+from farrier.errors import AuthenticationError
+from farrier_farm.settings import Settings
+from farrier_farm.users import DEFAULT, Users
+
+_VERSION = "v1"
+_AGAIN = "log in again, with a token"
+
+
+class SessionError(AuthenticationError):
+    """A session that is over; the message says why."""
+
+    code = "session-expired"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Session:
+    """One login of one browser."""
+
+    id: str
+    owner: str
+    expires: float  # Unix seconds
+    csrf: str  # what a request that changes something has to say: no other site can know it
+
+
+class Sessions:
+    """Those that the installation's token opens, or the token of one of its users."""
+
+    def __init__(self, token: str, users: Users, settings: Settings) -> None:
+        self._token = token.encode()
+        self._users = users
+        self._age_s = settings.session_s
+        home = hashlib.sha256(str(settings.home).encode()).hexdigest()[:8]
+        self.cookie = f"farrier_session_{home}"
+        """Its name: a farm's own, because browsers send a cookie to all ports of a host."""
+
+    def open(self, owner: str) -> tuple[Session, str]:
+        """A new session of somebody who has shown a token, and the cookie's value."""
+        expires = float(int(time.time() + self._age_s))
+        payload = _encoded({"expires": expires, "id": secrets.token_hex(16), "owner": owner})
+        signature = _mac(self._key(owner), "cookie", payload)
+        return self.of(value := f"{_VERSION}.{payload}.{signature}"), value
+
+    def of(self, value: str) -> Session:
+        """The session of a cookie, unless it has expired or its token counts no longer. Raises
+        SessionError. Whether there was a logout it cannot know."""
+        version, _, rest = value.partition(".")
+        payload, _, signature = rest.partition(".")
+        fields = _decoded(payload) if version == _VERSION else None
+        if fields is None:
+            raise SessionError("the session cookie is none of this server's", hint=_AGAIN)
+        key = self._key(fields["owner"])
+        if not hmac.compare_digest(signature.encode(), _mac(key, "cookie", payload).encode()):
+            raise SessionError(
+                "the session is over: the token that opened it was removed or changed", hint=_AGAIN
+            )
+        if fields["expires"] <= time.time():
+            raise SessionError("the session has expired", hint=_AGAIN)
+        return Session(fields["id"], fields["owner"], fields["expires"], _mac(key, "csrf", payload))
+
+    def _key(self, owner: str) -> bytes:
+        """No one's where the owner has no token."""
+        user = None if owner == DEFAULT else self._users.named(owner)
+        if user is None and owner != DEFAULT:
+            return secrets.token_bytes(32)
+        credential = "" if user is None else user.sha256
+        words = ("farrier-session-v1", owner, credential)
+        return hmac.digest(self._token, "\0".join(words).encode(), "sha256")
+
+
+def over(session: Session) -> SessionError:
+    """What is said of a session after its logout."""
+    return SessionError(f"the session of {session.owner} was logged out", hint=_AGAIN)
+
+
+def _mac(key: bytes, purpose: str, payload: str) -> str:
+    return hmac.new(key, f"{purpose}\0{payload}".encode(), hashlib.sha256).hexdigest()
+
+
+def _encoded(fields: dict[str, Any]) -> str:
+    text = json.dumps(fields, separators=(",", ":"), sort_keys=True)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decoded(payload: str) -> dict[str, Any] | None:
+    """None for what is no payload. It is a stranger's until its signature was checked."""
+    try:
+        fields = json.loads(base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", True))
+        return {
+            "id": str(fields["id"]),
+            "owner": str(fields["owner"]),
+            "expires": float(fields["expires"]),
+        }
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
