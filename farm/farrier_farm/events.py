@@ -12,6 +12,7 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier_farm.connection import Client
 from farrier_farm.jobs import Jobs
+from farrier_farm.kinds import Kind
 from farrier_farm.news import NEWS
 from farrier_farm.states import State
 
@@ -42,7 +43,7 @@ class Events:
 
     def __init__(self, client: Client, jobs: Jobs) -> None:
         self._client = client
-        self._leases = jobs.leases
+        self._jobs = jobs
 
     def read(
         self, job_id: str, after: str = "", wait_s: float = 0.0, limit: int = 500
@@ -50,9 +51,10 @@ class Events:
         """Events after the id `after` ("" for the oldest kept), waiting up to `wait_s` for the
         first. Raises NotFoundError for an unknown job, UsageError for a malformed id."""
         check_id(after)
-        if self._leases.state(job_id) is None:
-            raise self._leases.unknown(job_id)
-        found = self._leases.events(job_id, after, wait_s, limit)
+        leases = self._jobs.leases_of(job_id)
+        if leases.state(job_id) is None:
+            raise leases.unknown(job_id)
+        found = leases.events(job_id, after, wait_s, limit)
         return [StoredEvent(event_id, json.loads(text)) for event_id, text in found]
 
     def newest(self, stream: str) -> str:
@@ -85,4 +87,4 @@ def check_id(text: str) -> None:
 
 
 def _key(stream: str) -> str:
-    return NEWS if stream == FARM else f"farrier:job:events:{stream}"
+    return NEWS if stream == FARM else f"farrier:{Kind.of(stream).items}:events:{stream}"

@@ -1,4 +1,5 @@
-"""Jobs: one compilation each, from the request to the artifact or the reason why there is none."""
+"""Jobs, from the request to the artifact or the reason why there is none; `kinds.py` has their
+kinds."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import json
 import math
 from typing import Any
 
+import farrier
 from farrier import progress
 from farrier.errors import ConflictError, FarrierError, NotFoundError
 from farrier.options import CompileOptions
@@ -16,16 +18,16 @@ from farrier_farm.admission import Admission, Admitted
 from farrier_farm.classes import Place
 from farrier_farm.connection import Client
 from farrier_farm.errors import DeviceAwayError
-from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part, new_id
+from farrier_farm.kinds import PREPARED, Kind
+from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part
 from farrier_farm.news import NEWS
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_farm.trials import Trials
 from farrier_farm.users import DEFAULT
 
-_QUEUE = "compile"
 _BESIDE = ("events", "log", "curve", "curves", "trials", "found", "rows", "tasks")
-REFERS = ("model", "artifact")  # fields that name what a job keeps
+REFERS = ("model", "artifact", "compiled")  # fields that name what a job keeps
 _WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
 _WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes
 
@@ -55,7 +57,8 @@ class Job:
     """A snapshot. Times are Unix seconds; `model` is the id of a model (`models.Manifest.id`) and
     `artifact` the sha256 of a blob; `target` is what the submitter named, and `options` are the
     fields of `CompileOptions`, perhaps of a newer version, whose target is what that came to;
-    `error` is a problem: `{"code", "message", "hint"}`."""
+    `error` is a problem: `{"code", "message", "hint"}`. A job that lists kernels is `of` a
+    compilation, whose artifact is `compiled`."""
 
     id: str
     owner: str  # name of the user who submitted it
@@ -77,6 +80,12 @@ class Job:
     report: dict[str, Any] | None
     error: dict[str, str] | None
     used: TimeUsed = TimeUsed()
+    of: str = ""
+    compiled: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.of(self.id)
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -88,23 +97,14 @@ class Jobs:
     """Every method raises ServiceError where Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings, admission: Admission) -> None:
-        policy = LeasePolicy(
-            lease_s=settings.lease_s,
-            crashes=settings.job_crashes,
-            hint="compile the model alone with `farrier compile` to see the crash",
-            events=settings.events_kept,
-            refers=REFERS,
-            share=DEFAULT,
-            most_queued=settings.max_queued_jobs,
-            most_of_share=settings.max_queued_jobs_of_owner,
-            weighs="artifact_bytes",
-            news=NEWS,
-            log=True,
-            beside=_BESIDE,
-        )
-        self.leases = Leases(client, "job", policy)
+        self._leases = {kind: Leases(client, kind.items, _policy(kind, settings)) for kind in Kind}
+        self.leases = self._leases[Kind.COMPILE]
         self.trials = Trials(client, settings.trials_kept)
         self._admission = admission
+
+    def leases_of(self, job_id: str) -> Leases:
+        """The items of the kind that a job is of."""
+        return self._leases[Kind.of(job_id)]
 
     def submit(
         self,
@@ -127,7 +127,7 @@ class Jobs:
         """
         if admitted is None:
             admitted = self._admission.admit(options.target, measured=options.needs_device)
-        queue, reason = _QUEUE, ""
+        queue, reason = str(Kind.COMPILE), ""
         if wait_for_device and options.needs_device:
             queue = f"{_WAITING}{admitted.place.queue}"
             try:
@@ -135,7 +135,7 @@ class Jobs:
             except DeviceAwayError as error:
                 reason = error.message
         job_id = self.leases.put(
-            new_id(),
+            Kind.COMPILE.new_id(),
             queue,
             {**_fields(admitted, options), "model": model, "name": name},
             share=owner,
@@ -159,16 +159,72 @@ class Jobs:
         job_id = self.leases.find(once, _digest(model, options, name))
         return None if job_id is None else self.get(job_id)
 
+    def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
+        """Queues the inspection of a model, where there is none that goes on or succeeded; the
+        second value says whether it did. Raises QueueFullError."""
+        fields = {"target": "", "options": "{}", "model": model, "name": ""}
+        return self._prepare(Kind.INSPECT, model, fields, owner)
+
+    def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
+        """The same for the listing of a compilation's kernels. Raises ConflictError for one that
+        has no artifact, QueueFullError."""
+        if job.kind is not Kind.COMPILE or job.artifact is None:
+            raise ConflictError(
+                f"job {job.id} is {job.state}: it has no kernels to list",
+                hint="list those of a compilation that has succeeded",
+            )
+        fields = {
+            "target": job.target,
+            "options": _to_json(job.options),
+            "model": job.model,
+            "name": job.name,
+            "of": job.id,
+            "compiled": job.artifact,
+        }
+        return self._prepare(Kind.LIST, job.id, fields, owner)
+
+    def prepared(self, kind: Kind, of: str) -> Job | None:
+        """The inspection of a model, or the listing of a job, as it stands."""
+        job_id = self._leases[kind].find(_once_of(of), "")
+        try:
+            return None if job_id is None else self.get(job_id)
+        except NotFoundError:  # forgotten meanwhile
+            return None
+
+    def _prepare(self, kind: Kind, of: str, fields: dict[str, str], owner: str) -> tuple[Job, bool]:
+        """What was prepared once is had again; what failed is done anew."""
+        before = self.prepared(kind, of)
+        if before is not None:
+            if not before.state.final or before.state is State.SUCCEEDED:
+                return before, False
+            with contextlib.suppress(NotFoundError):  # another request was quicker
+                self._leases[kind].forget(before.id)
+        own = kind.new_id()
+        found = self._leases[kind].put(own, kind, fields, share=owner, once=_once_of(of))
+        return self.get(found), found == own
+
     def get(self, job_id: str) -> Job:
         """Raises NotFoundError."""
-        return _job(job_id, self.leases.fields(job_id))
+        return _job(job_id, self.leases_of(job_id).fields(job_id))
+
+    def outlived(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
+        """As `Leases.outlived`, of each kind."""
+        kinds = self._leases.values()
+        return [one for each in kinds for one in each.outlived(ended_before, most_bytes, limit)]
 
     def list(
-        self, *, limit: int = 50, after: str = "", state: State | None = None, owner: str = ""
+        self,
+        *,
+        limit: int = 50,
+        after: str = "",
+        state: State | None = None,
+        owner: str = "",
+        kind: Kind = Kind.COMPILE,
     ) -> tuple[list[Job], str]:
-        """Newest first, of all owners or of one; the second value is the `after` of the next page,
-        "" on the last one."""
-        ids = self.leases.members(share=owner, state=state, after=after, limit=limit + 1)
+        """Those of a kind, newest first, of all owners or of one; the second value is the `after`
+        of the next page, "" on the last one."""
+        leases = self._leases[kind]
+        ids = leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
         jobs = []
         for job_id in page:
@@ -180,25 +236,36 @@ class Jobs:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).
         Cancelling twice is no error; ConflictError for a job that ended otherwise,
         NotFoundError."""
-        state = self.leases.cancel(job_id)
+        state = self.leases_of(job_id).cancel(job_id)
         if state is not State.CANCELLED:
             raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        """The oldest queued job of the owner whose turn it is, waiting up to `timeout_s` for one;
-        of those that wait for a device only where there is one as this begins."""
-        waiting = [q for q in self.leases.queues() if q != _QUEUE and self.leases.length(q)]
+        """The oldest queued compilation of the owner whose turn it is, waiting up to `timeout_s`
+        for one; of those that wait for a device only where there is one as this begins."""
+        queues = self.leases.queues()
+        waiting = [q for q in queues if q != Kind.COMPILE and self.leases.length(q)]
         ready = [queue for queue in waiting if self._is_served(queue)]
         away = [queue for queue in waiting if queue not in ready]
         if away:
             self.leases.reap(away)  # a worker may be lost together with the device
-        return self.leases.take(worker, [_QUEUE, *ready], timeout_s)
+        return self.leases.take(worker, [Kind.COMPILE, *ready], timeout_s)
+
+    def lease_prepared(self, worker: str) -> Lease | None:
+        """The same of the short kinds, inspections first, where one is queued by now."""
+        for kind in PREPARED:
+            lease = self._leases[kind].take(worker, [kind], 0.0)
+            if lease is not None:
+                return lease
+        return None
 
     def renew(self, lease: Lease, used: TimeUsed | None = None) -> None:
         """Notes what the attempts have used, this one included. Raises StaleLeaseError."""
         fields = {} if used is None else dataclasses.asdict(used)
-        self.leases.renew(lease, {name: _to_json(value) for name, value in fields.items()})
+        self.leases_of(lease.item).renew(
+            lease, {name: _to_json(value) for name, value in fields.items()}
+        )
 
     def say(self, lease: Lease, number: int, event: progress.Event) -> None:
         """Stores an event of the running attempt, numbered from 1. Schedules of tasks are no event
@@ -210,7 +277,7 @@ class Jobs:
         news = _news(event)
         fields = {name: _to_json(_finite(value)) for name, value in news.items()}
         part = Part.CURVE if isinstance(event, progress.TrialsMeasured) else Part.LOG
-        self.leases.write(lease, number, _to_json(raw), fields, part)
+        self.leases_of(lease.item).write(lease, number, _to_json(raw), fields, part)
 
     def succeed(
         self, lease: Lease, artifact: str, report: dict[str, Any], artifact_bytes: int = 0
@@ -221,17 +288,17 @@ class Jobs:
             "artifact_bytes": str(artifact_bytes),
             "report": _to_json(report),
         }
-        self.leases.finish(lease, State.SUCCEEDED, fields)
+        self.leases_of(lease.item).finish(lease, State.SUCCEEDED, fields)
 
     def fail(self, lease: Lease, error: FarrierError) -> None:
         """Ends the job with a problem that no further attempt would solve. Raises
         StaleLeaseError."""
         problem = {"code": error.code, "message": error.message, "hint": error.hint}
-        self.leases.finish(lease, State.FAILED, {"error": _to_json(problem)})
+        self.leases_of(lease.item).finish(lease, State.FAILED, {"error": _to_json(problem)})
 
     def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
         """Ends the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
-        return self.leases.give_back(lease, crashed=crashed, reason=reason)
+        return self.leases_of(lease.item).give_back(lease, crashed=crashed, reason=reason)
 
     def admitted(self, job: Job) -> Admitted:
         """What a job's target came to. That of a job which a version without device classes queued
@@ -256,7 +323,38 @@ class Jobs:
 
     def reap(self) -> int:
         """Requeues jobs whose worker is gone, where no worker asks for one; returns how many."""
-        return self.leases.reap(self.leases.queues())
+        return sum(leases.reap(leases.queues()) for leases in self._leases.values())
+
+
+_HINTS = {
+    Kind.COMPILE: "compile the model alone with `farrier compile` to see the crash",
+    Kind.INSPECT: "`farrier inspect MODEL` shows the crash",
+    Kind.LIST: "compile the model alone with `farrier compile --dump` to see its kernels",
+}
+
+
+def _policy(kind: Kind, settings: Settings) -> LeasePolicy:
+    """Whoever watches the farm is told of compilations alone."""
+    return LeasePolicy(
+        lease_s=settings.lease_s,
+        crashes=settings.job_crashes,
+        hint=_HINTS[kind],
+        events=settings.events_kept,
+        refers=REFERS,
+        share=DEFAULT,
+        most_queued=settings.max_queued_jobs,
+        most_of_share=settings.max_queued_jobs_of_owner,
+        weighs="artifact_bytes",
+        news="" if kind.is_prepared else NEWS,
+        log=True,
+        beside=_BESIDE,
+    )
+
+
+def _once_of(of: str) -> str:
+    """The key under which something is prepared: by each version of Farrier once, for a newer one
+    may say more."""
+    return f"{of}{SCOPE}{farrier.__version__}"
 
 
 def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
@@ -320,7 +418,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         created=int(fields["created"]) / 1000,
         started=_seconds(fields.get("started")),
         finished=_seconds(fields.get("finished")),
-        wait_for_device=fields["queue"] != _QUEUE,
+        wait_for_device=fields["queue"] != Kind.of(job_id),
         attempts=int(fields["attempts"]),
         crashes=int(fields["crashes"]),
         worker=fields.get("owner"),
@@ -329,6 +427,8 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         report=json.loads(fields["report"]) if "report" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
         used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
+        of=fields.get("of", ""),
+        compiled=fields.get("compiled"),
     )
 
 

@@ -5,11 +5,13 @@ alone: they are found by when they ended, or were named last, and nothing else i
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from farrier.errors import NotFoundError
 from farrier_farm.blobs import BlobStore
 from farrier_farm.jobs import Jobs
+from farrier_farm.kinds import Kind
 from farrier_farm.measurements import Measurements
 from farrier_farm.models import Models
 from farrier_farm.references import References
@@ -40,12 +42,17 @@ class Retention:
         self._blobs = blobs
 
     def forget(self, job_id: str) -> None:
-        """Removes a job with all that is its own: events, idempotency key, batches. One that has
-        not ended is cancelled. Its artifact goes at once where no other job has the same, unless it
-        is young: then a sweep removes it, as it does the model. Raises NotFoundError."""
+        """Removes a job with all that is its own: events, idempotency key, batches, the listing of
+        its kernels. One that has not ended is cancelled. Its artifact goes at once where no other
+        job has the same, unless it is young: then a sweep removes it, as it does the model. Raises
+        NotFoundError."""
         artifact = self._jobs.get(job_id).artifact
-        self._jobs.leases.forget(job_id)
+        self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
+        listing = self._jobs.prepared(Kind.LIST, job_id)
+        if listing is not None:
+            with contextlib.suppress(NotFoundError):  # another one was quicker
+                self.forget(listing.id)
         if artifact is not None:
             age_s = min(_IN_FLIGHT_S, self._settings.blob_age_s)
             self._blobs.discard(artifact, self._references.are_there, age_s)
@@ -69,4 +76,4 @@ class Retention:
     def _outlived(self) -> list[str]:
         age_s = self._settings.job_age_s
         before = time.time() - age_s if age_s else 0.0
-        return self._jobs.leases.outlived(before, self._settings.artifact_bytes, _AT_ONCE)
+        return self._jobs.outlived(before, self._settings.artifact_bytes, _AT_ONCE)

@@ -17,6 +17,7 @@ from farrier_server.api import (
     devices,
     events,
     health,
+    inspections,
     jobs,
     metrics,
     models,
@@ -63,6 +64,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     for resource in (
         uploads,
         models,
+        inspections,
         jobs,
         events,
         curves,

@@ -13,6 +13,8 @@ import pytest
 from farrier_device.measurement import Argument, Candidate, MeasureRequest, Role
 from farrier_farm import embedded
 from farrier_farm.farm import Farm
+from farrier_farm.jobs import REFERS
+from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease, Leases
 from farrier_farm.settings import Settings
 from tests.device_side import BlockingDeviceSide
@@ -60,7 +62,8 @@ def expire(farm: Farm) -> Callable[[Leases, Lease], None]:
 
     def set_idle(leases: Leases, lease: Lease) -> None:
         fields = leases.fields(lease.item)
-        kind = "job" if leases is farm.jobs.leases else "batch"
+        kinds = {farm.jobs.leases_of(kind.new_id()): kind.items for kind in Kind}
+        kind = kinds.get(leases, "batch")
         stream, entry = f"farrier:{kind}:queue:{fields['queue']}", fields["entry"]
         claim = ["XCLAIM", stream, "holders", "holder", 0, entry, "IDLE", 10**7, "JUSTID"]
         assert farm.client.command(*claim)
@@ -101,7 +104,8 @@ def audit() -> Callable[..., None]:
         command = farm.client.command
         assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
         due: dict[str, set[str]] = {}
-        fields = {"farrier:job:item:": ("model", "artifact"), "farrier:batch:item:": ("blobs",)}
+        fields = {f"farrier:{kind.items}:item:": REFERS for kind in Kind}
+        fields["farrier:batch:item:"] = ("blobs",)
         for prefix, names in fields.items():
             for key in command("KEYS", f"{prefix}*"):
                 for name in names:

@@ -6,12 +6,14 @@ from collections import defaultdict
 from typing import Any
 
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 
 
 def check_indexes(farm: Farm) -> None:
     """Every set, line and turn is what follows from the items themselves, and no other is there."""
-    for kind, default, forgets in (("job", "default", False), ("batch", "", True)):
+    kinds = [(kind.items, "default", False) for kind in Kind]
+    for kind, default, forgets in (*kinds, ("batch", "", True)):
         prefix = f"farrier:{kind}"
         due: dict[str, dict[str, float]] = defaultdict(dict)
         items = _items(farm, prefix)

@@ -115,7 +115,8 @@ class TestRecords(LastingRecordStoreContract):
     @pytest.fixture
     def new_store(self, farm: Farm, served: Served) -> Callable[[], RemoteRecords]:
         line = served.line()
-        served.gateway._records = farm.records  # those of a job say where they were measured
+        # Those of a job say where they were measured.
+        served.gateway._tuning = dataclasses.replace(served.gateway._tuning, records=farm.records)
 
         def make() -> RemoteRecords:
             farm.client.command("FLUSHALL")

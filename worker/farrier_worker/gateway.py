@@ -7,7 +7,6 @@ come as open descriptors: it can hand over nothing that it could not read itself
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import logging
@@ -22,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from farrier import progress
 from farrier.errors import FarrierError, ServiceError, StorageError
-from farrier.records import RecordStore, TuningRecord
+from farrier.records import TuningRecord
 from farrier.sdk.models import error_from_problem
 from farrier_device import wire
 from farrier_device.closing import Closing
@@ -33,6 +32,7 @@ from farrier_farm.leases import Lease
 from farrier_farm.runner import FarmRunner
 from farrier_worker.clock import JobClock
 from farrier_worker.line import problem_of
+from farrier_worker.orders import Tuning, order_of
 from farrier_worker.room import once_there_is_room
 
 T = TypeVar("T")
@@ -82,6 +82,7 @@ class Gateway:
         self._over = threading.Event()
         self._batches: list[threading.Thread] = []
         self._away: DeviceAwayError | None = None
+        self._tuning: Tuning | None = None
         self._noticing = threading.Lock()
         self._heard_at = time.monotonic()
         self._served = 0  # requests that are being served
@@ -147,18 +148,14 @@ class Gateway:
         farm = self._farm
         job = self._job = farm.jobs.get(self._lease.item)
         self._clock.begin_from(job.used)
-        admitted = farm.jobs.admitted(job)
-        options = dataclasses.replace(job.compile_options, target=admitted.target)
-        if options.budget_s is not None:
-            left = max(0.0, options.budget_s - job.used.tuned_s)
-            options = dataclasses.replace(options, budget_s=left)
+        order = order_of(farm, job, self._lease, self._say)
+        self._tuning = order.tuning
         message, data = farm.models.verified(job.model)
-        self._runner: FarmRunner = farm.runner(admitted.place, self._lease, self._say)
-        self._records: RecordStore = farm.job_records(admitted.place, self._runner)
         settings = farm.settings
         secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
         return {
-            "options": options.to_dict(),
+            **order.work,
+            "kind": job.kind,
             "name": job.name or "model",
             "message": str(message),
             "data": {location: str(path) for location, path in data.items()},
@@ -191,17 +188,6 @@ class Gateway:
                 self._clock.hear(event)
                 with self._busy():
                     self._say(event)
-            case {"ask": int(number), "add": str(line)}:
-                record = _record(line)
-                self._answer(number, lambda: self._records.add(record))
-            case {"ask": int(number), "find": [str(task), str(target)]}:
-                self._send_lines(number, lambda: self._records.find(task, target))
-            case {"ask": int(number), "records": True}:
-                self._send_lines(number, lambda: self._records)
-            case {"ask": int(number), "measure": str(text), "blobs": list(names)}:
-                if len(names) > _MOST_BLOBS or not all(type(name) is str for name in names):
-                    raise _malformed(message)
-                self._begin_batch(number, text, _Sent(self._sock, names))
             case {"ask": int(number), "finish": dict(report)}:
                 with _Sent(self._sock, ["artifact"]) as sent:
                     self._answer(number, lambda: self._succeed(report, sent.files[0]))
@@ -210,6 +196,24 @@ class Gateway:
                 "fail": {"code": str(), "detail": str(), "hint": str()} as problem,
             }:
                 self._answer(number, lambda: self._fail(error_from_problem(problem)))
+            case {"ask": int(number)} if self._tuning is not None:
+                self._take_of_tuning(number, message, self._tuning)
+            case _:
+                raise _malformed(message)
+
+    def _take_of_tuning(self, number: int, message: dict[str, Any], tuning: Tuning) -> None:
+        match message:
+            case {"add": str(line)}:
+                record = _record(line)
+                self._answer(number, lambda: tuning.records.add(record))
+            case {"find": [str(task), str(target)]}:
+                self._send_lines(number, lambda: tuning.records.find(task, target))
+            case {"records": True}:
+                self._send_lines(number, lambda: tuning.records)
+            case {"measure": str(text), "blobs": list(names)}:
+                if len(names) > _MOST_BLOBS or not all(type(name) is str for name in names):
+                    raise _malformed(message)
+                self._begin_batch(number, text, _Sent(self._sock, names), tuning.runner)
             case _:
                 raise _malformed(message)
 
@@ -218,7 +222,7 @@ class Gateway:
         with self._telling:
             self._farm.jobs.say(self._lease, next(self._numbers), event)
 
-    def _begin_batch(self, number: int, text: str, sent: _Sent) -> None:
+    def _begin_batch(self, number: int, text: str, sent: _Sent, runner: FarmRunner) -> None:
         """Measures by a thread: several batches may be under way."""
         self._batches = [batch for batch in self._batches if batch.is_alive()]
         try:
@@ -231,7 +235,7 @@ class Gateway:
 
         def measure() -> dict[str, Any]:
             sent.check_room(self._farm.blobs.check_room)
-            return {"result": to_json(self._runner.measure(request, sent, self._over))}
+            return {"result": to_json(runner.measure(request, sent, self._over))}
 
         def work() -> None:
             with sent, self._troubles():
@@ -242,10 +246,13 @@ class Gateway:
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
         """Ends the job once its artifact and its records are in the blob store."""
-        blobs = self._farm.blobs
+        blobs, most = self._farm.blobs, self._job.kind.most_bytes
+        if most and os.fstat(artifact).st_size > most:
+            raise MalformedError(f"{self._job.kind.items} of more than {most} bytes")
 
         def store() -> str:
-            self._farm.records.archive()
+            if self._tuning is not None:
+                self._farm.records.archive()
             blobs.check_room(os.fstat(artifact).st_size)
             return blobs.put_stream(_pieces(artifact))
 

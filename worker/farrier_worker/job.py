@@ -1,4 +1,4 @@
-"""The job process: compiles one model for one attempt, then ends. `python -m farrier_worker.job`.
+"""The job process: one attempt at one job, then it ends. `python -m farrier_worker.job`.
 
 Models are parsed here and nowhere else on the farm, in a process that has limits, that can reach
 nothing of the farm (`confinement.py`) and that may crash: the supervisor sees it. What it has to
@@ -14,17 +14,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from farrier.errors import FarrierError, StorageError
 from farrier_worker import confinement
 from farrier_worker.line import Line
 from farrier_worker.memory import limit_this_process, out_of_memory
-from farrier_worker.remote import RemoteRecords, RemoteRunner
 from farrier_worker.room import once_there_is_room
-
-if TYPE_CHECKING:
-    from farrier.runtime.artifact import Artifact
+from farrier_worker.work import WORK
+from farrier_worker.work.product import Product
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,49 +37,41 @@ def enclosed(argv: Sequence[str]) -> Line:
     line = Line(socket.socket(fileno=int(argv[0])))
     order = line.order
     limit_this_process(order["memory_bytes"])
-    model = [Path(order["message"]), *map(Path, order["data"].values())]
+    reads = [Path(order["message"]), *map(Path, order["data"].values())]
+    if "artifact" in order:
+        reads.append(Path(order["artifact"]))
     scratch, secrets = Path(order["scratch"]), map(Path, order["secrets"])
-    line.ready(confinement.enter(model, scratch, secrets))
+    line.ready(confinement.enter(reads, scratch, secrets))
     return line
 
 
 def run(line: Line) -> None:
-    """Compiles, and tells how it went. A FarrierError of the compilation fails the job; anything
-    else is a crash."""
-    from farrier.model.file import Model  # under the limits
-    from farrier.options import CompileOptions
-    from farrier.pipeline import compile_model
-
+    """Does what the job's kind asks for, and tells how it went. A FarrierError of that fails the
+    job; anything else is a crash."""
     order = line.order
-    data = {location: Path(path) for location, path in order["data"].items()}
     try:
-        artifact = compile_model(
-            Model.of_files(Path(order["message"]), data, order["name"]),
-            CompileOptions.from_dict(order["options"]),
-            runner=RemoteRunner(line),
-            records=RemoteRecords(line),
-            listener=line.say,
-        )
+        product = WORK[order["kind"]](line)
         with tempfile.TemporaryFile(buffering=0) as file:
-            write = functools.partial(_write, artifact, file.fileno())
+            write = functools.partial(_write, product, file.fileno())
             once_there_is_room(write, order["room_wait_s"], line.say)
-            line.finish(file.fileno(), artifact.report)
+            line.finish(file.fileno(), dict(product.report))
     except MemoryError:
         line.fail(out_of_memory(order["memory_bytes"]))
     except FarrierError as error:
         line.fail(error)
 
 
-def _write(artifact: Artifact, descriptor: int) -> None:
-    """Writes the artifact to an open file. Raises StorageError."""
+def _write(product: Product, descriptor: int) -> None:
+    """Writes what the job made to an open file. Raises StorageError."""
     try:
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         with open(descriptor, "wb", closefd=False) as file:
-            artifact.write(file)
+            product.write(file)
     except OSError as error:
         raise StorageError(
-            f"cannot write the artifact to {tempfile.gettempdir()}: {error.strerror or error}",
+            f"cannot write the {product.name} to {tempfile.gettempdir()}: "
+            f"{error.strerror or error}",
             hint="free some space there; the worker's TMPDIR names another directory",
         ) from error
 

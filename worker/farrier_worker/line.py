@@ -3,9 +3,9 @@
 Frames are those of `farrier_device.wire`. The supervisor begins; what follows a frame as open files
 is in brackets.
 
-    supervisor → job   {"options": …, "name": …, "message": <path>, "data": {<location>: <path>},
+    supervisor → job   {"kind": …, "name": …, "message": <path>, "data": {<location>: <path>},
                         "scratch": <path>, "secrets": [<path>…], "memory_bytes": n,
-                        "room_wait_s": s, "attempt": n}
+                        "room_wait_s": s, "attempt": n}, and what `orders.py` adds for the kind
     job → supervisor   {"ready": <level of isolation>}
                        {"say": <event>}
                        {"ask": n, "add": <record>}              → {"answer": n}
@@ -15,6 +15,8 @@ is in brackets.
                                                                 → {"answer": n, "result": <result>}
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
+
+Only a compilation may add and find records, and measure.
 
 Lines come in parts: one with none is the last. Instead of an answer there may be
 {"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""

@@ -19,6 +19,7 @@ from farrier.errors import FarrierError, ServiceError
 from farrier_device import logs
 from farrier_farm.errors import StaleLeaseError
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease
 from farrier_farm.states import State
 from farrier_worker.attempt import Attempt
@@ -27,7 +28,9 @@ JOB_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.job")
 
 _TICK_S = 0.05  # between two looks at the processes
 _RENEW_S = 1.0  # also how soon a cancelled job is noticed
-_IDLE_S = 0.5  # waiting for a job while there is nothing else to do
+_IDLE_S = 0.25  # waiting for a compilation while there is nothing else to do
+_PREPARE_S = 0.25  # between two looks for what is to be prepared
+_PAUSE_S = 0.5  # after a failure that may pass
 _GARBAGE_S = 3600.0
 _LOOK_S = 0.25  # between two looks at whether jobs keep to their limits
 
@@ -35,7 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs up to `jobs_at_once` jobs, each with `command` (see `Attempt`)."""
+    """Runs up to `jobs_at_once` compilations, and beside them one short job: an inspection or a
+    listing does not wait for what tunes for hours. Each runs with `command` (see `Attempt`)."""
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Supervisor:
         self._attempts: list[Attempt] = []
         self._drain_by: float | None = None
         self._renew_at = 0.0
+        self._prepare_at = 0.0
         self._garbage_at = time.monotonic() + _GARBAGE_S
 
     def run(self) -> None:
@@ -69,7 +74,7 @@ class Supervisor:
                     self._step()
                 except ServiceError as error:
                     _log.warning("%s; going on when it answers", error.message)
-                    time.sleep(_IDLE_S)
+                    time.sleep(_PAUSE_S)
         finally:
             done.set()
             watch.join()
@@ -99,13 +104,21 @@ class Supervisor:
             if self._drain_by is not None and now >= self._drain_by:
                 attempt.stop("the worker was told to stop")
             attempt.press(self._settings.grace_s)
-        if self._drain_by is None and len(self._attempts) < self._settings.jobs_at_once:
-            self._lease(0.0 if self._attempts else _IDLE_S)
+        if self._drain_by is None:
+            self._lease(now)
         if self._attempts:
             time.sleep(_TICK_S)
 
-    def _lease(self, wait_s: float) -> None:
-        lease = self._farm.jobs.lease(self.name, wait_s)
+    def _lease(self, now: float) -> None:
+        """Begins what there is to do, as far as there are slots for it."""
+        kinds = [Kind.of(attempt.lease.item) for attempt in self._attempts]
+        if now >= self._prepare_at and not any(kind.is_prepared for kind in kinds):
+            self._prepare_at = now + _PREPARE_S
+            self._begin(self._farm.jobs.lease_prepared(self.name))
+        if kinds.count(Kind.COMPILE) < self._settings.jobs_at_once:
+            self._begin(self._farm.jobs.lease(self.name, 0.0 if self._attempts else _IDLE_S))
+
+    def _begin(self, lease: Lease | None) -> None:
         if lease is not None:
             with logs.about(job=lease.item):
                 _log.info("job %s, attempt %d", lease.item, lease.attempt)
@@ -116,7 +129,7 @@ class Supervisor:
                 _log.warning("job %s goes back: %s", lease.item, reason)
                 with contextlib.suppress(StaleLeaseError):  # cancelled meanwhile
                     self._farm.jobs.give_back(lease, crashed=False, reason=reason)
-                time.sleep(_IDLE_S)
+                time.sleep(_PAUSE_S)
 
     def _collect_garbage(self) -> None:
         try:
@@ -141,9 +154,13 @@ class Supervisor:
             try:
                 self._farm.jobs.renew(attempt.lease, attempt.clock.used)
             except StaleLeaseError as stale:
-                state = self._farm.jobs.leases.state(attempt.lease.item)
+                state = self._state(attempt)
                 recorded = state in (State.SUCCEEDED, State.FAILED)  # it is about to exit then
                 attempt.stop(stale.message, after_s=self._settings.grace_s if recorded else 0.0)
+
+    def _state(self, attempt: Attempt) -> State | None:
+        job_id = attempt.lease.item
+        return self._farm.jobs.leases_of(job_id).state(job_id)
 
     def _settle(self, attempt: Attempt) -> None:
         """Records the end of an attempt whose process is gone, where that did not do so itself."""
@@ -157,7 +174,7 @@ class Supervisor:
                 )
             _log.warning("job %s is now %s: %s", attempt.lease.item, state, attempt.reason)
         except StaleLeaseError:
-            ended = self._farm.jobs.leases.state(attempt.lease.item)
+            ended = self._state(attempt)
             _log.info("job %s is %s", attempt.lease.item, ended or "deleted")
             if ended in (State.CANCELLED, None):
                 self._farm.measurements.drop(attempt.lease.item)

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from farrier.cli.inspection import inspect
 from farrier.cli.profile import profile
 from farrier.cli.show import ProgressView, ms
 from farrier.cli.targets import TargetOption, read_target
@@ -66,7 +67,7 @@ VerifyOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
-    for verb in (run, bench, profile, opt):
+    for verb in (inspect, run, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     passthrough = {
         "allow_extra_args": True,

@@ -5,7 +5,16 @@ nothing is allocated that is much larger than the model itself before its size w
 """
 
 from farrier.importer.build import ImportedModel, import_model
+from farrier.importer.document import Inspection, inspection
 from farrier.importer.external import relocated
 from farrier.importer.inspect import ModelSummary, inspect
 
-__all__ = ["ImportedModel", "ModelSummary", "import_model", "inspect", "relocated"]
+__all__ = [
+    "ImportedModel",
+    "Inspection",
+    "ModelSummary",
+    "import_model",
+    "inspect",
+    "inspection",
+    "relocated",
+]

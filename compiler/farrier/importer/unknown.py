@@ -25,11 +25,11 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
 
     What only branches need is the matter of whoever takes them, and listed beside the others.
     """
-    if not any(_is_unknown(node, opsets) for node in _always_run(graph)):
+    if not any(is_unknown(node, opsets) for node in _always_run(graph)):
         return
     missing: dict[str, list[str]] = {}
     for node in nodes_in(graph):
-        if _is_unknown(node, opsets):
+        if is_unknown(node, opsets):
             missing.setdefault(qualified_name(node), []).append(describe(node))
     lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
     raise UnsupportedOperatorError(
@@ -46,7 +46,8 @@ def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
             yield from _always_run(inner)
 
 
-def _is_unknown(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
+def is_unknown(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Whether Farrier knows no operator of the node's name."""
     op = qualified_name(node)
     if op in names() or op in READABLE:
         return False

@@ -153,6 +153,25 @@ class Client(Closing):
         )
         return uploads.send(_given(model))
 
+    def inspection(
+        self, model: GivenModel, *, listener: UploadListener | None = None
+    ) -> Mapping[str, Any]:
+        """Uploads a model as `upload` does, has a worker look at it, and returns what it found:
+        inputs, outputs, operators, open dims, the graph, and in `problems` why it would not
+        compile. The same model is looked at once.
+
+        Raises CompilerError where it crashes its process, MemoryLimitError, and what `upload` does.
+        """
+        return self._prepared(f"/v1/models/{self.upload(model, listener=listener)}", "inspection")
+
+    def _prepared(self, resource: str, what: str) -> Mapping[str, Any]:
+        """What a worker prepares of a resource to be shown, once it has."""
+        asked = self._repeated("POST", f"{resource}/{what}")
+        if asked["state"] != "succeeded":
+            self.wait(asked["job"])
+        found: Mapping[str, Any] = self._repeated("GET", f"{resource}/{what}")[what]
+        return found
+
     # Jobs
 
     def submit(

@@ -38,6 +38,7 @@ class Job:
     device_class: str | None = None  # whose devices measure it
     device: str | None = None  # that alone measures it
     owner: str = "default"  # name of the user who submitted it
+    kind: str = "compile"  # or inspect, list: what is prepared to be shown
 
     @property
     def final(self) -> bool:

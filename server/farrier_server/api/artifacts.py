@@ -10,12 +10,14 @@ from starlette.responses import FileResponse
 
 from farrier.errors import UsageError
 from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
 from farrier_server.api.jobs import JobId
 from farrier_server.context import FarmDep
 from farrier_server.problems import NotReadyError, RangeError, documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
+_SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".zip"}
 
 
 class ArtifactFile(FileResponse):
@@ -49,7 +51,8 @@ def get_artifact(
     if range_:
         _check_range(range_, farm.blobs.size(job.artifact))
     # The name is made of the id: what a user calls a job is no file name.
-    return ArtifactFile(path, filename=f"{job.id}.farrier", headers={"ETag": f'"{job.artifact}"'})
+    name = f"{job.id}{_SUFFIXES[job.kind]}"
+    return ArtifactFile(path, filename=name, headers={"ETag": f'"{job.artifact}"'})
 
 
 def _not_ready(job: Job) -> NotReadyError:

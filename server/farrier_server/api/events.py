@@ -113,7 +113,7 @@ async def _of_job(
 async def _is_known(farm: Farm, job_id: str) -> bool:
     """Whether a job is there, and not deleted; False, too, where Redis is away."""
     try:
-        return await asyncio.to_thread(farm.jobs.leases.state, job_id) is not None
+        return await asyncio.to_thread(farm.jobs.leases_of(job_id).state, job_id) is not None
     except ServiceError:
         return False
 

@@ -13,6 +13,7 @@ from farrier.options.shapes import MAX_EXTENT
 from farrier_farm import jobs
 from farrier_farm.admission import Admitted
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_farm.users import NAME
 from farrier_server.context import FarmDep
@@ -124,6 +125,7 @@ class JobView(BaseModel):
     """A job as it stands. Times are Unix seconds; what is not known yet is null."""
 
     id: str
+    kind: Kind = Field(description="what it does: GET /v1/jobs shows compilations alone")
     owner: str = Field(description="name of the user who submitted it")
     name: str
     state: State
@@ -151,6 +153,7 @@ class JobView(BaseModel):
     def of(cls, job: jobs.Job) -> JobView:
         return cls(
             id=job.id,
+            kind=job.kind,
             owner=job.owner,
             name=job.name,
             state=job.state,
@@ -217,11 +220,14 @@ def list_jobs(
     farm: FarmDep,
     state: Annotated[State | None, Query(description="only jobs in this state")] = None,
     owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
+    kind: Annotated[Kind, Query(description="inspect and list: what is prepared to be shown")] = (
+        Kind.COMPILE
+    ),
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
 ) -> JobPage:
-    """Jobs of all users or of one, the newest first."""
-    page, following = farm.jobs.list(limit=limit, after=after, state=state, owner=owner)
+    """Jobs of all users or of one, the newest first: compilations, or those of another kind."""
+    page, following = farm.jobs.list(limit=limit, after=after, state=state, owner=owner, kind=kind)
     return JobPage(jobs=[JobView.of(job) for job in page], next=following)
 
 

@@ -1,0 +1,67 @@
+"""`farrier inspect`: what a model is, and what would not compile, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from farrier.files.mapped import check_is_file
+from farrier.model.file import Model
+
+if TYPE_CHECKING:
+    from farrier.importer import Inspection
+    from farrier.importer.document import Tensor
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
+) -> None:
+    """Tell what a model takes, gives and consists of, and what of it would not compile; exits with
+    1 where it does not."""
+    from farrier.importer import inspection
+
+    check_is_file(model)
+    found = inspection(Model.of_path(model))
+    if as_json:
+        typer.echo(found.to_json())
+    else:
+        for line in _lines(found):
+            typer.echo(_plain(line))
+    if not found.compiles:
+        raise typer.Exit(1)
+
+
+def _lines(found: Inspection) -> Iterator[str]:
+    if found.opset:
+        made = f", made by {found.producer}" if found.producer else ""
+        yield f"{found.name}: opset {found.opset}{made}"
+    for what, tensors in (("input", found.inputs), ("output", found.outputs)):
+        yield from (f"{what}: {one.name} {_type(one)}" for one in tensors)
+    if found.parameters.count:
+        yield f"parameters: {found.parameters.count}, {found.parameters.bytes / 1e6:.2f} MB"
+    yield from (
+        f"open: {one.name} is {one.low} to {one.high}, typically {one.typical}"
+        for one in found.open_dims
+    )
+    yield from (f"assumed: {one}" for one in found.preconditions)
+    for use in found.operators:
+        op = f"{use.domain}:{use.op}" if use.domain else use.op
+        yield f"operator: {op} ×{use.count}" + ("" if use.supported else " (not supported)")
+    for problem in found.problems:
+        yield f"problem: {problem.detail}"
+        if problem.hint:
+            yield f"  hint: {problem.hint}"
+
+
+def _type(tensor: Tensor) -> str:
+    dims = "…" if tensor.dims is None else ", ".join(map(str, tensor.dims))
+    return f"{tensor.dtype}[{dims}]"
+
+
+def _plain(text: str) -> str:
+    """Names are the model's: what is not printable is escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,166 @@
+"""What a model is, before anybody compiles it: prepared by a worker, since the server parses none.
+
+    POST /v1/models/{id}/inspection   → queued, unless it was before
+    GET  /v1/models/{id}/inspection   → how far it is, and the document
+
+The document was written by a process that has read what strangers wrote, so it is read as such: of
+bounded size, and every field of its type and within its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier.errors import NotFoundError
+from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
+from farrier_farm.states import State
+from farrier_server.api.models import ModelId
+from farrier_server.api.prepared import document
+from farrier_server.context import FarmDep
+from farrier_server.gate import OwnerDep
+from farrier_server.problems import Problem, documented, from_stored
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+_MOST = 1 << 53  # what a number may be, exactly, for every reader of JSON
+_Text = Annotated[str, Field(max_length=1100)]
+_Message = Annotated[str, Field(max_length=20_000)]
+_Label = Annotated[str, Field(max_length=130)]
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Dims = Annotated[list[_Count | _Text], Field(max_length=1000)]
+_NodeId = Annotated[int, Field(ge=0, lt=20_000)]
+
+
+class _Part(BaseModel):
+    """A newer worker may say more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class TensorView(_Part):
+    """An input or output of the model."""
+
+    name: _Text
+    dtype: _Text = Field(description="f32, i64, …; string; or ONNX's word for what is no tensor")
+    dims: _Dims | None = Field(description="a name or ? where open; null where not even the rank")
+
+
+class ParametersView(_Part):
+    """The initializers."""
+
+    count: _Count
+    bytes: _Count
+
+
+class OperatorView(_Part):
+    """An operator of the model."""
+
+    op: _Text
+    domain: _Text = Field(description="empty: ONNX's own")
+    count: _Count = Field(description="nodes, those of branches and loops included")
+    supported: bool
+    reason: _Text = Field(description="why it is not")
+
+
+class OpenDimView(_Part):
+    """A size that is known when the model runs."""
+
+    name: _Text
+    low: _Count
+    high: _Count
+    typical: _Count
+
+
+class ProblemView(_Part):
+    """Why the model does not compile, or what of it does not."""
+
+    code: _Label
+    detail: _Message
+    hint: _Message
+
+
+class NodeView(_Part):
+    """A node of the graph as the file has it, or an input or output of it."""
+
+    id: _NodeId
+    kind: _Label = Field(description="input, node or output")
+    op: _Label
+    name: _Label
+    outputs: Annotated[list[_Label], Field(max_length=8)] = Field(description="tensors, the first")
+
+
+class GraphView(_Part):
+    """The model's own graph."""
+
+    nodes: Annotated[list[NodeView], Field(max_length=20_000)]
+    edges: Annotated[list[tuple[_NodeId, _NodeId, _Label]], Field(max_length=80_000)] = Field(
+        description="from, to, tensor"
+    )
+    left_out: _Count = Field(description="nodes beyond what is shown")
+
+
+class InspectionDocument(_Part):
+    """What a model is."""
+
+    name: _Text
+    producer: _Text
+    opset: _Count = Field(description="0 where it cannot be read")
+    inputs: Annotated[list[TensorView], Field(max_length=1000)]
+    outputs: Annotated[list[TensorView], Field(max_length=1000)]
+    parameters: ParametersView
+    operators: Annotated[list[OperatorView], Field(max_length=1000)]
+    open_dims: Annotated[list[OpenDimView], Field(max_length=1000)]
+    preconditions: Annotated[list[_Text], Field(max_length=1000)] = Field(
+        description="what is taken for granted of the open dims"
+    )
+    problems: Annotated[list[ProblemView], Field(max_length=1001)] = Field(
+        description="empty for a model that compiles"
+    )
+    graph: GraphView
+
+
+class InspectionView(BaseModel):
+    """How far an inspection is."""
+
+    state: State
+    job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
+    error: Problem | None = Field(description="why it failed; POST begins it anew")
+    inspection: InspectionDocument | None = Field(description="once it has succeeded")
+
+    @classmethod
+    def of(cls, job: Job, found: InspectionDocument | None) -> InspectionView:
+        error = None if job.error is None else from_stored(job.error)
+        return cls(state=job.state, job=job.id, error=error, inspection=found)
+
+
+@router.post("/{model_id}/inspection", status_code=201, responses=documented(400, 404, 429, 503))
+def inspect_model(
+    model_id: ModelId, farm: FarmDep, owner: OwnerDep, response: Response
+) -> InspectionView:
+    """Queues the inspection of a model: 201. One that goes on, or has succeeded, is had again: 200;
+    one that failed or was cancelled is done anew."""
+    farm.models.hold(model_id)
+    job, is_new = farm.jobs.inspect(model_id, owner=owner)
+    response.status_code = 201 if is_new else 200
+    return InspectionView.of(job, None)
+
+
+@router.get("/{model_id}/inspection", responses=documented(400, 404, 503))
+def get_inspection(model_id: ModelId, farm: FarmDep) -> InspectionView:
+    """How far the inspection of a model is, and what it found; 404 where nobody has asked for
+    one."""
+    job = farm.jobs.prepared(Kind.INSPECT, model_id)
+    if job is None:
+        raise NotFoundError(
+            f"the model {model_id} was not inspected",
+            hint=f"POST /v1/models/{model_id}/inspection does it",
+        )
+    return InspectionView.of(job, _found(farm, job))
+
+
+def _found(farm: Farm, job: Job) -> InspectionDocument | None:
+    return None if job.artifact is None else document(InspectionDocument, farm, job)

@@ -1,0 +1,153 @@
+"""Jobs that prepare what is shown of models: the same process, walls and ends as compilations."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import pytest
+from onnx import TensorProto, helper
+
+from bench.models import build
+from farrier.options import CompileOptions
+from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
+from farrier_farm.models import DataFile, Manifest
+from farrier_farm.states import State
+from farrier_worker.supervisor import JOB_COMMAND
+from tests.here import TARGET
+from tests.worker.test_job import _model, _with_data_file
+
+
+@pytest.fixture
+def ended(farm: Farm, eventually):
+    return lambda job: eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j, 60)
+
+
+def document(farm: Farm, job: Job):
+    assert job.state is State.SUCCEEDED, job.error
+    return json.loads(farm.blobs.verified(job.artifact).read_bytes())
+
+
+def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
+    farm: Farm, program, supervise, eventually, ended
+) -> None:
+    busy = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
+    command = program(
+        """
+        from farrier_worker import job
+        if line.order["kind"] == "compile":
+            line.say(progress.StageStarted("schedule"))
+            time.sleep(60)
+        job.run(line)
+        """,
+        is_enclosed=True,
+    )
+    supervise(command, jobs_at_once=1)
+    eventually(lambda: farm.jobs.get(busy.id).progress.stage)
+    job, is_new = farm.jobs.inspect(farm.blobs.put(build("resnet50")))
+    job = ended(job)
+    assert (is_new, job.kind, job.attempts) == (True, Kind.INSPECT, 1)
+    found = document(farm, job)
+    assert found["problems"] == []
+    assert found["inputs"] == [{"name": "x", "dtype": "f32", "dims": [1, 3, 224, 224]}]
+    assert job.used.worked_s < 30
+    assert farm.jobs.get(busy.id).state is State.RUNNING
+    assert [one.id for one in farm.jobs.list()[0]] == [busy.id]
+    assert [one.id for one in farm.jobs.list(kind=Kind.INSPECT)[0]] == [job.id]
+
+
+def test_data_files_of_a_model_are_found(farm: Farm, supervise, ended) -> None:
+    message, data = _with_data_file("folder/m.data")
+    sizes = {"folder/m.data": DataFile(farm.blobs.put(data), len(data))}
+    whole = farm.models.create(Manifest(farm.blobs.put(message), sizes))
+    supervise(list(JOB_COMMAND))
+    assert document(farm, ended(farm.jobs.inspect(whole)[0]))["problems"] == []
+    [problem] = document(farm, ended(farm.jobs.inspect(farm.blobs.put(message))[0]))["problems"]
+    assert "'folder/m.data'" in problem["detail"]
+    assert str(farm.settings.home) not in problem["detail"]
+
+
+def test_what_is_no_model_or_does_not_compile_is_no_crash(farm: Farm, supervise, ended) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Warp", ["x"], ["y"], domain="my.ops")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]
+    unknown = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    supervise(list(JOB_COMMAND))
+    expected = {b"no model": "invalid-model", unknown: "unsupported-operator"}
+    for model, code in expected.items():
+        job = ended(farm.jobs.inspect(farm.blobs.put(model))[0])
+        [problem] = document(farm, job)["problems"]
+        assert (problem["code"], job.attempts, job.crashes) == (code, 1, 0)
+
+
+def test_a_process_that_crashes_fails_the_inspection_alone(
+    farm: Farm, program, supervise, ended
+) -> None:
+    job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
+    supervise(program("os.kill(os.getpid(), signal.SIGSEGV)"))
+    found = ended(job)
+    assert (found.state, found.crashes) == (State.DEAD, farm.settings.job_crashes)
+    assert "SIGSEGV" in found.error["message"]
+    assert "farrier inspect" in found.error["hint"]
+    again, is_new = farm.jobs.inspect(job.model)
+    assert (is_new, again.id != job.id) == (True, True)
+
+
+def test_an_inspection_is_cancelled(farm: Farm, program, supervise, eventually, ended) -> None:
+    job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
+    supervise(program("line.say(progress.StageStarted('import')); time.sleep(60)"))
+    eventually(lambda: farm.jobs.get(job.id).progress.stage)
+    farm.cancel(job.id)
+    asked = farm.jobs.inspect(job.model)[0]
+    assert asked.id != job.id
+    begin = time.monotonic()  # its slot is free again, soon
+    eventually(lambda: farm.jobs.get(asked.id).progress.stage)
+    assert time.monotonic() - begin < 10
+    farm.delete(asked.id)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        'line.ask({"measure": "{}", "blobs": []})',
+        'line.ask({"add": "{}"})',
+        'next(line.parts({"records": True}))',
+        "open('large', 'wb').truncate(9 << 20); line.finish(os.open('large', os.O_RDONLY), {})",
+    ],
+)
+def test_one_that_asks_for_what_only_compilations_may_is_ended(
+    farm: Farm, program, supervise, ended, ask
+) -> None:
+    job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
+    supervise(program(ask))
+    found = ended(job)
+    assert found.state is State.DEAD
+    assert "malformed" in found.error["message"]
+    assert farm.records.count() == 0
+
+
+def test_memory_is_limited(farm: Farm, program, supervise, ended) -> None:
+    job, _ = farm.jobs.inspect(farm.blobs.put(_model()))
+    greedy = program("from farrier_worker import job\nx = bytes(1 << 30)", is_enclosed=True)
+    supervise(greedy, job_memory_bytes=400 << 20)
+    found = ended(job)
+    assert found.state in (State.FAILED, State.DEAD)
+    assert "Memory" in found.error["message"] or "memory" in found.error["message"]
+
+
+def test_a_worker_of_an_older_version_does_not_see_them(farm: Farm) -> None:
+    """It asks for the queues of the compilations, whatever their names."""
+    farm.jobs.inspect(farm.blobs.put(b"m"))
+    old = farm.jobs.leases
+    assert old.take("old", ["compile", *old.queues()], 0.0) is None
+    assert farm.jobs.lease("old", 0.0) is None
+    lease = farm.jobs.lease_prepared("new")
+    assert lease is not None
+    assert dataclasses.replace(farm.jobs.get(lease.item), started=None).kind is Kind.INSPECT

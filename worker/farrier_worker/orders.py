@@ -1,0 +1,58 @@
+"""What the process of a job is told to do, and what it may ask of the farm, by the job's kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from farrier.progress import Listener
+from farrier.records import RecordStore
+from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
+from farrier_farm.leases import Lease
+from farrier_farm.runner import FarmRunner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tuning:
+    """What a compilation may ask for: measurements, and the farm's records."""
+
+    runner: FarmRunner
+    records: RecordStore
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """`work` is what the kind adds to the first frame of the line; without `tuning` the process may
+    tell how it goes and how it ends, and nothing else."""
+
+    work: Mapping[str, Any]
+    tuning: Tuning | None = None
+
+
+def order_of(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
+    """Raises FarrierError for a job that cannot be begun."""
+    return _ORDERS[job.kind](farm, job, lease, listener)
+
+
+def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
+    admitted = farm.jobs.admitted(job)
+    options = dataclasses.replace(job.compile_options, target=admitted.target)
+    if options.budget_s is not None:
+        left = max(0.0, options.budget_s - job.used.tuned_s)
+        options = dataclasses.replace(options, budget_s=left)
+    runner = farm.runner(admitted.place, lease, listener)
+    tuning = Tuning(runner, farm.job_records(admitted.place, runner))
+    return Order({"options": options.to_dict()}, tuning)
+
+
+def _inspect(_farm: Farm, _job: Job, _lease: Lease, _listener: Listener) -> Order:
+    return Order({})
+
+
+_ORDERS: dict[Kind, Callable[[Farm, Job, Lease, Listener], Order]] = {
+    Kind.COMPILE: _compile,
+    Kind.INSPECT: _inspect,
+}

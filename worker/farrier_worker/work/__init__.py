@@ -1,0 +1,17 @@
+"""What the process of a job does, by the job's kind: a module for each.
+
+They import what reads models within their functions, under the limits of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from farrier_worker.line import Line
+from farrier_worker.work import compilation, inspection
+from farrier_worker.work.product import Product
+
+WORK: Mapping[str, Callable[[Line], Product]] = {
+    "compile": compilation.work,
+    "inspect": inspection.work,
+}
+"""Each raises FarrierError where the job fails for its model's sake."""

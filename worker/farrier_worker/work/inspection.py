@@ -1,0 +1,20 @@
+"""A model → a document on it."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from farrier_worker.line import Line
+from farrier_worker.work.product import Product, model_of
+
+
+def work(line: Line) -> Product:
+    """What is no model has a document, too, which says so."""
+    from farrier.importer import inspection
+
+    text = inspection(model_of(line.order)).to_json()
+
+    def write(file: IO[bytes]) -> None:
+        file.write(text)
+
+    return Product("document", write, {})
