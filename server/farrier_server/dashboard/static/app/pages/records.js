@@ -1,6 +1,74 @@
+// What tuning has learned: the records, and the cost model that is made of them.
+
+import { count, moment, visible } from "../lib/format.js";
 import { html } from "../lib/html.js";
-import { PageHead } from "../ui/shell.js";
+import { useResource } from "../lib/live.js";
+import { Empty, Loaded } from "../ui/feedback.js";
+import { Facts, Figure, Figures } from "../ui/figures.js";
+import { PageHead, Section } from "../ui/shell.js";
+import { Table } from "../ui/table.js";
+import { Ago, Name } from "../ui/text.js";
+
+const ASKED_MS = 10_000;
+
+const COLUMNS = [
+  { key: "class", label: "Class", isWide: true, cell: (row) => html`<${Name} text=${row.name || row.device_class} /><span class="row-note"><${Name} text=${row.device_class} /></span>` },
+  { key: "records", label: "Records", isNumber: true, cell: (row) => count(row.records) },
+  { key: "tasks", label: "Kernels", isNumber: true, cell: (row) => count(row.tasks) },
+  { key: "oldest", label: "Oldest", isNumber: true, cell: (row) => html`<${Ago} at=${row.oldest} />` },
+  { key: "newest", label: "Newest", isNumber: true, cell: (row) => html`<${Ago} at=${row.newest} />` },
+];
 
 export function Records() {
-  return html`<${PageHead} title="Records" />`;
+  const resource = useResource("/v1/records", { every: ASKED_MS });
+  return html`
+    <${PageHead} title="Records" />
+    <${Loaded} resource=${resource} what="Looking at the records">${(data) => html`
+      <${Summary} data=${data} />
+      <${Section} title="Tuning records"><${Classes} data=${data} /><//>
+      <${Section} title="Cost model"><${CostModel} model=${data.model} /><//>
+    `}<//>
+  `;
+}
+
+function Summary({ data }) {
+  const newest = Math.max(0, ...data.classes.map((row) => row.newest ?? 0));
+  const kernels = data.classes.reduce((sum, row) => sum + (row.tasks ?? 0), 0);
+  return html`<${Figures} label="Records">
+    <${Figure} name="Records" value=${count(data.count)} detail="kept for ever" />
+    <${Figure} name="Device classes" value=${count(data.classes.length)} detail="have records" />
+    <${Figure} name="Kernels" value=${count(kernels)} detail="measured" />
+    <${Figure} name="Newest" value=${newest ? html`<${Ago} at=${newest} />` : "–"} />
+  <//>`;
+}
+
+function Classes({ data }) {
+  if (!data.count) {
+    return html`<${Empty} title="No records yet">
+      <p>Each job that tunes leaves what it measured: the next job with a kernel of the same kind, on the same class of device, begins with it.</p>
+      <p>What is missing: a job with a budget or trials on a device that is no emulator. <a href="/submit">Submit one</a></p>
+    <//>`;
+  }
+  return html`
+    <${Table} caption="Records of each device class" columns=${COLUMNS} rows=${data.classes} rowKey=${(row) => row.device_class} />
+    <p class="hint">Records hold for the class that they were measured on. A job gives its own at <code>/v1/jobs/ID/records</code>, as JSON lines that <code>farrier compile --records</code> takes.</p>
+  `;
+}
+
+/** `model` is what is known of it, by name; null where nothing is. */
+function CostModel({ model }) {
+  if (!model) {
+    return html`<${Empty} title="The farm keeps no cost model">
+      <p>Each job ranks candidates by the analytic model of its machine, learns from what it measures, and keeps the records alone.</p>
+      <p>What is missing: a model that is trained on the records of a class and serves all of its jobs. Its age, its size and its error are shown here once there is one.</p>
+    <//>`;
+  }
+  const rows = Object.entries(model).map(([name, value]) => [visible(name.replaceAll("_", " ")), text(name, value)]);
+  return html`<div class="panel"><${Facts} rows=${rows} /></div>`;
+}
+
+function text(name, value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "number") return /_at$|^(trained|oldest|newest)$/.test(name) ? moment(value) : count(value);
+  return visible(typeof value === "object" ? JSON.stringify(value) : value);
 }

@@ -21,7 +21,7 @@ export function Action({ children, run, onError = () => {}, tone = "", disabled 
 }
 
 /** A question before what cannot be undone. `onAnswer(true)` is yes. */
-export function Confirm({ title, children, yes, onAnswer }) {
+export function Confirm({ title, children, yes, no = "Keep it", onAnswer }) {
   const dialog = useRef(null);
   useEffect(() => dialog.current.showModal(), []);
   const answer = (isYes) => (event) => {
@@ -32,7 +32,7 @@ export function Confirm({ title, children, yes, onAnswer }) {
   return html`<dialog ref=${dialog} aria-labelledby="confirm-title" onCancel=${answer(false)}>
     <h2 id="confirm-title">${title}</h2>
     ${children}
-    <p class="actions"><button type="button" class="button-bad" onClick=${answer(true)}>${yes}</button><button type="button" onClick=${answer(false)}>Keep it</button></p>
+    <p class="actions"><button type="button" class="button-bad" onClick=${answer(true)}>${yes}</button><button type="button" onClick=${answer(false)}>${no}</button></p>
   </dialog>`;
 }
 
