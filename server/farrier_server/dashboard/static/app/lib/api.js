@@ -22,13 +22,17 @@ export const get = (path, options) => request("GET", path, options);
 export const post = (path, body, options) => request("POST", path, { ...options, body });
 export const remove = (path, options) => request("DELETE", path, options);
 
-/** The session of the cookie, or null. It brings the token that each change has to carry. */
+/**
+ * The session of the cookie, or null; one that has expired is told as such. It brings the token that
+ * each change has to carry.
+ */
 export async function openSession() {
   try {
     return remember(await request("GET", "/v1/session", { quiet: true }));
   } catch (error) {
-    if (error.status === 401) return null;
-    throw error;
+    if (error.status !== 401) throw error;
+    if (error.code === "session-expired") whenSignedOut(error);
+    return null;
   }
 }
 
@@ -55,7 +59,7 @@ export async function request(method, path, { body, headers = {}, signal, quiet 
     headers: sent,
     body: body === undefined || isRaw ? body : JSON.stringify(body),
     credentials: "same-origin",
-    signal: signal ?? (isRaw ? undefined : AbortSignal.timeout(TIMEOUT_MS)),
+    signal: isRaw ? signal : AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), ...(signal ? [signal] : [])]),
   });
   if (!answer.ok) {
     const error = await problemOf(answer);

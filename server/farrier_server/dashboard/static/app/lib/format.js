@@ -67,6 +67,13 @@ export function ago(seconds, now = Date.now() / 1000) {
   return past < 5 ? "just now" : `${duration(past < 60 ? Math.floor(past) : Math.floor(past / 60) * 60)} ago`;
 }
 
+/** The API's words as a sentence: they begin small and have no full stop. */
+export function sentence(text) {
+  const words = String(text ?? "").trim();
+  if (!words) return "";
+  return words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+}
+
 /**
  * A name from a model or a user, with what cannot be seen made visible: control characters as their
  * pictures, marks that turn the direction of text as code points.

@@ -103,9 +103,12 @@ export function useEvents(path, onEvents, { after = "", enabled = true, onRefuse
   return link;
 }
 
+const REFUSED = new Set([400, 401, 403, 404, 422]); // asked again, the answer is the same
+
 /**
  * What `path` answers: `{data, error, isLoading, refresh}`. It is asked again every `every` ms, if
- * given, while the page is visible; an error leaves the data of the last answer in place.
+ * given, while the page is visible, and where the server was away; an error leaves the data of the
+ * last answer in place. A request that is refused is asked again by `refresh` alone.
  */
 export function useResource(path, { every = 0 } = {}) {
   const [state, setState] = useState({ path, data: null, error: null, isLoading: true });
@@ -115,6 +118,7 @@ export function useResource(path, { every = 0 } = {}) {
     if (!path) return undefined;
     const abort = new AbortController();
     let timer = 0;
+    let isRefused = false;
     const ask = async () => {
       const wait = failedRecently.current ? Math.max(every, 3000) : every;
       if (document.visibilityState === "visible" || !every) {
@@ -125,11 +129,12 @@ export function useResource(path, { every = 0 } = {}) {
         } catch (error) {
           if (abort.signal.aborted) return;
           failedRecently.current = true;
+          isRefused = REFUSED.has(error.status);
           setState((old) => ({ path, data: old.path === path ? old.data : null, error, isLoading: false }));
         }
       }
       const isAway = failedRecently.current;
-      if (!abort.signal.aborted && (every || isAway)) timer = setTimeout(ask, wait || 3000);
+      if (!abort.signal.aborted && !isRefused && (every || isAway)) timer = setTimeout(ask, wait || 3000);
     };
     ask();
     return () => {

@@ -11,7 +11,7 @@ import { Loaded, Notice, Problem } from "../ui/feedback.js";
 import { Facts, Figure, Figures } from "../ui/figures.js";
 import { LiveMark } from "../ui/link.js";
 import { PageHead, Section } from "../ui/shell.js";
-import { Ago, Name, State } from "../ui/text.js";
+import { Ago, Name, Said, State } from "../ui/text.js";
 import { Emulated } from "./devices/class.js";
 import { History } from "./devices/history.js";
 import { Release, WhyAway } from "./devices/quarantine.js";
@@ -25,12 +25,11 @@ export function Device({ id, query }) {
   const link = useFarm(resource, { concerns: (event) => event.device === id });
   const device = resource.data;
   return html`
-    <${PageHead} title=${html`<${Name} text=${id} />`} above=${html`<a href="/devices">Devices</a>`}>
+    <${PageHead} title=${html`<${Name} text=${id} />`} tab=${visible(id).slice(0, 100)} above=${html`<a href="/devices">Devices</a>`}>
       <${LiveMark} link=${link} />
       ${device?.state === "quarantined" && html`<${Release} id=${id} onReleased=${resource.refresh} onError=${setError} />`}
     <//>
     <${Problem} error=${error} />
-    ${resource.error?.status === 404 && html`<p>Names are those that their agents gave with <code>--name</code>. <a href="/devices">All devices of this farm</a></p>`}
     <${Loaded} resource=${resource} what="Looking for the device">${(found) => html`
       <${Trouble} device=${found} />
       <${Summary} device=${found} />
@@ -40,6 +39,7 @@ export function Device({ id, query }) {
       </div>
       <${Section} title="History"><${History} place=${place} query=${query} /><//>
     `}<//>
+    ${resource.error?.status === 404 && html`<p>Names are those that their agents gave with <code>--name</code>. <a href="/devices">All devices of this farm</a></p>`}
   `;
 }
 
@@ -47,15 +47,15 @@ export function Device({ id, query }) {
 function Trouble({ device }) {
   if (device.state === "quarantined") {
     return html`<${Notice} tone="bad">
-      <p><strong>In quarantine:</strong> <${WhyAway} id=${device.id} isWhole=${true} />.</p>
+      <p><strong>In quarantine:</strong> <${WhyAway} id=${device.id} isWhole=${true} /></p>
       <p>After too many faults of its own in a row it gets no work. See that nothing else runs on it, that it is cool and that its disk has room; then release it.</p>
     <//>`;
   }
   if (device.state === "unfit") {
-    return html`<${Notice} tone="bad"><p><strong>It gets no work:</strong> <span class="wrap">${visible(device.unfit)}</span></p><p>It gets work again when its agent starts anew.</p><//>`;
+    return html`<${Notice} tone="bad"><p><strong>It gets no work:</strong> <${Said} text=${device.unfit} /></p><p>It gets work again when its agent starts anew.</p><//>`;
   }
   if (device.state === "offline") return html`<${Away} device=${device} />`;
-  if (device.health.waits) return html`<${Notice} tone="wait"><p><strong>It takes no batch now:</strong> <span class="wrap">${visible(device.health.waits)}</span></p><//>`;
+  if (device.health.waits) return html`<${Notice} tone="wait"><p><strong>It takes no batch now:</strong> <${Said} text=${device.health.waits} /></p><//>`;
   return null;
 }
 

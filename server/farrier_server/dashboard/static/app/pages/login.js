@@ -1,17 +1,22 @@
 // The way in: a token opens a session.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { logIn } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { Field } from "../ui/controls.js";
 import { Notice, Problem } from "../ui/feedback.js";
 import { PageHead } from "../ui/shell.js";
+import { Said } from "../ui/text.js";
 
 /** `reason` is the ApiError that ended the session before, or null; `onEnter(session)` goes on. */
 export function Login({ reason, onEnter }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState(null);
+  const [isShown, setShown] = useState(false);
   const [isBusy, setBusy] = useState(false);
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
+
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -20,17 +25,36 @@ export function Login({ reason, onEnter }) {
     } catch (problem) {
       setError(problem);
       setBusy(false);
+      field.current.focus();
+      field.current.select();
     }
   };
+  const isWrong = error?.status === 401;
   return html`<div class="login">
     <${PageHead} title="Log in" />
-    ${reason && !error && html`<${Notice} tone="wait"><p>${reason.detail} Log in, and the page goes on where it was.</p><//>`}
-    <${Problem} error=${error} />
-    <form onSubmit=${submit}>
-      <${Field} label="Token" name="token" hint=${html`The installation's own is in <code>user.token</code> in its home; <code>farrier tokens add NAME</code> makes one for a user.`}>
-        <input id="token" name="token" type="password" autocomplete="current-password" required maxlength="500" aria-describedby="token-hint" value=${token} onInput=${(event) => setToken(event.target.value)} />
+    ${reason && !error && html`<${Notice} tone="wait"><p><${Said} text=${reason.detail} /> Log in, and the page goes on where it was.</p><//>`}
+    <${Problem} error=${error} title=${isWrong ? "The token is not taken." : ""} />
+    <form onSubmit=${submit} class="panel">
+      <${Field} label="Token" name="token" hint=${html`The installation's own is in <code>user.token</code> in its home, and <code>farrier up</code> prints it; <code>farrier tokens add NAME</code> makes one for a user.`}>
+        <input
+          id="token"
+          name="token"
+          ref=${field}
+          type=${isShown ? "text" : "password"}
+          autocomplete="current-password"
+          autocapitalize="off"
+          spellcheck=${false}
+          required
+          maxlength="500"
+          aria-describedby="token-hint"
+          aria-invalid=${isWrong ? "true" : undefined}
+          value=${token}
+          onInput=${(event) => setToken(event.target.value)}
+        />
       <//>
-      <p><button type="submit" class="button-main" disabled=${isBusy || !token.trim()}>Log in</button></p>
+      <p class="check"><input id="shown" type="checkbox" checked=${isShown} onChange=${(event) => setShown(event.target.checked)} /><label for="shown">Show what is typed</label></p>
+      <input class="unseen" name="username" type="text" autocomplete="username" value=${location.host} tabindex="-1" aria-hidden="true" readonly />
+      <p><button type="submit" class="button-main" disabled=${isBusy}>${isBusy ? "Logging in…" : "Log in"}</button></p>
     </form>
   </div>`;
 }

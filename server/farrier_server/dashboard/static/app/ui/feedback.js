@@ -1,13 +1,14 @@
 // What a page says when something is missing, wrong or under way.
 
 import { html } from "../lib/html.js";
+import { Said } from "./text.js";
 
 /** An ApiError, or a problem of a job: what is wrong, and the way out. */
 export function Problem({ error, retry, title = "" }) {
   if (!error) return null;
   return html`<div class="notice notice-bad" role="alert">
-    <p><strong>${title || titleOf(error)}</strong> <span class="wrap">${error.detail ?? error.message}</span></p>
-    ${error.hint && html`<p class="wrap">${error.hint}</p>`}
+    <p><strong>${title || titleOf(error)}</strong> <${Said} text=${error.detail ?? error.message} /></p>
+    ${error.hint && html`<p><${Said} text=${error.hint} /></p>`}
     ${retry && html`<p><button type="button" onClick=${retry}>Try again</button></p>`}
   </div>`;
 }

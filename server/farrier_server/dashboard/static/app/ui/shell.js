@@ -30,9 +30,9 @@ export function Shell({ session, path, onLogOut, children }) {
   `;
 }
 
-/** The head of a page, which is its title in the browser, too. `children` are actions. */
-export function PageHead({ title, above, children }) {
-  useTitle(typeof title === "string" ? title : "");
+/** The head of a page, which is its title in the browser, too: `tab` where `title` is no text. `children` are actions. */
+export function PageHead({ title, tab = "", above, children }) {
+  useTitle(typeof title === "string" ? title : tab);
   return html`<div class="page-head">
     <div class="page-title">${above && html`<p class="above">${above}</p>`}<h1>${title}</h1></div>
     ${children && html`<div class="actions">${children}</div>`}

@@ -1,7 +1,7 @@
 // Small pieces of text: names, times, states.
 
 import { useEffect, useState } from "preact/hooks";
-import { ago, moment, visible } from "../lib/format.js";
+import { ago, moment, sentence, visible } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 /** A name that somebody else gave: isolated, cut where there is no room, whole in its title. */
@@ -9,6 +9,12 @@ export function Name({ text, empty = "unnamed" }) {
   if (!text) return html`<span class="quiet">${empty}</span>`;
   const shown = visible(text);
   return html`<bdi class="name" title=${shown.slice(0, 1000)}>${shown}</bdi>`;
+}
+
+/** A sentence of the API, in which `commands` stand in backticks. */
+export function Said({ text }) {
+  const parts = visible(sentence(text)).split(/`([^`]+)`/);
+  return html`<span class="wrap">${parts.map((part, index) => (index % 2 ? html`<code>${part}</code>` : part))}</span>`;
 }
 
 /** An id or a hash, shortened; whole in its title. */

@@ -18,13 +18,13 @@ export function DeviceClass({ group, refresh }) {
   const columns = [
     { key: "id", label: "Device", cell: (device) => html`<a href=${`/devices/${encodeURIComponent(device.id)}`}><${Name} text=${device.id} /></a>` },
     { key: "state", label: "State", cell: (device) => html`<${State} state=${device.state} tone=${DEVICE_TONES[device.state]} />` },
+    { key: "why", label: "Why", cell: (device) => html`<${Needs} device=${device} refresh=${refresh} onError=${setError} />` },
     { key: "load", label: "Load", cell: load },
     { key: "heat", label: "Temperature", cell: heat },
     { key: "measured", label: "Batches", isNumber: true, cell: (device) => count(device.measured) },
     { key: "faults", label: "Faults", isNumber: true, cell: (device) => count(device.faults) },
     { key: "engines", label: "Engines", cell: engines },
     { key: "seen", label: "Seen", isNumber: true, cell: (device) => html`<${Ago} at=${device.seen} />` },
-    { key: "why", label: "", cell: (device) => html`<${Needs} device=${device} refresh=${refresh} onError=${setError} />` },
   ];
   const hasEngines = devices.some((device) => Object.keys(device.engines ?? {}).length);
   const needsHand = devices.some((device) => ["quarantined", "unfit"].includes(device.state));

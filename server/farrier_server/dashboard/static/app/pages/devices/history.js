@@ -1,12 +1,12 @@
 // What happened to a device, the newest first.
 
-import { duration, moment } from "../../lib/format.js";
+import { duration, moment, visible } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { useResource } from "../../lib/live.js";
 import { setQuery } from "../../lib/router.js";
 import { Loaded } from "../../ui/feedback.js";
 import { Table } from "../../ui/table.js";
-import { Ago, Id, Name, State } from "../../ui/text.js";
+import { Ago, Id, State } from "../../ui/text.js";
 
 const PAGE = 50;
 const ASKED_MS = 4000;
@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "seconds", label: "Took", isNumber: true, cell: (row) => (row.seconds === null ? "" : duration(row.seconds)) },
   { key: "job", label: "Job", cell: (row) => row.job && html`<a href=${`/jobs/${encodeURIComponent(row.job)}`}><${Id} id=${row.job} length=${20} /></a>` },
   { key: "batch", label: "Batch", cell: (row) => row.batch && html`<${Id} id=${row.batch} />` },
-  { key: "reason", label: "Why", isWide: true, cell: (row) => (row.reason ?? row.device_class) && html`<${Name} text=${row.reason ?? row.device_class} />` },
+  { key: "reason", label: "Why", cell: (row) => (row.reason ?? row.device_class) && html`<bdi class="row-said">${visible(row.reason ?? row.device_class)}</bdi>` },
   { key: "row", label: "In a row", isNumber: true, cell: (row) => row.in_a_row ?? "" },
 ];
 

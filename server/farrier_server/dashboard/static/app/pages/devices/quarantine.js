@@ -4,9 +4,8 @@ import { useState } from "preact/hooks";
 import { html } from "../../lib/html.js";
 import { useResource } from "../../lib/live.js";
 import { post } from "../../lib/api.js";
-import { visible } from "../../lib/format.js";
 import { Action, Confirm } from "../../ui/controls.js";
-import { Name } from "../../ui/text.js";
+import { Name, Said } from "../../ui/text.js";
 
 const LOOKED_AT = 50; // a device in quarantine gets no batches, so the reason is among its newest events
 
@@ -16,7 +15,7 @@ export function WhyAway({ id, isWhole = false }) {
   const found = data?.history.find((happening) => happening.what === "quarantined");
   if (!data) return null;
   const reason = found?.reason || "too many faults in a row";
-  return isWhole ? html`<span class="wrap">${visible(reason)}</span>` : html`<${Name} text=${reason} />`;
+  return isWhole ? html`<${Said} text=${reason} />` : html`<${Name} text=${reason} />`;
 }
 
 /** A button that ends a quarantine, after a question. */
