@@ -1,13 +1,16 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
--- `devices.py` puts `local POLICY = …` in front: the limits of `Settings`.
+-- `devices.py` puts `local POLICY = …` in front: the limits of `Settings`; `history.lua` and
+-- `throughput.lua` precede it.
 -- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
 -- operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
---                        rest_until, unfit, health
+--                        rest_until, unfit, health, load
 --   farrier:device       set of all ids
 --   farrier:classes      hash: id of a device class → the description of one of its machines
 --   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
+--   farrier:devices:<standing>  sorted set of the devices that are busy, quarantined or emulated, by when each
+--                        was seen
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
 -- The answer is an array whose first word is `ok`, or says that the session is not the device's newest:
 -- `fenced` where another one is open, `unknown` where the device is to open one.
@@ -15,6 +18,7 @@
 local id = ARGV[2]
 local key = KEYS[1] .. ':' .. id
 local DAY_S = 86400
+local LOAD_MINUTES = 30
 
 local function get(field) return redis.call('HGET', key, field) end
 
@@ -40,9 +44,49 @@ local function why_stale(session)
   if open ~= session then return {'fenced'} end
 end
 
+-- How the device stands is counted for who looks at the farm (`overview.py`).
+local function stand()
+  local seen = get('seen')
+  if not seen then return end
+  local standings = {
+    busy = (get('lease') or '') ~= '',
+    quarantined = number('faults_in_a_row') >= POLICY.quarantine_faults,
+    emulated = (get('class') or ''):sub(-#POLICY.emulated) == POLICY.emulated,
+  }
+  for standing, holds in pairs(standings) do
+    local devices = 'farrier:devices:' .. standing
+    if holds then redis.call('ZADD', devices, seen, id) else redis.call('ZREM', devices, id) end
+  end
+end
+
+-- Adds the batch in hand to the device's load: how many batches it measured in each of the last minutes,
+-- and how many ms of the minute went by with batches, as `<minute>:<batches>:<ms>` with blanks between.
+local function note_load(batches)
+  local now = now_ms()
+  local this = math.floor(now / 60000)
+  local from = math.min(math.max(number('held'), (this - LOAD_MINUTES + 1) * 60000), now)
+  local load = {}
+  for minute, count, busy in (get('load') or ''):gmatch('(%d+):(%d+):(%d+)') do
+    load[tonumber(minute)] = {tonumber(count), tonumber(busy)}
+  end
+  for minute = math.floor(from / 60000), this do
+    local one = load[minute] or {0, 0}
+    one[2] = one[2] + math.min(now, (minute + 1) * 60000) - math.max(from, minute * 60000)
+    load[minute] = one
+  end
+  load[this][1] = load[this][1] + batches
+  local texts = {}
+  for minute = this - LOAD_MINUTES + 1, this do
+    local one = load[minute]
+    if one then texts[#texts + 1] = string.format('%d:%d:%d', minute, one[1], one[2]) end
+  end
+  redis.call('HSET', key, 'load', table.concat(texts, ' '))
+end
+
 local function see()
   local now = stamp(now_ms())
   redis.call('HSET', key, 'seen', now)
+  stand()
   beat(id, key, now)
   if gets_no_work() then
     redis.call('ZREM', connected_key(get('class')), id)
@@ -131,14 +175,17 @@ end
 function operations.settle()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
-  if get('lease') == ARGV[4] then redis.call('HSET', key, 'lease', '') end
+  local is_in_hand = get('lease') == ARGV[4]
+  if is_in_hand then redis.call('HSET', key, 'lease', '') end
   local attempt = KEYS[2] .. ':' .. ARGV[4] .. ':' .. ARGV[5]
   if redis.call('SET', attempt, '', 'NX', 'EX', DAY_S) then
+    if is_in_hand then note_load(ARGV[6] == '1' and 0 or 1) end
     if ARGV[6] == '1' then
       count_fault(ARGV[4], ARGV[7])
     else
       note_of_batch(id, 'measured', ARGV[4], {seconds = (now_ms() - number('held')) / 1000})
       redis.call('HINCRBY', key, 'measured', 1)
+      count_in_minute('batches')
       redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
     end
   end
@@ -151,6 +198,7 @@ function operations.let_go()
   for i = 3, #ARGV do
     if get('lease') == ARGV[i] then redis.call('HSET', key, 'lease', '') end
   end
+  stand()
   return {'ok'}
 end
 
@@ -174,6 +222,7 @@ function operations.acquit()
     end
     redis.call('HSET', key, 'rest_until', 0)
     note_of_batch(id, 'acquitted', ARGV[3], {})
+    stand()
   end
   return {'ok'}
 end
@@ -184,6 +233,7 @@ function operations.release()
   redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
   local class = get('class')
   if class then redis.call('ZADD', connected_key(class), get('seen'), id) end
+  stand()
   return {'ok'}
 end
 

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from farrier.errors import NotFoundError
-from farrier_farm.classes import DeviceClass
+from farrier_farm.classes import EMULATED, DeviceClass
 from farrier_farm.connection import Client
 from farrier_farm.history import HISTORY, HISTORY_KEPT
 from farrier_farm.news import NEWS, NEWS_KEPT
@@ -19,6 +19,9 @@ from farrier_farm.settings import Settings
 _CLASSES = "farrier:classes"
 KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # of `devices.lua`
 _BY_NAME = "farrier:devices"
+_PARTS = ("history.lua", "throughput.lua", "devices.lua")
+_STANDINGS = ("busy", "quarantined", "emulated")
+BUSY_MINUTES = 10
 LONGEST_REST_S = 30.0  # after many faults in a row
 
 
@@ -29,6 +32,27 @@ class DeviceState(enum.StrEnum):
     QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
     UNFIT = "unfit"  # its agent lacks the version or the token for a batch, until it starts anew
     OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadMinute:
+    """What a device did in the minute that began at `time`, in Unix seconds."""
+
+    time: float
+    batches: int  # that it measured to the end
+    busy_s: float  # in which it had a batch in hand
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceCounts:
+    """How many devices are connected at a time, in Unix seconds; of these, how many have a batch in
+    hand, are in quarantine, and are emulated."""
+
+    time: float
+    connected: int
+    busy: int
+    quarantined: int
+    emulated: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +73,8 @@ class Device:
     resting: bool  # after a fault, for a while
     health: dict[str, Any]  # temperature and clock, as far as it tells: fields of proto's Health
     unfit: str = ""  # why its agent is, where it is
+    busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
+    load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
 
     @property
     def connected(self) -> bool:
@@ -107,6 +133,14 @@ class Devices:
         """How many are connected, those in quarantine included."""
         return int(self._client.command("ZCARD", "farrier:beating"))
 
+    def counts(self) -> DeviceCounts:
+        """How many there are and how they stand, in two round trips."""
+        now, expiry = self._now(), self._settings.device_expiry_s
+        bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
+        sets = ("farrier:beating", *(f"{_BY_NAME}:{name}" for name in _STANDINGS))
+        found = self._client.commands(("ZCOUNT", key, *bounds) for key in sets)
+        return DeviceCounts(now, *map(int, found))
+
     def serving(self, class_id: str) -> int:
         """How many of a class are connected and not in quarantine."""
         now, expiry = self._now(), self._settings.device_expiry_s
@@ -160,6 +194,7 @@ class Devices:
             state = DeviceState.DRAINING
         else:
             state = DeviceState.BUSY if fields["lease"] else DeviceState.IDLE
+        load = _load(fields.get("load", ""))
         return Device(
             id=device_id,
             device_class=fields.get("class", ""),
@@ -173,8 +208,25 @@ class Devices:
             faults_in_a_row=faults_in_a_row,
             unfit=fields.get("unfit", ""),
             health=json.loads(fields.get("health", "{}")),
+            busy=_busy(load, int(fields.get("held", "0")) / 1000 if fields["lease"] else None, now),
+            load=load,
             resting=0 < int(fields.get("rest_until", "0")) / 1000 - now <= LONGEST_REST_S,
         )
+
+
+def _load(text: str) -> list[LoadMinute]:
+    each = [map(int, word.split(":")) for word in text.split()]
+    return [LoadMinute(minute * 60.0, batches, busy / 1000) for minute, batches, busy in each]
+
+
+def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
+    """The share of the last minutes, the one that has just begun included, in which a device had a
+    batch in hand; it has had one since `held`."""
+    begin = (now // 60 - BUSY_MINUTES + 1) * 60
+    busy = sum(one.busy_s for one in load if begin <= one.time <= now)
+    if held is not None:
+        busy += max(0.0, now - max(held, begin))
+    return min(busy / (now - begin), 1.0)
 
 
 def script(settings: Settings) -> str:
@@ -183,6 +235,7 @@ def script(settings: Settings) -> str:
         "quarantine_faults": settings.quarantine_faults,
         "expiry_ms": int(settings.device_expiry_s * 1000),
         "longest_rest_ms": int(LONGEST_REST_S * 1000),
+        "emulated": f"'{EMULATED}'",
         "history": f"'{HISTORY}'",
         "history_kept": HISTORY_KEPT,
         "news": f"'{NEWS}'",
@@ -190,7 +243,7 @@ def script(settings: Settings) -> str:
     }
     policy = ", ".join(f"{name} = {value}" for name, value in limits.items())
     files = resources.files(__package__)
-    texts = [files.joinpath(name).read_text() for name in ("history.lua", "devices.lua")]
+    texts = [files.joinpath(name).read_text() for name in _PARTS]
     return f"local POLICY = {{{policy}}}\n{''.join(texts)}"
 
 

@@ -24,6 +24,7 @@ from farrier_farm.logouts import Logouts
 from farrier_farm.measurements import Measurements
 from farrier_farm.models import Models
 from farrier_farm.news import Herald, News
+from farrier_farm.overview import FarmOverview, overview
 from farrier_farm.patience import PATIENT, PROBE, Patience
 from farrier_farm.provenance import JobRecords
 from farrier_farm.records import Records
@@ -97,6 +98,10 @@ class Farm:
             retention=Retention(settings, jobs, measurements, models, references, blobs),
             logouts=Logouts(client),
         )
+
+    def overview(self) -> FarmOverview:
+        """What there is, runs and has just ended."""
+        return overview(self.client, self.jobs, self.devices, self.records)
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job and drops its measurement batches; see `Jobs.cancel`."""

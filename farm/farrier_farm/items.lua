@@ -1,7 +1,7 @@
 -- Leased items: their keys, their changes of state, what they refer to, and how they are forgotten.
 --
--- `leases.py` puts four files together, `curves.lua`, `items.lua`, `shares.lua` and `leases.lua`, and two
--- lines in front: `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the numbers of
+-- `leases.py` puts five files together, `curves.lua`, `throughput.lua`, `items.lua`, `shares.lua` and
+-- `leases.lua`, and two lines in front: `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the numbers of
 -- `LeasePolicy`). KEYS[1] is the prefix of the kind of item, KEYS[2] that of references
 -- (`references.py`).
 --
@@ -109,6 +109,7 @@ end
 local function retire(id)
   local now = now_ms()
   redis.call('HSET', item_key(id), 'finished', now)
+  if POLICY.counts ~= '' then count_in_minute(POLICY.counts) end
   for _, name in ipairs(POLICY.beside) do
     redis.call('EXPIRE', prefix .. ':' .. name .. ':' .. id, POLICY.events_s)
   end

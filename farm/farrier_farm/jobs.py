@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import farrier
@@ -212,6 +213,12 @@ class Jobs:
         kinds = self._leases.values()
         return [one for each in kinds for one in each.outlived(ended_before, most_bytes, limit)]
 
+    def many(self, ids: Iterable[str]) -> list[Job]:
+        """Those of the jobs, all of one kind, that are known, in one round trip."""
+        given = list(ids)
+        leases = self.leases_of(given[0]) if given else self.leases
+        return [_job(*one) for one in leases.fields_of_many(given).items()]
+
     def list(
         self,
         *,
@@ -226,11 +233,7 @@ class Jobs:
         leases = self._leases[kind]
         ids = leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
-        jobs = []
-        for job_id in page:
-            with contextlib.suppress(NotFoundError):  # forgotten meanwhile
-                jobs.append(self.get(job_id))
-        return jobs, page[-1] if more else ""
+        return self.many(page), page[-1] if more else ""
 
     def cancel(self, job_id: str) -> Job:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).
@@ -346,6 +349,7 @@ def _policy(kind: Kind, settings: Settings) -> LeasePolicy:
         most_of_share=settings.max_queued_jobs_of_owner,
         weighs="artifact_bytes",
         news="" if kind.is_prepared else NEWS,
+        counts="" if kind.is_prepared else "finished",
         log=True,
         beside=_BESIDE,
     )

@@ -27,7 +27,7 @@ import enum
 import secrets
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
@@ -40,7 +40,7 @@ from farrier_farm.states import CHANGES, State
 
 _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
 SCOPE = "\n"  # ends what an idempotency key is within, where it is within something
-_PARTS = ("curves.lua", "items.lua", "shares.lua", "leases.lua")
+_PARTS = ("curves.lua", "throughput.lua", "items.lua", "shares.lua", "leases.lua")
 NOTHING: Mapping[str, str] = types.MappingProxyType({})
 _QUIET_S = 3.0  # without a call; less is no sign that Redis stood still
 
@@ -80,6 +80,7 @@ class LeasePolicy:
     most_of_share: int = 0
     news: str = ""  # key of a stream in which all changes of state are announced as well
     weighs: str = ""  # the field that says what an item that has ended weighs, in bytes
+    counts: str = ""  # what an item that has ended counts as in the farm's throughput
     log: bool = False  # whether an item keeps a log beside its events
     beside: tuple[str, ...] = ("events",)  # keys that end, and are forgotten, with an item
 
@@ -254,6 +255,17 @@ class Leases:
         """How many items are in a state."""
         return int(self._client.command("ZCARD", f"{self._prefix}:state:{state}"))
 
+    def counts(self) -> dict[State, int]:
+        """The same of all states, in one round trip."""
+        keys = [("ZCARD", f"{self._prefix}:state:{state}") for state in State]
+        return dict(zip(State, map(int, self._client.commands(keys)), strict=True))
+
+    def ended(self, limit: int) -> list[str]:
+        """The items that ended last, of a kind that is not forgotten by itself; the last first."""
+        key = f"{self._prefix}:finished"
+        ids: list[str] = self._client.command("ZRANGE", key, 0, limit - 1, "REV")
+        return ids
+
     def key(self, item: str) -> str:
         """What refers to the blobs that an item names."""
         return f"{self._prefix}:item:{item}"
@@ -264,6 +276,13 @@ class Leases:
         if "state" not in found:
             raise self.unknown(item)
         return found
+
+    def fields_of_many(self, items: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The fields of those of the items that are known, in one round trip."""
+        ids = list(items)
+        found = self._client.commands(("HGETALL", self.key(item)) for item in ids) if ids else []
+        both = zip(ids, found, strict=True)
+        return {item: fields for item, fields in both if "state" in fields}
 
     def read(self, item: str, *names: str) -> list[str]:
         """These fields, "" for one that the item lacks; raises NotFoundError."""
@@ -374,7 +393,7 @@ def script(policy: LeasePolicy) -> str:
         f"news = '{policy.news}', news_kept = {NEWS_KEPT}, "
         f"refers = {{{', '.join(f'{field} = true' for field in policy.refers)}}}, "
         f"beside = {{{', '.join(map(_quoted, policy.beside))}}}, "
-        f"log = {'true' if policy.log else 'false'}, "
+        f"counts = '{policy.counts}', log = {'true' if policy.log else 'false'}, "
         f"share = '{policy.share}', most_queued = {policy.most_queued}, "
         f"most_of_share = {policy.most_of_share}, weighs = '{policy.weighs}'"
     )

@@ -36,6 +36,7 @@ redis.call('RPUSH', KEYS[3], ARGV[1])
 if #KEYS == 3 or redis.call('HGET', KEYS[4], 'state') ~= 'running' then return 1 end
 local task, context, ns, kept = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]  -- `Trials.trial`
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, '*', 'record', ARGV[1], 'task', task)
+count_in_minute('trials')
 local count = redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
 if not ns then
   redis.call('HINCRBY', KEYS[6], task .. ' failed', 1)
@@ -68,8 +69,9 @@ class Records:
         self._client = client
         self._blobs = blobs
         self._trials = trials
-        curves = resources.files(__package__).joinpath("curves.lua").read_text()
-        self._add_script = client.script(curves + _ADD)
+        files = resources.files(__package__)
+        parts = [files.joinpath(name).read_text() for name in ("curves.lua", "throughput.lua")]
+        self._add_script = client.script("\n".join([*parts, _ADD]))
         self._note_archive = client.script(_NOTE_ARCHIVE)
 
     def add(self, record: TuningRecord, job: str = "") -> None:

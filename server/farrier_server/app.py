@@ -21,6 +21,7 @@ from farrier_server.api import (
     jobs,
     metrics,
     models,
+    overview,
     sessions,
     trials,
     uploads,
@@ -62,6 +63,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
     session = Depends(session_scheme(authentication.sessions.cookie))
     app.include_router(sessions.router, dependencies=[session])
     for resource in (
+        overview,
         uploads,
         models,
         inspections,

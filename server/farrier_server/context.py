@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from farrier_farm.farm import Farm
 from farrier_server.hub import Hub
+from farrier_server.shared import Shared
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,12 +20,13 @@ class Context:
 
     farm: Farm
     hub: Hub
+    shared: Shared
     stopping: asyncio.Event
 
     @classmethod
     def of(cls, farm: Farm) -> Context:
         stopping = asyncio.Event()
-        return cls(farm, Hub(farm.events, stopping), stopping)
+        return cls(farm, Hub(farm.events, stopping), Shared(), stopping)
 
 
 # These take no time: asynchronous, they need no thread of those that routes wait for Redis in.

@@ -18,6 +18,14 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
 
 
+class LoadView(BaseModel):
+    """What a device did in a minute."""
+
+    time: float = Field(description="Unix seconds at which it began")
+    batches: int = Field(description="measured to the end")
+    busy_s: float = Field(description="in which it had a batch in hand")
+
+
 class DeviceView(BaseModel):
     """A device as it stands."""
 
@@ -34,6 +42,13 @@ class DeviceView(BaseModel):
         description="celsius, limit_celsius, clock_mhz, max_clock_mhz, throttled (why, now), "
         "throttles (how often) and waits (for what it takes no batch), as far as its system tells"
     )
+    busy: float = Field(
+        description="share of the last ten minutes in which it had a batch in hand, from 0 to 1"
+    )
+    throughput: list[LoadView] = Field(
+        description="by minute, of the last half hour, in the order of time; minutes in which it "
+        "did nothing are left out"
+    )
 
     @classmethod
     def of(cls, device: devices.Device) -> DeviceView:
@@ -48,6 +63,11 @@ class DeviceView(BaseModel):
             faults=device.faults,
             unfit=device.unfit,
             health=finite(device.health),
+            busy=device.busy,
+            throughput=[
+                LoadView(time=one.time, batches=one.batches, busy_s=one.busy_s)
+                for one in device.load
+            ],
         )
 
 

@@ -1,0 +1,66 @@
+"""The farm at a glance. What it costs depends on neither the jobs nor the devices that there are:
+what is counted is counted where it changes (`devices.lua`, `throughput.lua`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier_farm.connection import Client
+from farrier_farm.devices import DeviceCounts, Devices
+from farrier_farm.jobs import Job, Jobs
+from farrier_farm.records import Records
+from farrier_farm.states import State
+
+MINUTES = 60
+RUNNING = 50  # jobs at most
+FINISHED = 10
+_WHATS = ("trials", "batches", "finished")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Minute:
+    """What the farm did in the minute that began at `time`, in Unix seconds."""
+
+    time: float
+    trials: int
+    batches: int
+    finished: int  # jobs that ended, however
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FarmOverview:
+    """A snapshot. Minutes are in the order of time, and the last has just begun."""
+
+    time: float
+    jobs: Mapping[State, int]
+    devices: DeviceCounts
+    minutes: Sequence[Minute]
+    running: Sequence[Job]  # the newest first
+    finished: Sequence[Job]  # that ended last first
+    records: int
+
+
+def overview(client: Client, jobs: Jobs, devices: Devices, records: Records) -> FarmOverview:
+    """Raises ServiceError where Redis is out of reach."""
+    counts = devices.counts()
+    last = int(counts.time // 60)
+    minutes = range(last - MINUTES + 1, last + 1)
+    found = client.commands(
+        ("HMGET", f"farrier:throughput:{minute}", *_WHATS) for minute in minutes
+    )
+    running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
+    ended = jobs.leases.ended(FINISHED)
+    snapshots = {job.id: job for job in jobs.many([*running, *ended])}
+    return FarmOverview(
+        time=counts.time,
+        jobs=jobs.leases.counts(),
+        devices=counts,
+        minutes=[
+            Minute(minute * 60.0, *(int(count or 0) for count in each))
+            for minute, each in zip(minutes, found, strict=True)
+        ],
+        running=[snapshots[one] for one in running if one in snapshots],
+        finished=[snapshots[one] for one in ended if one in snapshots],
+        records=records.count(),
+    )

@@ -1,0 +1,98 @@
+"""The farm at a glance: what a page shows that everybody looks at."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from farrier_farm import overview
+from farrier_farm.farm import Farm
+from farrier_farm.states import State
+from farrier_server.api.jobs import JobView
+from farrier_server.context import ContextDep
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1", tags=["overview"])
+
+
+class JobCounts(BaseModel):
+    """How many jobs are in each state, of those that are kept."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    dead: int
+
+
+class DeviceCountsView(BaseModel):
+    """How many devices there are."""
+
+    connected: int = Field(description="in whatever state")
+    busy: int = Field(description="of these: with a batch in hand")
+    quarantined: int = Field(description="of these: with too many faults in a row")
+    emulated: int = Field(description="of these: software, whose times say nothing")
+
+
+class MinuteView(BaseModel):
+    """What the farm did in a minute."""
+
+    time: float = Field(description="Unix seconds at which it began")
+    trials: int = Field(description="candidates measured; none of emulated devices")
+    batches: int = Field(description="of candidates, measured to the end")
+    finished: int = Field(description="jobs that ended, however")
+
+
+class RecordCount(BaseModel):
+    """The tuning records."""
+
+    count: int
+
+
+class OverviewView(BaseModel):
+    """The farm as it stood a moment ago."""
+
+    time: float = Field(description="Unix seconds")
+    jobs: JobCounts
+    devices: DeviceCountsView
+    throughput: list[MinuteView] = Field(
+        description="of the last 60 minutes, in the order of time; the last has just begun"
+    )
+    running: list[JobView] = Field(description="the newest 50, the newest first")
+    finished: list[JobView] = Field(description="the 10 that ended last, the last first")
+    records: RecordCount
+
+    @classmethod
+    def of(cls, found: overview.FarmOverview) -> OverviewView:
+        return cls(
+            time=found.time,
+            jobs=JobCounts(**{str(state): found.jobs[state] for state in State}),
+            devices=DeviceCountsView(
+                connected=found.devices.connected,
+                busy=found.devices.busy,
+                quarantined=found.devices.quarantined,
+                emulated=found.devices.emulated,
+            ),
+            throughput=[
+                MinuteView(
+                    time=one.time, trials=one.trials, batches=one.batches, finished=one.finished
+                )
+                for one in found.minutes
+            ],
+            running=[JobView.of(job) for job in found.running],
+            finished=[JobView.of(job) for job in found.finished],
+            records=RecordCount(count=found.records),
+        )
+
+
+@router.get("/overview", response_model=OverviewView, responses=documented(503))
+async def get_overview(context: ContextDep) -> Response:
+    """Jobs, devices, throughput, what runs and what has just ended. It is up to a second old, and
+    costs the server the same however many ask for it."""
+    text = await context.shared.get("overview", lambda: _overview(context.farm))
+    return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _overview(farm: Farm) -> bytes:
+    return OverviewView.of(farm.overview()).model_dump_json().encode()
