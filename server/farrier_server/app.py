@@ -23,6 +23,7 @@ from farrier_server.api import (
     models,
     overview,
     sessions,
+    targets,
     trials,
     uploads,
 )
@@ -74,6 +75,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         artifacts,
         devices,
         classes,
+        targets,
         metrics,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])

@@ -31,6 +31,7 @@ ROUTES = [
     ("GET", "/v1/devices/{device_id}"),
     ("GET", "/v1/devices/{device_id}/history"),
     ("GET", "/v1/classes"),
+    ("GET", "/v1/targets"),
     ("GET", "/v1/jobs/{job_id}/tasks"),
     ("GET", "/v1/jobs/{job_id}/trials"),
     ("GET", "/v1/jobs/{job_id}/records"),

@@ -1,6 +1,37 @@
-import { html } from "../lib/html.js";
-import { PageHead } from "../ui/shell.js";
+// An uploaded model: what a worker found in it.
 
-export function Model() {
-  return html`<${PageHead} title="Model" />`;
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/router.js";
+import { PageHead, Section } from "../ui/shell.js";
+import { Id, Name } from "../ui/text.js";
+import { OperatorGraph } from "./graph/operator_graph.js";
+import { usePrepared } from "./submit/inspecting.js";
+import { Inspected, ModelFacts, OpenDims, Operators, Tensors, Verdict } from "./submit/inspection.js";
+
+/** `query.node` is the chosen node of the graph. */
+export function Model({ id, query }) {
+  const prepared = usePrepared(`/v1/models/${encodeURIComponent(id)}/inspection`);
+  const file = query.get("file") ?? "";
+  const name = file || prepared.data?.inspection?.name || id.slice(0, 16);
+  const submit = `/submit?${new URLSearchParams({ model: id, ...(file ? { file } : {}) })}`;
+  return html`
+    <${PageHead} title=${html`Model <${Name} text=${name} />`} above=${html`<${Id} id=${id} length=${16} />`}>
+      <a class="button button-main" href=${submit}>Submit this</a>
+    <//>
+    <${Inspected} prepared=${prepared}>${(found) => html`
+      <${Verdict} inspection=${found} />
+      <div class="columns">
+        <${Section} title="About"><${ModelFacts} inspection=${found} /><//>
+        <${Section} title="Open dimensions"><${OpenDims} dims=${found.open_dims} />
+          ${found.preconditions?.length > 0 && html`<p class="hint">Taken for granted:</p><ul class="hint">${found.preconditions.slice(0, 20).map((one, index) => html`<li class="wrap" key=${index}><bdi>${one}</bdi></li>`)}</ul>`}
+        <//>
+      </div>
+      <div class="columns">
+        <${Section} title="Inputs"><${Tensors} caption="Inputs" tensors=${found.inputs} /><//>
+        <${Section} title="Outputs"><${Tensors} caption="Outputs" tensors=${found.outputs} /><//>
+      </div>
+      ${found.graph.nodes.length > 0 && html`<${OperatorGraph} inspection=${found} chosen=${query.get("node")} onChoose=${(node) => setQuery({ node })} />`}
+      <${Operators} operators=${found.operators} />
+    `}<//>
+  `;
 }

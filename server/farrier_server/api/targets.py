@@ -1,0 +1,53 @@
+"""Targets: the machines that a job's target may name, with a device or without."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from farrier.targets import KnownMachine, known_machines
+from farrier_server.problems import documented
+
+router = APIRouter(prefix="/v1/targets", tags=["devices"])
+
+
+class TargetView(BaseModel):
+    """A machine that has a name."""
+
+    name: str
+    arch: str
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    source: str = Field(description="where its figures are from")
+    generic: bool = Field(
+        description="it stands for an instruction set: its cores and caches are a guess"
+    )
+
+    @classmethod
+    def of(cls, name: str, machine: KnownMachine) -> TargetView:
+        about = machine.description
+        return cls(
+            name=name,
+            arch=about.arch,
+            cores=about.cores,
+            l1_bytes=about.l1_bytes,
+            l2_bytes=about.l2_bytes,
+            l3_bytes=about.l3_bytes,
+            source=machine.source,
+            generic=machine.generic,
+        )
+
+
+class TargetList(BaseModel):
+    """What `farrier targets` lists, but for `host`."""
+
+    targets: list[TargetView]
+
+
+@router.get("", responses=documented())
+def list_targets() -> TargetList:
+    """All machines that have a name, in the order of `farrier targets`."""
+    found = known_machines().items()
+    return TargetList(targets=[TargetView.of(name, machine) for name, machine in found])
