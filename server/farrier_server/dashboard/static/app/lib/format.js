@@ -60,6 +60,11 @@ export function moment(seconds) {
   return isKnown(seconds) ? new Date(seconds * 1000).toLocaleString() : UNKNOWN;
 }
 
+/** The time of day of a moment, in the reader's own zone: 17:05. */
+export function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+}
+
 /** How long ago a moment was: "just now", "5 min ago". */
 export function ago(seconds, now = Date.now() / 1000) {
   if (!isKnown(seconds)) return UNKNOWN;
