@@ -27,12 +27,13 @@ export function Job({ id, query }) {
   const live = useLiveJob(id);
   const { job, gone, link } = live;
   const isOver = isFinal(job) || Boolean(gone);
-  const found = useKernels(id, { every: isOver ? 0 : KERNELS_MS, enabled: Boolean(job) && !gone, renewed: `${job?.state} ${job?.attempts}` });
+  const found = useKernels(id, { curves: live.curve.tasks, every: isOver ? 0 : KERNELS_MS, enabled: Boolean(job) && !gone, renewed: `${job?.state} ${job?.attempts}` });
   const log = useLog(id, `${live.said} ${job?.state}`, Boolean(job) && !gone);
   const [failure, setFailure] = useState(null);
   const kernel = query.get("kernel") ?? "";
   const axis = query.get("axis") ?? "";
-  const charts = useMemo(() => html`<${Curves} curve=${live.curve} kernel=${kernel} axis=${axis} />`, [live.curve.points, live.curve.tasks, live.curve.isKnown, live.curve.error, kernel, axis]);
+  const charts = useMemo(() => html`<${Curves} curve=${live.curve} kernel=${kernel} axis=${axis} isOver=${isOver} />`,
+    [live.curve.points, live.curve.tasks, live.curve.isKnown, live.curve.error, kernel, axis, isOver]);
 
   if (!job) return html`<${NoJob} id=${id} gone=${gone} live=${live} />`;
   const isStale = Boolean(gone) || link === "broken";

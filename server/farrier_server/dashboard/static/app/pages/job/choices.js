@@ -41,7 +41,7 @@ function Winner({ kernel }) {
     ["Schedule", `${kernel.source}${isDefault ? ", the default's decisions" : ""}`],
     ["Decisions", decisionsText(kernel.decisions)],
     ["Default", isDefault ? "" : decisionsText(kernel.default)],
-    ["Time of a call", `${microseconds(kernel.now_us)}${kernel.gain ? `, ${ratio(kernel.gain)} the predicted default's speed` : ""}`],
+    ["Time of a call", `${microseconds(kernel.now_us)}${kernel.gain ? `; its trials gained ${ratio(kernel.gain)}` : ""}`],
     ["Rule", `${kernel.rule}, ${count(kernel.space)} schedules`],
   ]} /></div>`;
 }

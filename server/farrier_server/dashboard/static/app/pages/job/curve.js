@@ -17,8 +17,8 @@ const X = {
   seconds: { label: "time since the start", field: "seconds", format: (value) => duration(value) },
 };
 
-/** `curve` is that of a live job; `kernel` the key of the task that is chosen, "" for none. */
-export function Curves({ curve, kernel, axis }) {
+/** `curve` is that of a live job, which `isOver` or not; `kernel` the key of the task that is chosen, "" for none. */
+export function Curves({ curve, kernel, axis, isOver }) {
   const task = curve.tasks.find((one) => one.task === kernel);
   const x = X[axis] ?? X.trials;
   const aside = html`<div class="filters curve-filters">
@@ -28,19 +28,20 @@ export function Curves({ curve, kernel, axis }) {
   return html`<${Section} title="Best latency" aside=${aside}>
     ${!curve.isKnown && html`<${Problem} error=${curve.error} />`}
     <div class=${kernel ? "columns" : ""}>
-      <${Curve} points=${curve.points} x=${x} label="Model, estimated" field="ms" format=${milliseconds} empty="Nothing is measured yet." />
+      <${Curve} points=${curve.points} x=${x} label="Model, estimated" field="ms" format=${milliseconds}
+        empty=${isOver ? "No trial changed the estimate." : "Nothing is measured yet."} isOver=${isOver} />
       ${kernel && html`<div>${task ? html`<p class="curve-name"><${Name} text=${task.name} /></p>` : null}
         <${Curve} points=${task?.points ?? NONE} x=${x} label="Kernel, one call" field="us" format=${microseconds} colour="--series-2"
-          empty="No trial of this kernel alone yet." /></div>`}
+          empty=${isOver ? "No trial of this kernel alone." : "No trial of this kernel alone yet."} isOver=${isOver} /></div>`}
     </div>
   <//>`;
 }
 
 const NONE = [];
 
-function Curve({ points, x, label, field, format, colour = "--series-1", empty }) {
+function Curve({ points, x, label, field, format, colour = "--series-1", empty, isOver }) {
   const data = useMemo(() => columns(points, x.field, field), [points, x.field, field]);
-  if (!data[0].length) return html`<${Empty} title=${empty}><p>The curve begins with the first trials.</p><//>`;
+  if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "Its schedule was known before, or is the default." : "The curve begins with the first trials."}</p><//>`;
   const summary = `${label} over ${x.label}: from ${format(data[1][0])} to ${format(data[1].at(-1))} after ${x.format(data[0].at(-1))}`;
   return html`<${Chart} data=${data} series=${[{ label, format, isStepped: true, colour }]} x=${x} y=${{ label: "", format }} summary=${summary} />`;
 }

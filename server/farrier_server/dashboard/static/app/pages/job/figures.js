@@ -16,7 +16,7 @@ export function JobFigures({ job, points, isStale }) {
       <${Figure} name="Trials" value=${count(job.trials ?? 0)} detail=${plan(job)} />
       <${Time} job=${job} now=${now} />
       <${Figure} name="Stage" value=${isFinal(job) ? job.state : (job.stage ?? "–")} detail=${attempts(job)} />
-      <${Figure} name="Kernels" value=${count(job.tasks)} detail="distinct" />
+      <${Figure} name="Kernels" value=${count(job.tasks)} detail=${job.tasks ? "distinct" : ""} />
       <${Correct} job=${job} />
     <//>
   </div>`;

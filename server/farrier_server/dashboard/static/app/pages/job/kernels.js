@@ -30,7 +30,7 @@ export function Kernels({ found, chosen, search, by, descending }) {
       rowClass=${(row) => (row.task === chosen ? "chosen" : "")} order=${{ by, descending }}
       onOrder=${(order) => setQuery({ sort: order.by, rising: order.descending ? "" : "1" })} empty="No kernel has this in its name." />
     <p class="hint">${count(rows.length)} kernels${found.hasMore ? ", and more than the page can hold" : ""}. The default's time is what the
-      analytic model predicts; the best is measured where trials tell.</p>
+      analytic model predicts; * so is a best one that was not measured. The gain is that of its trials, from the first to the best.</p>
     ${rows.length > shown && html`<p class="more"><button type="button" onClick=${() => setShown(shown + A_PAGE)}>Show more</button></p>`}
   `;
 }
@@ -57,6 +57,7 @@ const COLUMNS = [
   { key: "calls", label: "Calls", sort: "calls", isNumber: true, cell: (row) => count(row.calls) },
   { key: "source", label: "Schedule", sort: "source", cell: (row) => html`<span class="source source-${row.source}">${row.source}</span>` },
   { key: "default", label: "Default", sort: "default_us", isNumber: true, cell: (row) => microseconds(row.default_us) },
+  { key: "first", label: "First trial", sort: "first_us", isNumber: true, cell: (row) => microseconds(row.first_us) },
   { key: "now", label: "Best", sort: "now_us", isNumber: true, cell: (row) => html`${microseconds(row.now_us)}${!row.isMeasured && html`<span class="quiet" title="predicted, not measured"> *</span>`}` },
   { key: "gain", label: "Gain", sort: "gain", isNumber: true, cell: (row) => ratio(row.gain) },
   { key: "trials", label: "Trials", sort: "trials", isNumber: true, cell: (row) => count(row.trials) },

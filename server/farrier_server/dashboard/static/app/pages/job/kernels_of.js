@@ -8,10 +8,10 @@ const MOST = 2000;
 
 /**
  * `{kernels, hasMore, error, isLoading}` of the job `id`, asked again every `every` ms where given. A kernel is
- * a task of the API with `key`, which tells those of several hot sizes apart, and the times `default_us`,
- * `now_us` and `gain`. `renewed` is anything that changes when the job has ended.
+ * a task of the API with `key`, which tells those of several hot sizes apart, the time `now_us` of its schedule, and,
+ * from its curve among `curves`, `first_us` and what the trials gained on that. `renewed` is anything that changes when the job has ended.
  */
-export function useKernels(id, { every = 0, enabled = true, renewed = "" }) {
+export function useKernels(id, { curves = NONE, every = 0, enabled = true, renewed = "" }) {
   const [state, setState] = useState({ tasks: [], hasMore: false, error: null, isLoading: true });
   useEffect(() => {
     if (!enabled) return undefined;
@@ -35,9 +35,14 @@ export function useKernels(id, { every = 0, enabled = true, renewed = "" }) {
       clearTimeout(timer);
     };
   }, [id, every, enabled, renewed]);
-  const kernels = useMemo(() => state.tasks.map(described), [state.tasks]);
+  const kernels = useMemo(() => {
+    const firsts = new Map(curves.map((curve) => [curve.task, curve.points[0]?.us]));
+    return state.tasks.map((task) => described(task, firsts.get(task.task) ?? null));
+  }, [state.tasks, curves]);
   return { ...state, kernels };
 }
+
+const NONE = [];
 
 async function allOf(id, signal) {
   const tasks = [];
@@ -50,7 +55,7 @@ async function allOf(id, signal) {
   return { tasks, hasMore: first !== null };
 }
 
-function described(task) {
+function described(task, first) {
   const sizes = Object.entries(task.sizes ?? {}).map(([name, size]) => `${name}=${size}`).join(",");
   const now = task.measured_us ?? task.best_us ?? task.best_in_model_us ?? task.predicted_us;
   return {
@@ -59,6 +64,7 @@ function described(task) {
     key: `${task.task}@${sizes}`,
     now_us: now,
     isMeasured: now !== task.predicted_us || task.measured_us !== null || task.best_us !== null,
-    gain: task.default_us && now ? task.default_us / now : null,
+    first_us: first,
+    gain: first && task.best_us ? first / task.best_us : null,
   };
 }
