@@ -17,13 +17,13 @@ export function number(value, digits = 3) {
 }
 
 /** Milliseconds, in the unit that reads best. */
-export function milliseconds(value) {
+export function milliseconds(value, digits = 3) {
   if (!isKnown(value)) return UNKNOWN;
-  if (value >= 1000) return `${number(value / 1000)} s`;
-  return value >= 1 ? `${number(value)} ms` : `${number(value * 1000)} µs`;
+  if (value >= 1000) return `${number(value / 1000, digits)} s`;
+  return value >= 1 ? `${number(value, digits)} ms` : `${number(value * 1000, digits)} µs`;
 }
 
-export const microseconds = (value) => milliseconds(isKnown(value) ? value / 1000 : value);
+export const microseconds = (value, digits = 3) => milliseconds(isKnown(value) ? value / 1000 : value, digits);
 
 /** A span of seconds: 4.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(seconds) {

@@ -48,6 +48,7 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
 }
 
 const fromZero = (_, low, high) => uPlot.rangeNum(0, high || 1, 0.1, true);
+
 /** Shows other data, in the part of it that the reader has chosen, if any. */
 function renew(plot, data) {
   const { min, max } = plot.scales.x;

@@ -34,16 +34,18 @@ export function Curves({ curve, kernel, axis, isOver }) {
         <${Curve} points=${task?.points ?? NONE} x=${x} label="Kernel, one call" field="us" format=${microseconds} colour="--series-2"
           empty=${isOver ? "No trial of this kernel alone." : "No trial of this kernel alone yet."} isOver=${isOver} /></div>`}
     </div>
+    <p class="hint">The model's is an estimate: the sum of the best times of its kernels. One that is not measured yet counts as predicted, so it may rise.</p>
   <//>`;
 }
 
 const NONE = [];
+const TICK_DIGITS = 5; // a curve falls by little in the end
 
 function Curve({ points, x, label, field, format, colour = "--series-1", empty, isOver }) {
   const data = useMemo(() => columns(points, x.field, field), [points, x.field, field]);
   if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "Its schedule was known before, or is the default." : "The curve begins with the first trials."}</p><//>`;
   const summary = `${label} over ${x.label}: from ${format(data[1][0])} to ${format(data[1].at(-1))} after ${x.format(data[0].at(-1))}`;
-  return html`<${Chart} data=${data} series=${[{ label, format, isStepped: true, colour }]} x=${x} y=${{ label: "", format }} summary=${summary} />`;
+  return html`<${Chart} data=${data} series=${[{ label, format, isStepped: true, colour }]} x=${x} y=${{ label: "", format: (value) => format(value, TICK_DIGITS) }} summary=${summary} />`;
 }
 
 function columns(points, x, y) {

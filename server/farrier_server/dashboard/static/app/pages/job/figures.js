@@ -15,7 +15,7 @@ export function JobFigures({ job, points, isStale }) {
       <${Gain} job=${job} points=${points} />
       <${Figure} name="Trials" value=${count(job.trials ?? 0)} detail=${plan(job)} />
       <${Time} job=${job} now=${now} />
-      <${Figure} name="Stage" value=${isFinal(job) ? job.state : (job.stage ?? "–")} detail=${attempts(job)} />
+      ${!isFinal(job) && html`<${Figure} name="Stage" value=${job.stage ?? "–"} detail=${attempts(job)} />`}
       <${Figure} name="Kernels" value=${count(job.tasks)} detail=${job.tasks ? "distinct" : ""} />
       <${Correct} job=${job} />
     <//>
@@ -41,7 +41,7 @@ function Gain({ job, points }) {
     return html`<${Figure} name="Against untuned" value=${`${ratio(untuned / tuned)}`} detail=${detail} tone=${isFaster ? "good" : ""} />`;
   }
   const [first] = points;
-  if (!first || !job.best_ms || isFinal(job)) return null;
+  if (!first || !job.best_ms || isFinal(job) || first.ms <= job.best_ms) return null;
   return html`<${Figure} name="Against the start" value=${ratio(first.ms / job.best_ms)} detail=${`estimated, from ${milliseconds(first.ms)}`} />`;
 }
 
