@@ -1,6 +1,7 @@
 // A job, live.
 
 import { useMemo, useState } from "preact/hooks";
+import { visible } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
 import { Tabs } from "../ui/controls.js";
@@ -38,7 +39,7 @@ export function Job({ id, query }) {
   if (!job) return html`<${NoJob} id=${id} gone=${gone} live=${live} />`;
   const isStale = Boolean(gone) || link === "broken";
   return html`
-    <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} called=${job.name || "Job"}
+    <${PageHead} title=${html`<${Name} text=${job.name} empty="A job without a name" />`} tab=${visible(job.name || "Job").slice(0, 100)}
       above=${html`<a href="/jobs">Jobs</a> / <${Id} id=${job.id} length=${24} />`}>
       ${!gone && html`<${JobActions} job=${job} onError=${setFailure} onChanged=${live.refresh} />`}
     <//>
