@@ -24,6 +24,7 @@ export function Overview({ session }) {
   const [news, told] = useNews();
   const link = useFarm(resource, {
     after: lastNews(),
+    isShared: true,
     onEvents: (events) => {
       note(events);
       told(events);

@@ -46,7 +46,8 @@ function Elsewhere({ hasTls }) {
 
 function AlsoBoards() {
   return html`<p class="hint">
-    This page was opened by an address that other machines do not reach. For boards on the network start the service with
-    a certificate and <code>--host 0.0.0.0</code>, and open the page by the machine's name: the command names it then.
+    This page was opened by an address that other machines do not reach. For boards on the network
+    ${" "}<code>farrier serve</code> and <code>farrier broker</code> take <code>--host 0.0.0.0</code> and a certificate; opened by the
+    machine's name, this page names it in the command.
   </p>`;
 }
