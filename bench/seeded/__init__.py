@@ -1,0 +1,1 @@
+"""A farm as it looks after weeks of use, for screenshots and for figures of the dashboard."""

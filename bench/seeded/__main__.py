@@ -1,0 +1,132 @@
+"""`python -m bench.seeded HOME`: fills the farm of a home with jobs, trials and devices.
+
+    python -m bench.seeded ~/.farrier --jobs 500 --trials 10000
+    python -m bench.seeded ~/.farrier --jobs 500 --trials 10000 --long 100000 --live 50
+
+It starts the embedded Valkey of the home, or takes the one that runs. What it writes goes through
+the farm's own API, as roles write it; times are put back, so that jobs look as if they had come
+over two weeks. Names of some jobs and kernels are such as a page must show as text. Seed an empty
+home, before a worker runs in it: it would take the jobs that seem to run.
+
+Devices are connected, and jobs run, for as long as somebody says so: `--live` goes on until Ctrl-C,
+with signs of life of all of them, and so many trials a second of the newest job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.seeded.devices import Fleet, planned
+from bench.seeded.jobs import BATCH, SeededJob, seed_jobs, seed_long
+from farrier.errors import FarrierError
+from farrier_farm import embedded
+from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
+
+_BEAT_S = 4.0
+
+
+@contextlib.contextmanager
+def hasty(farm: Farm, owned: bool) -> Iterator[None]:
+    """What is written meanwhile need not survive a power cut; it is on the disk at the end."""
+    if not owned:
+        yield
+        return
+    farm.client.command("CONFIG", "SET", "appendfsync", "no")
+    try:
+        yield
+    finally:
+        farm.client.command("CONFIG", "SET", "appendfsync", "always")
+
+
+def seed_throughput(farm: Farm, draw: random.Random) -> None:
+    """The last hour, as if the farm had worked in it as it seems to have."""
+    this = int(time.time() // 60)
+    for minute in range(this - 59, this + 1):
+        batches = round(20 + 12 * draw.random() + (10 if minute % 17 < 6 else 0))
+        counts = {"trials": batches * BATCH, "batches": batches, "finished": draw.randint(0, 3)}
+        words = [str(word) for pair in counts.items() for word in pair]
+        key = f"farrier:throughput:{minute}"
+        farm.client.commands([("HSET", key, *words), ("EXPIRE", key, "7200")])
+
+
+async def live(farm: Farm, fleet: Fleet, jobs: Sequence[SeededJob], rate: float) -> None:
+    """Until it is cancelled."""
+    beaten, done, begin = 0.0, 0, time.monotonic()
+    while True:
+        now = time.monotonic()
+        if now - beaten > _BEAT_S:
+            beaten = now
+            await fleet.beat()
+            for job in jobs:
+                farm.jobs.renew(job.lease)
+        due = int((now - begin) * rate) - done
+        if jobs and due >= min(BATCH, max(rate, 1)):
+            jobs[-1].measure(min(due, 4 * BATCH), None)
+            done += due
+        await asyncio.sleep(0.05)
+
+
+async def run(farm: Farm, arguments: argparse.Namespace, owned: bool) -> None:
+    draw = random.Random(arguments.seed)
+    begin = time.monotonic()
+    with hasty(farm, owned):
+        jobs = seed_jobs(farm, draw, arguments.jobs, arguments.trials)
+        if arguments.long:
+            jobs.append(seed_long(farm, draw, arguments.long))
+        fleet = Fleet(farm, planned(arguments.devices), draw)
+        await fleet.connect()
+        seed_throughput(farm, draw)
+    print(
+        f"{arguments.jobs} jobs, {arguments.trials + arguments.long} trials and "
+        f"{arguments.devices} devices in {time.monotonic() - begin:.0f} s",
+        *(f"running: {job.lease.item}" for job in jobs),
+        sep="\n",
+        flush=True,
+    )
+    try:
+        if arguments.live is not None:
+            await live(farm, fleet, jobs, arguments.live)
+    finally:
+        await fleet.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.seeded",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("home", type=Path, help="FARRIER_HOME of the farm")
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--trials", type=int, default=10_000, help="of all these jobs")
+    parser.add_argument("--long", type=int, default=0, help="trials of one job more, which runs")
+    parser.add_argument("--devices", type=int, default=14)
+    parser.add_argument("--live", type=float, metavar="RATE", help="trials a second, until Ctrl-C")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    settings = Settings(home=arguments.home.expanduser().absolute(), min_free_bytes=0)
+    try:
+        valkey = embedded.start(settings)
+        try:
+            with contextlib.closing(Farm.open(settings)) as farm:
+                asyncio.run(run(farm, arguments, valkey.owned))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            valkey.stop()
+    except FarrierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
