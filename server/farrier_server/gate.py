@@ -43,8 +43,9 @@ def session_scheme(cookie: str) -> APIKeyCookie:
         name=cookie,
         scheme_name="Session",
         auto_error=False,
-        description="What `POST /v1/session` sets; requests other than GET and HEAD need the "
-        f"session's `csrf` as `{CSRF_HEADER}` as well",
+        description="What `POST /v1/session` sets. A browser sends it by itself: there is nothing "
+        "to enter here. Requests other than GET and HEAD need the session's `csrf` as "
+        f"`{CSRF_HEADER}` as well",
     )
 
 
