@@ -22,8 +22,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m compileall -q compiler farm server worker rpc_device bench  # a first start in a third of the time
 	@touch $@
 
-demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare.
-	$(BIN)/python -m bench.demo
+demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare. KEEP=1 leaves the service up.
+	$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
 
 test: $(READY)  ## All tests but the slow ones.
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"

@@ -1,10 +1,11 @@
 """`make demo`: the main job on a real network, from an upload to a race.
 
-    python -m bench.demo [--budget 60s] [--model FILE --shape NAME=1,3,224,224]
+    python -m bench.demo [--budget 60s] [--model FILE --shape NAME=1,3,224,224] [--keep]
 
 Starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
 wheel `rapidocr-onnxruntime` (or FILE), tunes it for a minute, watches, downloads the artifact, and
-races it against the same model compiled without tuning and against ONNX Runtime.
+races it against the same model compiled without tuning and against ONNX Runtime. With `--keep` the
+service stays up until Ctrl-C, and its dashboard shows what was done.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--budget", default=BUDGET, help="time to tune")
     parser.add_argument("--model", type=Path, help="an ONNX file instead")
     parser.add_argument("--shape", action="append", help="of an input of FILE; repeatable")
+    parser.add_argument("--keep", action="store_true", help="leave the service up until Ctrl-C")
     arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="farrier-demo-") as folder:
@@ -56,6 +58,12 @@ def main() -> int:
             console.print(f"model: {model.name}, shapes {shapes}")
             with Service(home, console) as service:
                 demonstrate(model, shapes, budget_s, service, home, console)
+                if arguments.keep:
+                    service.keep()
+                else:
+                    console.print(
+                        f"the dashboard was {service.url}/: `make demo KEEP=1` leaves it up"
+                    )
         except FarrierError as error:
             console.print(f"demo failed: {error}", style="red", markup=False)
             return error.exit_code
@@ -110,6 +118,7 @@ class Service:
         self._console = console
         self.url = ""
         self.token = ""
+        self._whereabouts = ""
 
     def __enter__(self) -> Service:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FARRIER_")}
@@ -129,7 +138,7 @@ class Service:
         if not self.token:
             self._process.wait()
             raise ServiceError(f"`farrier up` did not start: {said}")
-        self._console.print(f"service: {self.url}")
+        self._console.print(f"dashboard: {self.url}/, log in with the token {self._whereabouts}")
         # Nobody reads what it says from here on, but a full pipe would stop it.
         threading.Thread(target=self._drain, daemon=True).start()
         return self
@@ -141,8 +150,8 @@ class Service:
             said += line
             if found := re.search(r"up at (\S+)", line):
                 self.url = found[1]
-            if found := re.search(r"^token: (\S+)", line):
-                self.token = found[1]
+            if found := re.search(r"^token: (\S+) \((.*)\)", line):
+                self.token, self._whereabouts = found[1], found[2]
                 break
         return said.strip()
 
@@ -150,6 +159,19 @@ class Service:
         assert self._process.stdout is not None
         for _ in self._process.stdout:
             pass
+
+    def keep(self) -> None:
+        """Returns after Ctrl-C or SIGTERM. Raises ServiceError where the service ends by itself."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        self._console.print(
+            f"the dashboard is {self.url}/; log in with the token {self._whereabouts}; "
+            "Ctrl-C ends the service and removes what it kept"
+        )
+        try:
+            self._process.wait()
+        except KeyboardInterrupt:
+            return
+        raise ServiceError("`farrier up` ended by itself")
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)

@@ -37,6 +37,14 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
     return _create(path) if create else None
 
 
+def whereabouts(settings: Settings, role: TokenRole) -> str:
+    """Where the token that `load_token` gives is from, for people."""
+    token, named = _of(settings, role)
+    if token:
+        return "of the environment"
+    return f"in {named or settings.home / f'{role}.token'}"
+
+
 def matches(given: str, token: str) -> bool:
     """Compared in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())

@@ -34,7 +34,7 @@ from farrier_farm.patience import PROMPT
 from farrier_farm.probe import Probe, local_address
 from farrier_farm.roles import Role, stop_together
 from farrier_farm.settings import Settings
-from farrier_farm.tokens import TokenRole, load_token, token_file
+from farrier_farm.tokens import TokenRole, load_token, token_file, whereabouts
 
 DEVICE = "local"
 READY_S = 60.0
@@ -233,8 +233,9 @@ class _Crew:
 
 
 def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> None:
-    announce(f"Farrier is up at {url} (API page: {url}/docs)")
-    announce(f"token: {token}")
+    announce(f"Farrier is up at {url}")
+    announce(f"dashboard: {url}/ (the REST API: {url}/docs)")
+    announce(f"token: {token} ({whereabouts(settings, TokenRole.USER)})")
     announce(f"kept in {settings.home}; Ctrl-C stops everything")
     needed = {}
     if settings.home != Settings().home:
