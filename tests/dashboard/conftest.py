@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +28,6 @@ collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*
 SHAPES = {"x": (1, 3, 13, 17)}
 DESK = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
-AXE = Path(__file__).parent / "vendor/axe.min.js"
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -134,9 +136,10 @@ def visit(browser: Any) -> Iterator[Visit]:
     open_ones: list[tuple[Any, Watch]] = []
 
     def start(up: Up, *, logged_in: bool = True, **options: Any) -> Any:
-        context = browser.new_context(base_url=up.url, **{"viewport": DESK, **options})
+        options = {"viewport": DESK, "base_url": up.url, **options}
+        context = browser.new_context(**options)
         context.set_default_timeout(15_000)
-        watch = Watch(context, up.url)
+        watch = Watch(context, options["base_url"])
         if not logged_in:
             watch.expect(r"console: .*401.*/v1/session")  # it asks whether there is a session
         else:
@@ -205,6 +208,61 @@ def start_device(tmp_path: Path) -> Iterator[Callable[[Up, str], Device]]:
     yield start
     for device in started:
         device.kill()
+
+
+class Proxy:
+    """A way to a service that can be cut: its connections end, and new ones are let through."""
+
+    def __init__(self, url: str) -> None:
+        self._there = urlsplit(url)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        self._server = self._done(asyncio.start_server(self._pass, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        self._done(self._cut())
+
+    def _done(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _cut(self) -> None:
+        for one in self._open:
+            one.transport.abort()
+
+    async def _close(self) -> None:
+        self._server.close()
+        await self._cut()
+        while self._open:
+            await asyncio.sleep(0.01)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection(self._there.hostname, self._there.port)
+        ends = {writer, there[1]}
+        self._open |= ends
+        ways = [(reader, there[1]), (there[0], writer)]
+        await asyncio.gather(*(self._one_way(*way) for way in ways))
+        self._open -= ends
+
+    async def _one_way(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await reader.read(65_536):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 @pytest.fixture

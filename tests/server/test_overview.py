@@ -1,4 +1,4 @@
-"""GET /v1/overview: everybody's answer, made at most twice a second."""
+"""GET /v1/overview: everybody's answer, made once a second."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def test_an_overview_says_what_there_is(service):
     assert found["throughput"][-1].keys() == {"time", "trials", "batches", "finished"}
     assert sum(minute["finished"] for minute in found["throughput"]) == 1
     assert found["records"] == {"count": 0}
-    assert found["broker"] == {"port": farm.settings.broker_port, "tls": False}
     assert abs(found["time"] - time.time()) < 60
 
 

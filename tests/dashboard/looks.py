@@ -1,0 +1,41 @@
+"""What is looked for on any page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import expect
+
+_AXE = Path(__file__).parent / "vendor/axe.min.js"
+
+
+def settle(page: Any) -> None:
+    """Waits until the page shows all that it has to say."""
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator(".loading")).to_have_count(0)
+
+
+def faults(page: Any) -> list[str]:
+    """What axe-core finds that is serious or critical, a line each."""
+    page.evaluate(_AXE.read_text())
+    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{fault['id']} ({fault['impact']}): {node['html'][:200]}\n  {node['failureSummary'][:300]}"
+        for fault in report["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+def wider(page: Any) -> list[str]:
+    """What sticks out of the screen, where the page scrolls to the side."""
+    return page.evaluate(
+        """() => {
+            const screen = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= screen) return [];
+            return [...document.querySelectorAll('body *')]
+                .filter((one) => one.getBoundingClientRect().right > screen + 1)
+                .map((one) => one.outerHTML.slice(0, 120));
+        }"""
+    )

@@ -1,0 +1,133 @@
+"""A job before somebody who watches it: its curve moves, it is cancelled, downloaded, deleted,
+compared; and what is seen when it, its server or the connection goes away."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+from playwright.sync_api import expect
+
+from farrier.errors import InvalidModelError
+from tests.dashboard.conftest import SHAPES, Proxy
+from tests.dashboard.looks import settle
+
+pytestmark = pytest.mark.browser
+
+CUT = re.compile("connection to the server is cut|cannot be reached|does not answer")
+SOON_MS = 60_000
+
+
+def trials_drawn(page):
+    """The count of trials that the curve of the model goes to; 0 while there is none."""
+    charts = page.get_by_role("img", name=re.compile("Model, estimated over trials"))
+    if not charts.count():
+        return 0
+    said = charts.first.get_attribute("aria-label")
+    return int(re.search(r"after ([\d\u202f]+)", said)[1].replace("\u202f", ""))
+
+
+def test_the_curve_moves(page, running, eventually):
+    page.goto(f"/jobs/{running}")
+    first = eventually(lambda: trials_drawn(page), 60)
+    eventually(lambda: trials_drawn(page) > first, 60)
+
+
+def test_it_is_cancelled(page, running, api):
+    page.goto(f"/jobs/{running}")
+    page.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("button", name="Keep it").click()
+    assert api.get(f"/v1/jobs/{running}").json()["state"] in ("queued", "running")
+    page.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator(".state", has_text="cancelled").first).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel job")).to_have_count(0)
+    assert api.get(f"/v1/jobs/{running}").json()["state"] == "cancelled"
+
+
+def test_its_artifact_is_downloaded(page, finished, api, tmp_path):
+    page.goto(f"/jobs/{finished[0]}")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    download.value.save_as(tmp_path / "got.farrier")
+    artifact = api.get(f"/v1/jobs/{finished[0]}/artifact")
+    assert (tmp_path / "got.farrier").read_bytes() == artifact.content
+    assert download.value.suggested_filename.endswith(".farrier")
+
+
+def test_it_is_deleted(page, up, network, api):
+    with up.client() as client:
+        job = client.submit(network, shapes=SHAPES, name="to be deleted").id
+        client.wait(job)
+    page.goto(f"/jobs/{job}")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete the job").click()
+    expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
+    assert api.get(f"/v1/jobs/{job}").status_code == 404
+
+
+def test_one_that_is_deleted_while_watched_says_so(page, up, network, eventually):
+    with up.client() as client:
+        job = client.submit(network, shapes=SHAPES, trials=100_000, name="watched").id
+        page.goto(f"/jobs/{job}")
+        eventually(lambda: trials_drawn(page), 60)
+        page.watch.expect("console: .*404")
+        client.delete(job)
+    expect(page.get_by_text("This job is there no more.")).to_be_visible(timeout=SOON_MS)
+
+
+def test_one_that_never_was_says_so(page):
+    page.watch.expect("console: .*404")
+    page.goto("/jobs/0000")
+    expect(page.get_by_role("alert").first).to_contain_text("0000")
+
+
+def test_one_that_failed_says_why(page, up, tmp_path):
+    path = tmp_path / "notes.onnx"
+    path.write_text("These are notes, and no model.")
+    with up.client() as client:
+        job = client.submit(path, name="no model").id
+        with pytest.raises(InvalidModelError) as failure:
+            client.wait(job)
+    page.goto(f"/jobs/{job}")
+    expect(page.get_by_role("alert").first).to_contain_text(failure.value.message)
+
+
+def test_two_are_compared(page, finished):
+    page.goto(f"/jobs/{finished[0]}")
+    page.get_by_role("link", name="Compare").click()
+    settle(page)
+    page.goto(f"/compare?jobs={finished[0]},{finished[1]}")
+    settle(page)
+    for trials in (8, 16):
+        expect(page.get_by_text(f"tuned {trials}").first).to_be_visible()
+
+
+def test_a_stream_that_is_cut_is_taken_up_again(visit, up, running, eventually):
+    with Proxy(up.url) as proxy:
+        page = visit(up, base_url=proxy.url)
+        page.watch.expect("console: .*ERR_")
+        page.goto(f"/jobs/{running}")
+        eventually(lambda: trials_drawn(page), 60)
+        proxy.cut()
+        before = trials_drawn(page)
+        eventually(lambda: trials_drawn(page) > before, 60)
+        expect(page.get_by_text(CUT)).to_have_count(0)
+
+
+def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventually):
+    with own_up.client() as client:
+        job = client.submit(network, shapes=SHAPES, trials=100_000, name="goes on").id
+    page = visit(own_up)
+    page.watch.expect("console: .*ERR_")
+    page.goto(f"/jobs/{job}")
+    first = eventually(lambda: trials_drawn(page), 60)
+    port = int(own_up.url.rpartition(":")[2])
+    own_up.end(signal.SIGTERM)
+    expect(page.get_by_text(CUT).first).to_be_visible(timeout=SOON_MS)
+    assert trials_drawn(page) >= first  # what was known stays
+    own_up.start(port)
+    expect(page.get_by_text(CUT)).to_have_count(0, timeout=SOON_MS)
+    last = trials_drawn(page)
+    eventually(lambda: trials_drawn(page) > last, 90)
