@@ -25,6 +25,7 @@ def routes(service) -> list[tuple[str, str]]:
         for method in operations
     ]
 
+
 @pytest.mark.parametrize("token", [None, "wrong", "ünïcode", ""])
 def test_every_route_wants_the_token(service, token):
     headers = {} if token is None else {"Authorization": f"Bearer {token}".strip().encode()}
@@ -107,10 +108,6 @@ def test_defects_leak_no_traceback(service, monkeypatch):
 def test_documentation_says_of_every_route_whether_it_needs_a_token(service):
     document = httpx.get(f"{service.url}/openapi.json").json()
     assert set(routes(service)) >= OPEN
-    for path, operations in document["paths"].items()
-        for method in operations
-    }
-    assert listed == {*ROUTES, LOGIN, ("GET", "/healthz"), ("GET", "/readyz")}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["description"]
