@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -39,7 +40,10 @@ from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
 from farrier.progress import (
     Listener,
+    Raced,
     SizesSettled,
+    StageFinished,
+    StageStarted,
     TasksFound,
     TimeSpent,
     Verified,
@@ -49,6 +53,7 @@ from farrier.progress import (
 from farrier.progress.clock import Clock
 from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore
+from farrier.release.against import race as race_with
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
@@ -71,12 +76,14 @@ def compile_model(
     records: RecordStore | None = None,
     listener: Listener = ignore,
     dump: Dump = _NOWHERE,
+    against: Sequence[str] = (),
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
-    are read for schedules that are known and extended with what is measured. Raises FarrierError;
-    StoppedError after the step that `dump.until` names.
+    are read for schedules that are known and extended with what is measured. Once it is verified,
+    the model is raced with the engines `against` which it is to be, where the device has them.
+    Raises FarrierError; StoppedError after the step that `dump.until` names.
     """
     model = model_of(model)
     records = MemoryRecords() if records is None else records
@@ -100,11 +107,13 @@ def compile_model(
             verifier = compilation.reference(model, imported) if options.verify else None
             linked = compilation.linked(forms, kernels)
             verified = None
+            raced: Sequence[Raced] = ()
             if verifier is not None:
                 verified = compilation.verified(verifier, linked, measured)
                 race = _shown(forms).race
                 listener(_said(verified, race, device.is_emulated))
-    return compilation.packaged(name or model.name, imported, forms, linked, verified)
+                raced = compilation.raced(model, verified, against)
+    return compilation.packaged(name or model.name, imported, forms, linked, verified, raced)
 
 
 def _imported(
@@ -296,6 +305,24 @@ class _Compilation:
         with self.steps("verify") as step:
             return step.done(verifier.verify(linked, self.device, threads))
 
+    def raced(
+        self, model: Model, verified: Verification, engines: Sequence[str]
+    ) -> Sequence[Raced]:
+        """How other engines do on the device, if there are any to race with."""
+        if not engines:
+            return ()
+        if self.device.is_emulated:
+            names = " and ".join(engines)
+            message = f"the model is not raced with {names}: the device is emulated"
+            self.listener(Warned(message))
+            return ()
+        self.listener(StageStarted("against"))
+        begin = time.perf_counter()
+        raced = race_with(engines, model, verified, self.device, self.blobs, self.listener)
+        self.steps.seconds["against"] = time.perf_counter() - begin
+        self.listener(StageFinished("against", self.steps.seconds["against"]))
+        return raced
+
     def packaged(
         self,
         name: str,
@@ -303,6 +330,7 @@ class _Compilation:
         forms: Sequence[_Form],
         linked: LinkedModel,
         verified: Verification | None,
+        raced: Sequence[Raced],
     ) -> Artifact:
         """The model's artifact, with what is known of how it was made, but for an emulated device's
         times."""
@@ -321,6 +349,7 @@ class _Compilation:
             seconds=self.steps.seconds,
             records=records,
             emulated=emulated,
+            raced=raced,
         )
 
 

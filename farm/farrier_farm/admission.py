@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from farrier.errors import NotFoundError, UsageError
+from farrier.errors import NoDeviceError, NotFoundError, UsageError
 from farrier.targets import KnownMachine, parse_machine, to_text
 from farrier_farm.classes import EMULATED, DeviceClass, Place
 from farrier_farm.devices import Device, Devices
@@ -89,6 +89,21 @@ class Admission:
     def is_served(self, place: Place) -> bool:
         """Whether `require` finds a device. It takes one script, however many devices there are."""
         return self._devices.is_there(place.device_class, place.device)
+
+    def place_with(self, place: Place, engine: str, preferred: str = "") -> Place:
+        """A device of the place that another engine can be raced on: the preferred one where it is
+        among them. Raises NoDeviceError, which says what to install. It takes one script, however
+        many devices there are."""
+        found = self._devices.with_engine(engine, place.device_class, place.device)
+        if not found:
+            called = _called(place)
+            who = f"{called} does not run" if place.device else f"no device of {called} runs"
+            raise NoDeviceError(
+                f"{who} {engine}, or it gets no work now",
+                hint="on such a device, pip install 'farrier[device,engines]', and start its agent "
+                "with --engines",
+            )
+        return Place(place.device_class, preferred if preferred in found else found[0])
 
     def _devices_of(self, place: Place) -> Sequence[Device]:
         if not place.device:

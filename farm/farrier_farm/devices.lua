@@ -5,10 +5,11 @@
 -- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
 -- operation, ARGV[2] the device.
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
---                        rest_until, unfit, health, load
+--                        rest_until, unfit, health, load, engines
 --   farrier:device       set of all ids
 --   farrier:classes      hash: id of a device class → the description of one of its machines
 --   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
+--   farrier:connected:<class>:<engine>  those of them that run another engine, too
 --   farrier:devices:<standing>  sorted set of the devices that are busy, quarantined or emulated, by when each
 --                        was seen
 --   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
@@ -32,6 +33,14 @@ end
 local function stamp(ms) return string.format('%d', ms) end
 
 local function connected_key(class) return KEYS[4] .. ':' .. class end
+
+-- Those of its class that the device stands in: of all, and of each of its engines.
+local function connected_keys()
+  local class = connected_key(get('class'))
+  local found = {class}
+  for engine in string.gmatch(get('engines') or '', '%S+') do found[#found + 1] = class .. ':' .. engine end
+  return found
+end
 
 local function gets_no_work()
   return number('faults_in_a_row') >= POLICY.quarantine_faults or (get('unfit') or '') ~= ''
@@ -88,10 +97,12 @@ local function see()
   redis.call('HSET', key, 'seen', now)
   stand()
   beat(id, key, now)
-  if gets_no_work() then
-    redis.call('ZREM', connected_key(get('class')), id)
-  else
-    redis.call('ZADD', connected_key(get('class')), now, id)
+  for _, connected in ipairs(connected_keys()) do
+    if gets_no_work() then
+      redis.call('ZREM', connected, id)
+    else
+      redis.call('ZADD', connected, now, id)
+    end
   end
 end
 
@@ -113,7 +124,7 @@ end
 
 local operations = {}
 
--- session, description, instance, class, its description. One instance has one session, and goes on with
+-- session, description, instance, class, its description, engines. One instance has one session, and goes on with
 -- it: what it asked for long ago and gets done only now does not fence it out. Another one that comes in
 -- the middle of a batch has lost it: a fault.
 function operations.connect()
@@ -131,11 +142,14 @@ function operations.connect()
     redis.call('HSET', key, 'session', session)
   end
   redis.call('HSETNX', KEYS[3], class, ARGV[7])
-  local before = get('class')
-  if before and before ~= class then redis.call('ZREM', connected_key(before), id) end
-  redis.call('HSET', key, 'description', description, 'class', class, 'draining', '0')
+  if get('class') then
+    for _, connected in ipairs(connected_keys()) do redis.call('ZREM', connected, id) end
+  end
+  redis.call('HSET', key, 'description', description, 'class', class, 'draining', '0', 'engines', ARGV[8])
   see()
-  redis.call('ZREMRANGEBYSCORE', connected_key(class), '-inf', stamp(now_ms() - 1000 * DAY_S))
+  for _, connected in ipairs(connected_keys()) do
+    redis.call('ZREMRANGEBYSCORE', connected, '-inf', stamp(now_ms() - 1000 * DAY_S))
+  end
   return {'ok', get('session')}
 end
 
@@ -231,8 +245,9 @@ function operations.release()
   note(id, 'released', {})
   redis.call('HDEL', key, 'unfit')
   redis.call('HSET', key, 'faults_in_a_row', 0, 'rest_until', 0)
-  local class = get('class')
-  if class then redis.call('ZADD', connected_key(class), get('seen'), id) end
+  if get('class') then
+    for _, connected in ipairs(connected_keys()) do redis.call('ZADD', connected, get('seen'), id) end
+  end
   stand()
   return {'ok'}
 end
@@ -250,6 +265,18 @@ function operations.is_there()
     found = seen and seen >= from and seen <= to
   end
   return {'ok', found and '1' or '0'}
+end
+
+-- class, engine: ok, the devices of the class that may get work and run the engine, those seen last
+-- first, some of them where there are many; where ARGV[2] names one, that or none
+function operations.with_engine()
+  local connected, now = connected_key(ARGV[3]) .. ':' .. ARGV[4], now_ms()
+  local from, to = stamp(now - POLICY.expiry_ms), stamp(now + POLICY.expiry_ms)
+  if id == '' then
+    return {'ok', redis.call('ZREVRANGEBYSCORE', connected, to, from, 'LIMIT', 0, 16)}
+  end
+  local seen = tonumber(redis.call('ZSCORE', connected, id) or '')
+  return {'ok', seen and seen >= tonumber(from) and seen <= tonumber(to) and {id} or {}}
 end
 
 -- Notes which devices were not seen for too long: ok

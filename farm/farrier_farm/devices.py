@@ -77,6 +77,12 @@ class Device:
     load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
 
     @property
+    def engines(self) -> Mapping[str, str]:
+        """Other engines that models can be raced with on it: version by name."""
+        told = self.description.get("engines")
+        return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+
+    @property
     def connected(self) -> bool:
         return self.state is not DeviceState.OFFLINE
 
@@ -151,6 +157,12 @@ class Devices:
         """Whether a device of a class, or the one of them that is named, is connected and may get
         work. It takes one script, however many devices there are."""
         return bool(self._call("is_there", device_id, class_id)[1] == "1")
+
+    def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
+        """Some devices of a class that may get work and run another engine, by the last heartbeat;
+        of the one that is named, that or none. It takes one script, however many there are."""
+        found: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
+        return found
 
     def of_class(self, class_id: str) -> Sequence[Device]:
         """The devices of a class, by id."""

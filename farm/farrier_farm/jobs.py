@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import farrier
@@ -81,6 +81,7 @@ class Job:
     report: dict[str, Any] | None
     error: dict[str, str] | None
     used: TimeUsed = TimeUsed()
+    against: tuple[str, ...] = ()  # engines that it is raced with, once it is verified
     of: str = ""
     compiled: str | None = None
 
@@ -117,10 +118,13 @@ class Jobs:
         idempotency_key: str = "",
         wait_for_device: bool = False,
         admitted: Admitted | None = None,
+        against: Sequence[str] = (),
     ) -> Job:
         """Queues a job; durable when this returns. With a key that its owner has used before,
         returns the job of that key, or raises ConflictError where model, options or name differ
         from that job's. Raises QueueFullError where the owner, or all together, have too many.
+
+        `against` are engines that it is raced with, once it is verified.
 
         Its target is what was `admitted`, where the caller has done so; else it is admitted as the
         devices are now, which raises what `Admission.admit` does. A job that is to wait for a
@@ -138,10 +142,15 @@ class Jobs:
         job_id = self.leases.put(
             Kind.COMPILE.new_id(),
             queue,
-            {**_fields(admitted, options), "model": model, "name": name},
+            {
+                **_fields(admitted, options),
+                "model": model,
+                "name": name,
+                "against": " ".join(against),
+            },
             share=owner,
             once=_once(owner, idempotency_key),
-            digest=_digest(model, options, name),
+            digest=_digest(model, options, name, against),
             reason=reason,
         )
         return self.get(job_id)
@@ -154,10 +163,11 @@ class Jobs:
         name: str = "",
         owner: str = DEFAULT,
         idempotency_key: str = "",
+        against: Sequence[str] = (),
     ) -> Job | None:
         """The job that `submit` would find rather than queue. Raises ConflictError as that."""
         once = _once(owner, idempotency_key)
-        job_id = self.leases.find(once, _digest(model, options, name))
+        job_id = self.leases.find(once, _digest(model, options, name, against))
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT) -> tuple[Job, bool]:
@@ -377,9 +387,11 @@ def _once(owner: str, key: str) -> str:
     return key if owner == DEFAULT or not key else f"{owner}{SCOPE}{key}"
 
 
-def _digest(model: str, options: CompileOptions, name: str) -> str:
-    """Of what the submitter decides."""
-    request = {"model": model, "options": _to_json(options.to_dict()), "name": name}
+def _digest(model: str, options: CompileOptions, name: str, against: Sequence[str]) -> str:
+    """Of what the submitter decides; of what older versions know, it is as theirs."""
+    request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
+    if against:
+        request["against"] = list(against)
     return hashlib.sha256(_to_json(request).encode()).hexdigest()
 
 
@@ -430,6 +442,7 @@ def _job(job_id: str, fields: dict[str, str]) -> Job:
         artifact=fields.get("artifact"),
         report=json.loads(fields["report"]) if "report" in fields else None,
         error=json.loads(fields["error"]) if "error" in fields else None,
+        against=tuple(fields.get("against", "").split()),
         used=TimeUsed(*(float(fields.get(name, "0")) for name in ("worked_s", "tuned_s"))),
         of=fields.get("of", ""),
         compiled=fields.get("compiled"),

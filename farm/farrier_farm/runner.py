@@ -8,7 +8,7 @@ import time
 
 from farrier import progress
 from farrier.errors import ConflictError
-from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult, Rival
 from farrier_device.runners.files import BlobError, BlobSource
 from farrier_farm.admission import Admission
 from farrier_farm.classes import Place
@@ -68,19 +68,41 @@ class FarmRunner:
         again, unless the farm has lost it. A batch that no device can measure comes back with a
         fault, and so does one that lacks a blob.
 
-        Raises DeviceAwayError where no device of the job's class has been connected for a while,
-        CancelledError where the job has ended, StorageError.
+        A batch with a rival is measured by a device that has the engine; NoDeviceError where none
+        has. Raises DeviceAwayError where no device of the job's class has been connected for a
+        while, CancelledError where the job has ended, StorageError.
         """
-        result = self._measured(request, blobs, cancelled)
+        if request.rival is not None:
+            return self._raced(request, request.rival, blobs, cancelled)
+        result = self._measured(request, self._place, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             self._listener(progress.Warned(f"{result.message}; the job stores it again"))
             self._stored -= request.blobs()
-            again = self._measured(request, blobs, cancelled)
+            again = self._measured(request, self._place, blobs, cancelled)
             result = _with_transfer(again, result.transfer_s)
         return result
 
+    def _raced(
+        self,
+        request: MeasureRequest,
+        rival: Rival,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
+    ) -> MeasureResult:
+        """By a device that has the engine. One that goes away is a fault of the batch: the job does
+        without."""
+        place = self._admission.place_with(self._place, rival.engine, self.device)
+        try:
+            return self._measured(request, place, blobs, cancelled)
+        except DeviceAwayError as error:
+            return MeasureResult(fault=DeviceFault.LOST, message=error.message)
+
     def _measured(
-        self, request: MeasureRequest, blobs: BlobSource, cancelled: threading.Event | None
+        self,
+        request: MeasureRequest,
+        place: Place,
+        blobs: BlobSource,
+        cancelled: threading.Event | None,
     ) -> MeasureResult:
         begin = time.monotonic()
         try:
@@ -91,11 +113,11 @@ class FarmRunner:
             with self._references.held(request.library):
                 self._bring(request.library, blobs)
                 transfer_s = time.monotonic() - begin
-                batch = self._measurements.submit(request, self._place, self._job)
+                batch = self._measurements.submit(request, place, self._job)
         except BlobError as error:
             return MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.FARM, message=str(error))
         try:
-            result = self._wait(batch, cancelled)
+            result = self._wait(batch, place, cancelled)
             self.device = result.device or self.device
         finally:
             self._measurements.cancel(batch)
@@ -117,7 +139,7 @@ class FarmRunner:
         except ConflictError as error:
             raise BlobError(f"blob {sha256} is another: {error.message}") from error
 
-    def _wait(self, batch: str, cancelled: threading.Event | None) -> MeasureResult:
+    def _wait(self, batch: str, place: Place, cancelled: threading.Event | None) -> MeasureResult:
         begin = device_seen = time.monotonic()
         warned = False
         while True:
@@ -130,18 +152,18 @@ class FarmRunner:
             if now - begin > self._timeout_s:
                 message = f"no device measured it in {self._timeout_s:.0f} s"
                 return MeasureResult(fault=DeviceFault.LOST, message=message)
-            if self._admission.is_served(self._place):
+            if self._admission.is_served(place):
                 device_seen, warned = now, False
             elif not warned:
-                self._warn()
+                self._warn(place)
                 warned = True
             elif now - device_seen > self._patience_s:
-                self._admission.require(self._place)
+                self._admission.require(place)
 
-    def _warn(self) -> None:
+    def _warn(self, place: Place) -> None:
         """Says that no device is there, and what is: once, for that goes through all devices."""
         try:
-            self._admission.require(self._place)
+            self._admission.require(place)
         except DeviceAwayError as error:
             waits = f"the job waits {self._patience_s:.0f} s for one"
             self._listener(progress.Warned(f"{error.message}; {waits}"))

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from farrier_device.engines import NAMES
 from farrier_farm.async_connection import AsyncClient
 from farrier_farm.classes import Place, class_of_device
 from farrier_farm.devices import KEYS, script
@@ -43,7 +44,8 @@ class Sessions:
         `class_of_device` does."""
         said = json.dumps(dict(description))
         its_class = class_of_device(device_id, json.loads(said))
-        words = [secrets.token_hex(8), said, instance, its_class.id, its_class.to_text()]
+        engines = " ".join(one for one in NAMES if one in description.get("engines", ()))
+        words = [secrets.token_hex(8), said, instance, its_class.id, its_class.to_text(), engines]
         return str((await self._call("connect", device_id, *words))[1])
 
     async def close(self, device_id: str) -> None:

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -28,10 +28,12 @@ from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.blobstore import BlobStore
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
+from farrier_device.engines import NAMES, installed
 from farrier_device.loop import Agent, describe_device
 from farrier_device.outbox import Outbox
 from farrier_device.runners.local import ChildRunner
-from farrier_device.sandbox import SandboxError
+from farrier_device.runners.rivals import WALLS, Engines
+from farrier_device.sandbox import SandboxError, require
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
         help="wait so long at most, before a batch, for a hot machine to cool; 0: measure at once "
         "(default: 120)",
     )
+    add(
+        "--engines",
+        action="store_true",
+        help="let jobs race what is compiled with the other engines that are installed here (pip "
+        "install 'farrier[device,engines]'): these get the jobs' models to run",
+    )
     add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
     return parser
 
@@ -99,17 +107,26 @@ def _run(options: argparse.Namespace) -> int:
     machine = _machine(options.machine)
     connection = Connection(open_channel(options.broker, options.tls_ca, options.tls_name), token)
     lock = _locked(options.state)
+    engines = Engines(
+        installed() if options.engines else {},
+        folder=options.state / "models",
+        secrets=(options.state, options.token_file),
+    )
+    engines.clear()
     runner = ChildRunner(
         device=options.name,
         require=options.require_sandbox,
         pin=not options.no_pin,
         emulated=describe.is_emulated() or _states_emulation(machine),
+        engines=engines,
     )
     sign = SignOfLife(options.state / SIGNS, "device")
     try:
         agent = Agent(
             options.name,
-            describe_device(_version(), runner, machine),
+            describe_device(
+                _version(), runner, machine, _offered(engines, runner) if options.engines else {}
+            ),
             connection,
             token,
             BlobStore(options.state / "blobs", options.store_bytes),
@@ -128,6 +145,24 @@ def _run(options: argparse.Namespace) -> int:
         runner.close()
         connection.close()
         os.close(lock)
+
+
+def _offered(engines: Engines, runner: ChildRunner) -> Mapping[str, str]:
+    """The engines that jobs are told of. Raises SandboxError where nothing can be measured."""
+    why = ""
+    if not engines.versions:
+        why = f"none of {', '.join(NAMES)} is installed here"
+    elif runner.emulated:
+        why = "this machine is emulated, and times nothing"
+    else:
+        try:
+            require(runner.sandbox_level(), WALLS)
+        except SandboxError as error:
+            why = str(error)
+    if why:
+        log.warning("--engines: %s", why)
+        return {}
+    return engines.versions
 
 
 def _until_done(agent: Agent) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from collections.abc import Iterator
 
 from farrier_device import bpf
@@ -71,6 +72,24 @@ _DENIED = {
     "swapon": (167, 224),
     "swapoff": (168, 225),
 }
+# Other processes altogether: what is denied in addition to one that is to be alone.
+_DENIED_ALONE = {
+    "fork": (57,),
+    "vfork": (58,),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+}
 _CLONE3 = (435, 435)  # its flags are out of a filter's sight: "no such call" has libc use clone
 
 # Calls that are denied where any of these bits of an argument is set: number, argument, bits.
@@ -80,6 +99,10 @@ _DENIED_WHERE = {
     "clone": ((56, 220), 0, _CLONE_NAMESPACES),
     "prlimit64": ((302, 261), 0, _ANY),  # the limits of a process by its number; 0 is its own
 }
+
+_CLONE, _CLONE_THREAD = (56, 220), 0x10000
+_TGKILL = (234, 131)  # abort()
+_FCNTL, _NAMES_A_RECEIVER = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 
 _DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
 
@@ -91,6 +114,12 @@ def restrict(libc: ctypes.CDLL) -> bool:
     """
     machine = arch()
     return machine in bpf.AUDIT_ARCH and bpf.install(libc, _filter(machine))
+
+
+def restrict_alone(libc: ctypes.CDLL) -> bool:
+    """As `restrict`, of a process that starts threads and no process, and signals none."""
+    machine = arch()
+    return restrict(libc) and bpf.install(libc, _filter_alone(machine, os.getpid()))
 
 
 def _filter(machine: str) -> Iterator[bpf.Instruction]:
@@ -107,4 +136,29 @@ def _filter(machine: str) -> Iterator[bpf.Instruction]:
         yield bpf.IF_ANY_BIT, 0, 1, bits
         yield _DENY
         yield bpf.LOAD, 0, 0, bpf.NUMBER_AT
+    yield bpf.RETURN, 0, 0, bpf.RET_ALLOW
+
+
+def _filter_alone(machine: str, pid: int) -> Iterator[bpf.Instruction]:
+    table = list(bpf.AUDIT_ARCH).index(machine)
+    yield from bpf.native_calls(machine, _DENY)
+    for numbers in _DENIED_ALONE.values():
+        if table < len(numbers):
+            yield bpf.IF_EQUAL, 0, 1, numbers[table]
+            yield _DENY
+    yield bpf.IF_EQUAL, 0, 4, _CLONE[table]
+    yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT
+    yield bpf.IF_ANY_BIT, 1, 0, _CLONE_THREAD
+    yield _DENY
+    yield bpf.RETURN, 0, 0, bpf.RET_ALLOW
+    yield bpf.IF_EQUAL, 0, 4, _TGKILL[table]
+    yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT
+    yield bpf.IF_EQUAL, 1, 0, pid
+    yield _DENY
+    yield bpf.RETURN, 0, 0, bpf.RET_ALLOW
+    yield bpf.IF_EQUAL, 0, 1 + 2 * len(_NAMES_A_RECEIVER), _FCNTL[table]
+    yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + 8
+    for command in _NAMES_A_RECEIVER:
+        yield bpf.IF_EQUAL, 0, 1, command
+        yield _DENY
     yield bpf.RETURN, 0, 0, bpf.RET_ALLOW

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from farrier_device import describe, logs, measurement
 from farrier_device.blobstore import BlobStore
@@ -246,16 +246,20 @@ class Agent:
 
 
 def describe_device(
-    agent_version: str, runner: ChildRunner, machine: str = ""
+    agent_version: str,
+    runner: ChildRunner,
+    machine: str = "",
+    engines: Mapping[str, str] | None = None,
 ) -> device_pb2.Description:
-    """What an agent says of its machine, and what its operator states that it is. Raises
-    SandboxError where nothing can be measured."""
+    """What an agent says of its machine, what its operator states that it is, and which other
+    engines it runs. Raises SandboxError where nothing can be measured."""
     return device_pb2.Description(
         **dataclasses.asdict(describe.describe()),
         runner=runner.kind,
         sandbox=runner.sandbox_level(),
         agent_version=agent_version,
         machine=machine,
+        engines=engines or {},
     )
 
 

@@ -127,22 +127,60 @@ class TimingPolicy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or an output of a whole model, by the name that its file gives it; `blob` has what
+    the input is, or what the output should be."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    blob: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rival:
+    """Another engine, which is to run the model that the only candidate was compiled from.
+
+    `files` are the ONNX model's, as (location, sha256); the location of the message itself is "".
+    The engine's outputs are compared first. Where they are off by more than `tolerance`, it is not
+    timed. Then rounds of about `round_s` seconds are run in turn, of the candidate and of the
+    engine. `timeout_s` bounds all of it, loading the model included.
+    """
+
+    engine: str  # a name of `engines.NAMES`
+    files: tuple[tuple[str, str], ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    tolerance: float
+    rounds: int = 10
+    round_s: float = 0.2
+    timeout_s: float = 120.0
+
+    def blobs(self) -> frozenset[str]:
+        tensors = {tensor.blob for tensor in (*self.inputs, *self.outputs)}
+        return frozenset(tensors | {sha256 for _, sha256 in self.files})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MeasureRequest:
     """One batch: a linked library (by sha256 of its bytes) and what to call in it.
 
-    `reference`, where given, is timed before and after the candidates to detect drift.
+    `reference`, where given, is timed before and after the candidates to detect drift. With a
+    `rival` there is one candidate, a whole model; the two are timed in turn.
     """
 
     library: str
     candidates: tuple[Candidate, ...]
     policy: TimingPolicy = TimingPolicy()
     reference: Candidate | None = None
+    rival: Rival | None = None
 
     def blobs(self) -> frozenset[str]:
         """The sha256 of every blob that a device needs for this request, the library included."""
         args = [a for c in (*self.candidates, self.reference) if c is not None for a in c.args]
         named = {h for a in args for h in (a.blob, a.expected) if h is not None}
-        return frozenset(named | {self.library})
+        rivals = self.rival.blobs() if self.rival is not None else frozenset()
+        return frozenset(named | rivals | {self.library})
 
     @property
     def most_bytes(self) -> int:
@@ -166,6 +204,20 @@ class CandidateResult:
     def undisturbed_ns(self) -> float:
         """What a call takes while nothing else runs, in nanoseconds: see `undisturbed`."""
         return undisturbed(self.samples_ns)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RivalResult:
+    """How another engine did, and the candidate between its rounds: nanoseconds of each call by
+    round. An engine that was not timed has a message that says why, and no rounds."""
+
+    engine: str
+    version: str = ""
+    load_s: float = 0.0  # from the file to the first outputs, the engine being imported
+    rounds_ns: tuple[tuple[int, ...], ...] = ()
+    ours_ns: tuple[tuple[int, ...], ...] = ()
+    max_error: float | None = None  # as that of a candidate
+    message: str = ""
 
 
 def undisturbed(samples: Sequence[float]) -> float:
@@ -198,6 +250,7 @@ class MeasureResult:
     run_s: float = 0.0  # on the device, all of the batch
     emulated: bool = False  # the device is software: its times say nothing of the hardware
     hot: str = ""  # why it may be slower than it is when cool; "" where it is cool
+    rival: RivalResult | None = None
 
     def answers(self, request: MeasureRequest) -> bool:
         """Whether it has a result of each candidate, and of each part of one that ran; a fault

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,18 @@ class Limits:
         return cls(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def enter(limits: Limits, parent: int) -> str:
+def enter(
+    limits: Limits,
+    parent: int,
+    *,
+    reads: Mapping[Path, landlock.Access] | None = None,
+    filtered: Callable[[ctypes.CDLL], bool] = seccomp.restrict,
+) -> str:
     """Encloses the calling process, which must have one thread; returns the level reached.
 
     Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
-    and `seccomp` for what else it can no longer do.
+    and `seccomp` for what else it can no longer do. `reads` are paths that stay open to it, and
+    `filtered` installs another filter of system calls.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -71,9 +79,9 @@ def enter(limits: Limits, parent: int) -> str:
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     level = ["rlimits"]
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-        if landlock.restrict(libc):
+        if landlock.restrict(libc, reads):
             level.insert(0, "landlock")
-        if seccomp.restrict(libc):
+        if filtered(libc):
             level.insert(0, "seccomp")
     return "+".join(level)
 
@@ -98,20 +106,30 @@ class SandboxedProcess:
 
     level: str  # what `enter` answered
 
-    def __init__(self, module: str, limits: Limits, *, required: str = "") -> None:
-        """Raises SandboxError where it does not start, or without a wall that is required."""
+    def __init__(
+        self,
+        module: str,
+        limits: Limits,
+        *,
+        required: str = "",
+        name: str = "the measurement child",
+        words: Sequence[str] = (),
+    ) -> None:
+        """`words` are more arguments of its `main`. Raises SandboxError where it does not start, or
+        without a wall that is required."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._name = name
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
         self._directory = ""
         self.sock, theirs = socket.socketpair()
-        words = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
+        own = [json.dumps(dataclasses.asdict(limits)), str(os.getpid()), str(theirs.fileno())]
         # Isolated, without `site`: it sees the standard library and this package, and is quick.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
         try:
             self._directory = tempfile.mkdtemp(prefix="farrier-child-")
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, *flags, *words],
+                    [sys.executable, *flags, *own, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,
@@ -125,7 +143,7 @@ class SandboxedProcess:
             require(self.level, required)
         except OSError as error:
             self.kill()
-            raise SandboxError(f"the measurement child cannot be started: {error}") from None
+            raise SandboxError(f"{self._name} cannot be started: {error}") from None
         except BaseException:
             self.kill()
             raise
@@ -136,7 +154,7 @@ class SandboxedProcess:
             greeting: dict[str, Any] = wire.receive(self.sock)
         except (wire.ClosedError, wire.WireError, TimeoutError):
             self._end()
-            raise SandboxError(f"the measurement child did not start: {self.said()}") from None
+            raise SandboxError(f"{self._name} did not start: {self.said()}") from None
         return str(greeting.get("ready", ""))
 
     def kill(self) -> str:
@@ -151,6 +169,18 @@ class SandboxedProcess:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = ""
         return how
+
+    def stop(self) -> None:
+        """Has it stand still with all its threads, and returns when it does, or has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        """Ends a `stop`."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit code (negative: the signal), or None if it still runs after `timeout_s`."""

@@ -10,9 +10,16 @@ from collections.abc import Callable, Iterator
 from farrier_device import measurement
 from farrier_device.blobstore import BlobMismatchError, BlobStore, NoSpaceError
 from farrier_device.connection import BrokerBlobError, Connection, UnreachableError
-from farrier_device.measurement import Blame, DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.measurement import (
+    Blame,
+    DeviceFault,
+    MeasureRequest,
+    MeasureResult,
+    RivalResult,
+)
 from farrier_device.protocol import device_pb2, signing
 from farrier_device.runners.local import ChildRunner
+from farrier_device.runners.rivals import unraced
 from farrier_device.session import Backoff, Session
 
 
@@ -93,6 +100,9 @@ class BatchWorker:
             transfer_s = time.monotonic() - begin
             if fault is None:
                 result = self._runner.measure(request, self._store, held.cancelled)
+            elif request.rival is not None and fault.fault is DeviceFault.NO_SPACE:
+                # A model is no part of what a device has to have room for.
+                result = unraced(request, RivalResult(request.rival.engine, message=fault.message))
             else:
                 result = fault
         return dataclasses.replace(result, transfer_s=transfer_s)

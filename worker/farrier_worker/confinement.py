@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from farrier_device import denials, landlock
+from farrier_device import denials, installation, landlock
 from farrier_device.landlock import Access
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -36,29 +35,6 @@ _HANDED_ON = (
 )
 _PATHS = ("PYTHONPATH", "FARRIER_CRASHES")  # handed on, too: relative ones are the supervisor's
 
-_SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/bin",
-    "/nix/store",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/ld.so.preload",
-    "/etc/localtime",
-    "/proc/self",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/proc/sys/vm",
-    "/sys/devices",
-    "/sys/bus/pci",
-    "/sys/kernel/mm/transparent_hugepage",
-    "/dev/urandom",
-    "/dev/zero",
-)
 _SINK = "/dev/null"
 
 
@@ -83,11 +59,7 @@ def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ""
-    hidden = [Path(os.path.realpath(path)) for path in secrets]
-    allowed: dict[Path, Access] = {}
-    for place in _installation():
-        for path, access in _without(Path(os.path.realpath(place)), hidden):
-            allowed[path] = allowed.get(path, access) | access
+    allowed = installation.readable(secrets)
     allowed |= dict.fromkeys(model, Access.READ)
     allowed |= dict.fromkeys(map(Path, _writable(scratch)), Access.WRITE)
     level = []
@@ -98,35 +70,9 @@ def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
     return "+".join(level)
 
 
-def _installation() -> Iterator[str]:
-    """Where the interpreter, its packages and the system's libraries are."""
-    yield from _SYSTEM
-    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.realpath(sys.executable))
-    yield from filter(None, sys.path)
-    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-
-
 def _writable(scratch: Path) -> Iterator[str]:
     yield from (str(scratch), _SINK)
     if crashes := os.environ.get("FARRIER_CRASHES"):
         with contextlib.suppress(OSError):  # what is not there cannot be allowed
             os.makedirs(crashes, exist_ok=True)
         yield crashes
-
-
-def _without(place: Path, hidden: list[Path]) -> Iterator[tuple[Path, Access]]:
-    """What may be read of a place: all of it, or, where something hidden lies in it, what lies
-    beside that on the way there, and the names."""
-    if any(place.is_relative_to(path) for path in hidden):
-        return
-    if not any(path.is_relative_to(place) for path in hidden):
-        yield place, Access.READ
-        return
-    yield place, Access.LIST
-    try:
-        inside = [*place.iterdir()]
-    except OSError:
-        return
-    for path in inside:
-        if not path.is_symlink():  # what it leads to has a rule of its own, or none
-            yield from _without(path, hidden)

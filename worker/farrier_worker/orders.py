@@ -45,7 +45,7 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
         options = dataclasses.replace(options, budget_s=left)
     runner = farm.runner(admitted.place, lease, listener)
     tuning = Tuning(runner, farm.job_records(admitted.place, runner))
-    return Order({"options": options.to_dict()}, tuning)
+    return Order({"options": options.to_dict(), "against": list(job.against)}, tuning)
 
 
 def _inspect(_farm: Farm, _job: Job, _lease: Lease, _listener: Listener) -> Order:

@@ -1,13 +1,14 @@
 """One engine in one process:
 
-    python -P engine.py NAME MODEL INPUTS OUTPUTS THREADS TARGET PRECISION
+    python -P engine.py ENGINE MODEL INPUTS OUTPUTS THREADS TARGET PRECISION
 
-Loads the model, runs it once on the arrays of INPUTS (.npz), writes the outputs to OUTPUTS (.npz)
-and answers with a line of JSON, `{"version": …, "limited": …, "load_s": …}`. TARGET is `host`, or
-an x86-64 level that the engine is kept to; PRECISION is what it multiplies in, one of its
-PRECISIONS (f32, where it declares none). Then for each line `M N` on standard input it runs the
-model M times to warm up and N times by the clock, and answers with the list of the nanoseconds.
-Ends with standard input, and dies with the process that started it.
+ENGINE is the file of one of the engines. It loads the model, runs it once on the arrays of INPUTS
+(.npz), writes the outputs to OUTPUTS (.npz) and answers with a line of JSON, `{"version": …,
+"limited": …, "load_s": …}`. TARGET is `host`, or an x86-64 level that the engine is kept to;
+PRECISION is what it multiplies in, one of its PRECISIONS (f32, where it declares none). Then for
+each line `M N` on standard input it runs the model M times to warm up and N times by the clock, and
+answers with the list of the nanoseconds. Ends with standard input, and dies with the process that
+started it.
 
 Run as a file and not as a module, so that the Python of another environment can do it too.
 """
@@ -32,13 +33,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    name, model, inputs_path, outputs_path, threads, target, precision = arguments
+    file, model, inputs_path, outputs_path, threads, target, precision = arguments
     # A process that was stopped between its rounds would outlive its parent for ever.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the engine prints is no answer
     folder = Path(__file__).parent
-    engine = runpy.run_path(str(folder / "engines" / f"{name}.py"))
+    engine = runpy.run_path(file)
     limited = ""
     if target != "host":
         limit = runpy.run_path(str(folder / "limit.py"))["limit"]

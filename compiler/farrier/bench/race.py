@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,18 @@ from farrier.errors import FarrierError, UsageError
 from farrier.files.arrays import load_arrays, save_arrays
 from farrier.model.file import Model
 from farrier.options.precision import Precision
+from farrier_device import engines as device_engines
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Failed = Callable[["Entrant", FarrierError], None]
 
-ENGINES = tuple(
-    sorted(p.stem for p in Path(engines.__path__[0]).glob("*.py") if p.stem != "__init__")
-)
+_MODULES = {
+    path.stem: f"{package.__name__}.{path.stem}"
+    for package in (device_engines, engines)
+    for path in Path(package.__path__[0]).glob("*.py")
+    if path.stem != "__init__"
+}
+ENGINES = tuple(sorted(_MODULES))
 _MOST_TURNS = 4  # times the rounds, where the machine does not become calm
 
 
@@ -56,7 +62,7 @@ class Entrant:
         if missing:
             raise UsageError(
                 f"{self.engine} is not installed: {', '.join(missing)}",
-                hint=f"see compiler/farrier/bench/engines/{self.engine}.py",
+                hint=f"see {_MODULES[self.engine]}",
             )
         if self.precision not in precisions(self.engine):
             raise UsageError(f"{self.engine} is not asked for {self.precision} here")
@@ -88,15 +94,19 @@ class Figures:
     other_cores: float  # what other processes took of the machine while this one ran
 
 
+def _module(engine: str) -> ModuleType:
+    return importlib.import_module(_MODULES[engine])
+
+
 def missing_packages(engine: str) -> list[str]:
     """What the engine needs and this environment lacks."""
-    found = importlib.import_module(f"{engines.__name__}.{engine}")
+    found = _module(engine)
     return [name for name in found.PACKAGES if not _installed(name)]
 
 
 def precisions(engine: str) -> tuple[Precision, ...]:
     """What the engine can be asked to multiply in."""
-    found = importlib.import_module(f"{engines.__name__}.{engine}")
+    found = _module(engine)
     return tuple(map(Precision, getattr(found, "PRECISIONS", (Precision.F32,))))
 
 
@@ -139,7 +149,8 @@ def race(
         for number, entrant in enumerate(entrants):
             outputs = folder / f"outputs-{number}.npz"
             files = (entrant.model, folder / "inputs.npz", outputs)
-            arguments = (entrant.engine, *files, threads, target, entrant.precision)
+            engine = _module(entrant.engine).__file__
+            arguments = (engine, *files, threads, target, entrant.precision)
             try:
                 _check_limit(entrant, target)
                 lane = Lane(
@@ -164,7 +175,7 @@ def race(
 
 
 def _check_limit(entrant: Entrant, target: str) -> None:
-    limits = getattr(importlib.import_module(f"{engines.__name__}.{entrant.engine}"), "LIMITS", {})
+    limits = getattr(_module(entrant.engine), "LIMITS", {})
     if target != "host" and target not in limits:
         raise UsageError(f"{entrant.label} cannot be kept to {target}")
 

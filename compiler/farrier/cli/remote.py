@@ -71,6 +71,13 @@ def submit(
             "queue until one is, and again where it loses its device.",
         ),
     ] = False,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Race it with this engine, once it is verified, on a device that has it: "
+            "onnxruntime or openvino; repeatable."
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
@@ -92,6 +99,7 @@ def submit(
             name=name,
             idempotency_key=key,
             wait_for_device=wait_for_device,
+            against=against or (),
             listener=view,
         )
     typer.echo(job.id)
@@ -168,7 +176,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
     """List the devices that measure, or release one."""
     if context.invoked_subcommand is not None:
         return
-    columns = ["state", "cpu", "cores", "batches", "faults", "seen", "health"]
+    columns = ["state", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
     table = Table(_id("device"), _id("class"), *columns, box=None)
     with Client(server) as client:
         found = list(client.devices())
@@ -184,6 +192,7 @@ def devices(context: typer.Context, server: ServerOption = None) -> None:
                 str(device.faults),
                 f"{_age(time.time() - device.seen)} ago",
                 _health(device.health),
+                ", ".join(f"{name} {version}" for name, version in device.engines.items()),
             )
     print_table(table)
     for device in found:

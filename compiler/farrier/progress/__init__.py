@@ -5,6 +5,7 @@ from __future__ import annotations
 from farrier.progress.events import (
     Event,
     Listener,
+    Raced,
     SizesSettled,
     StageFinished,
     StageStarted,
@@ -24,6 +25,7 @@ from farrier.progress.events import (
 __all__ = [
     "Event",
     "Listener",
+    "Raced",
     "SizesSettled",
     "StageFinished",
     "StageStarted",

@@ -126,6 +126,24 @@ class Verified:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Raced:
+    """The verified model and another engine ran in turns on a device, with equal threads. `ms` and
+    `ours_ms` have median, p10 and p90 of what a call took. `ratio` is our median over the engine's,
+    round by round, then their median: below 1, ours is faster. `max_error` is of the engine's
+    outputs, as share of their range. An engine that was not timed has no times; `note` says why."""
+
+    engine: str
+    version: str
+    device: str
+    threads: int
+    ms: dict[str, float] | None = None
+    ours_ms: dict[str, float] | None = None
+    ratio: float | None = None
+    max_error: float | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know: a slow path taken, a device that throttles."""
 
@@ -142,6 +160,7 @@ Event: TypeAlias = (
     | VariantsCompared
     | TimeSpent
     | Verified
+    | Raced
     | Warned
 )
 Listener: TypeAlias = Callable[[Event], None]
@@ -156,6 +175,7 @@ _KINDS: dict[str, type[Any]] = {
     "variants-compared": VariantsCompared,
     "time-spent": TimeSpent,
     "verified": Verified,
+    "raced": Raced,
     "warned": Warned,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}

@@ -34,6 +34,7 @@ from farrier.model_tuning.compare import Race
 from farrier.model_tuning.variant import Variant
 from farrier.ops import winograd
 from farrier.options.precision import Precision
+from farrier.progress import Raced
 from farrier.records import RecordStore, usable
 from farrier.release.verify import Verification
 from farrier.runtime import artifact as members
@@ -65,11 +66,12 @@ def package(
     seconds: Mapping[str, float],
     records: RecordStore,
     emulated: bool,
+    raced: Sequence[Raced] = (),
 ) -> Artifact:
     """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
     hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
-    and a tuned one, where there is one; `tuning` says what the time for that was spent on. What an
-    `emulated` device took for the model is not said."""
+    and a tuned one, where there is one; `tuning` says what the time for that was spent on, and
+    `raced` how other engines did. What an `emulated` device took for the model is not said."""
     variant = variants[0]
     race = None if emulated else race
     precision = variant.settings.precision
@@ -90,6 +92,7 @@ def package(
         "untuned_ms": None if race is None else _latency(np.array(race.default_ns) / 1e6),
         "tuned_ms": None if race is None else _latency(np.array(race.variant_ns) / 1e6),
         "tuned_is_faster": None if race is None else race.is_won,
+        "against": [dataclasses.asdict(one) for one in raced],
         "tuning": tuning,
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),

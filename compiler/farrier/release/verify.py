@@ -59,6 +59,16 @@ _FAULTS = 3  # attempts at a device that drifts or is lost
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What a build was verified with: the batch, and the arrays in it by the names of the file."""
+
+    request: MeasureRequest
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]  # what they should be
+    strings: bool  # whether some of them are code points of strings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
     """How the whole model did on the device."""
 
@@ -67,6 +77,7 @@ class Verification:
     samples_ms: tuple[float, ...]
     device: str
     sandbox: str
+    measured: Measured
 
     @property
     def median_ms(self) -> float:
@@ -161,7 +172,7 @@ class Verifier:
         """Raises VerificationError where the outputs differ or the code fails, NoDeviceError where
         no device could measure."""
         while True:
-            verdicts, reference, result = self._judge(linked, runner, threads)
+            verdicts, reference, measured, result = self._judge(linked, runner, threads)
             one = _worst(result)
             if one.status is not Status.WRONG or not self._draw_wider():
                 break
@@ -174,7 +185,9 @@ class Verifier:
         if one.status is not Status.OK:
             raise VerificationError(f"the compiled model {one.status.value}: {one.message}")
         samples = tuple(ns / 1e6 for ns in result.results[0].samples_ns)
-        return Verification(one.max_error or 0.0, reference, samples, result.device, result.sandbox)
+        return Verification(
+            one.max_error or 0.0, reference, samples, result.device, result.sandbox, measured
+        )
 
     def _draw_wider(self) -> bool:
         """Draws integers from a wider range where rounding alone takes the outputs near the
@@ -192,7 +205,7 @@ class Verifier:
 
     def _judge(
         self, linked: LinkedModel, runner: Runner, threads: int
-    ) -> tuple[list[str], str, MeasureResult]:
+    ) -> tuple[list[str], str, Measured, MeasureResult]:
         """How far the build is from each judge, up to the first that it agrees with; that judge's
         or the last one's name, and the measurement."""
         verdicts: list[str] = []
@@ -205,24 +218,26 @@ class Verifier:
             if number:  # no worse than ONNX Runtime will do, unless that has a defect
                 allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
             for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
-                result = self._measure(linked, runner, threads, expected, room, allowed)
+                request = self._request(linked, threads, expected, room, allowed)
+                result = self._measure(request, runner)
                 one = _worst(result)
                 if one.status is not Status.CRASHED or not linked.capacities:
                     break
             if one.status is not Status.WRONG:
                 break
             verdicts.append(f"{one.max_error:.1e} from {reference}")
-        return verdicts, reference, result
+        outputs = dict(zip(self._imported.output_names, expected, strict=True))
+        strings = bool(self._imported.strings)
+        return verdicts, reference, Measured(request, self._case.arrays, outputs, strings), result
 
-    def _measure(
+    def _request(
         self,
         linked: LinkedModel,
-        runner: Runner,
         threads: int,
         expected: Sequence[Array],
         room: int,
         tolerance: float,
-    ) -> MeasureResult:
+    ) -> MeasureRequest:
         sizes = list(linked.sizes)
         first = len(linked.dims) - len(linked.capacities)
         sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
@@ -247,7 +262,9 @@ class Verifier:
             timeout_s=_TIMEOUT_S,
             tolerance=tolerance,
         )
-        request = MeasureRequest(self._blobs.put(linked.library), candidates, policy)
+        return MeasureRequest(self._blobs.put(linked.library), candidates, policy)
+
+    def _measure(self, request: MeasureRequest, runner: Runner) -> MeasureResult:
         for _ in range(_FAULTS):
             result = runner.measure(request, self._blobs)
             if result.fault is None:

@@ -192,6 +192,7 @@ class Client(Closing):
         name: str | None = None,
         idempotency_key: str | None = None,
         wait_for_device: bool = False,
+        against: Sequence[str] = (),
         listener: UploadListener | None = None,
     ) -> Job:
         """Uploads the model and queues its compilation; the options are `CompileOptions`.
@@ -205,7 +206,10 @@ class Client(Closing):
         QueueFullError then. Raises
         NoDeviceError when no device of the target's kind is connected to tune or verify on, unless
         `wait_for_device`: then the job waits in the queue until one is, and again where it loses
-        its device later. `listener` is told how the upload goes; see `upload`.
+        its device later. Once it is verified, the model is raced with the engines `against` which
+        it is to be ("onnxruntime", "openvino"), on a device that has them; the job's report tells
+        how they did, and a warning where no device has. `listener` is told how the upload goes; see
+        `upload`.
         """
         given = _given(model)
         options = CompileOptions(
@@ -227,6 +231,8 @@ class Client(Closing):
             "options": options.to_dict(),
             "wait_for_device": wait_for_device,
         }
+        if against:  # which an older server does not know
+            body["against"] = list(against)
         # With a key the request may be sent again after an answer was lost on the way.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         patience = Patience(self._patience_s)

@@ -39,6 +39,7 @@ class Job:
     device: str | None = None  # that alone measures it
     owner: str = "default"  # name of the user who submitted it
     kind: str = "compile"  # or inspect, list: what is prepared to be shown
+    against: tuple[str, ...] = ()  # engines that it is raced with
 
     @property
     def final(self) -> bool:
@@ -66,6 +67,7 @@ class Device:
     device_class: str = ""
     unfit: str = ""  # why its agent gets no work
     health: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # temperature, clock, …
+    engines: Mapping[str, str] = dataclasses.field(default_factory=dict)  # version by name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

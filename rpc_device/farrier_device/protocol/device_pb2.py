@@ -24,45 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$farrier_device/protocol/device.proto\x12\x11\x66\x61rrier.device.v1\"\xf0\x01\n\x0b\x44\x65scription\x12\x0c\n\x04\x61rch\x18\x01 \x01(\t\x12\x0b\n\x03\x63pu\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\r\n\x05\x63ores\x18\x04 \x01(\r\x12\x10\n\x08l1_bytes\x18\x05 \x01(\x04\x12\x10\n\x08l2_bytes\x18\x06 \x01(\x04\x12\x10\n\x08l3_bytes\x18\x07 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06runner\x18\t \x01(\t\x12\x0f\n\x07sandbox\x18\n \x01(\t\x12\x15\n\ragent_version\x18\x0b \x01(\t\x12\x10\n\x08\x65mulated\x18\x0c \x01(\x08\x12\x0f\n\x07machine\x18\r \x01(\t\"\x96\x01\n\x0fRegisterRequest\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x33\n\x0b\x64\x65scription\x18\x03 \x01(\x0b\x32\x1e.farrier.device.v1.Description\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\x17\n\x0foldest_protocol\x18\x05 \x01(\r\"Q\n\rRegisterReply\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x1d\n\x15heartbeat_interval_ms\x18\x02 \x01(\r\x12\x10\n\x08protocol\x18\x03 \x01(\r\"(\n\x07Session\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"\xba\x01\n\x10HeartbeatRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.farrier.device.v1.DeviceState\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06leases\x18\x04 \x03(\t\x12)\n\x06health\x18\x05 \x01(\x0b\x32\x19.farrier.device.v1.Health\"\xf4\x01\n\x06Health\x12\x14\n\x07\x63\x65lsius\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x1a\n\rlimit_celsius\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x16\n\tclock_mhz\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1a\n\rmax_clock_mhz\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x11\n\tthrottled\x18\x05 \x01(\t\x12\x16\n\tthrottles\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\r\n\x05waits\x18\x07 \x01(\tB\n\n\x08_celsiusB\x10\n\x0e_limit_celsiusB\x0c\n\n_clock_mhzB\x10\n\x0e_max_clock_mhzB\x0c\n\n_throttles\"!\n\x0eHeartbeatReply\x12\x0f\n\x07revoked\x18\x01 \x03(\t\"L\n\x0cLeaseRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"5\n\nLeaseReply\x12\'\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x18.farrier.device.v1.Batch\"_\n\x05\x42\x61tch\x12\r\n\x05lease\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x05 \x01(\x04\"j\n\rReportRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\r\n\x05lease\x18\x02 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06result\x18\x04 \x01(\x0c\"@\n\x0bReportReply\x12\x31\n\nacceptance\x18\x01 \x01(\x0e\x32\x1d.farrier.device.v1.Acceptance\"]\n\x0eGetBlobRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x19\n\tBlobChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c*z\n\x0b\x44\x65viceState\x12\x1c\n\x18\x44\x45VICE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x45VICE_STATE_READY\x10\x01\x12\x1a\n\x16\x44\x45VICE_STATE_UNHEALTHY\x10\x02\x12\x19\n\x15\x44\x45VICE_STATE_DRAINING\x10\x03*W\n\nAcceptance\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43\x43\x45PTANCE_ACCEPTED\x10\x01\x12\x14\n\x10\x41\x43\x43\x45PTANCE_STALE\x10\x02\x32\x92\x03\n\x06\x42roker\x12P\n\x08Register\x12\".farrier.device.v1.RegisterRequest\x1a .farrier.device.v1.RegisterReply\x12S\n\tHeartbeat\x12#.farrier.device.v1.HeartbeatRequest\x1a!.farrier.device.v1.HeartbeatReply\x12G\n\x05Lease\x12\x1f.farrier.device.v1.LeaseRequest\x1a\x1d.farrier.device.v1.LeaseReply\x12J\n\x06Report\x12 .farrier.device.v1.ReportRequest\x1a\x1e.farrier.device.v1.ReportReply\x12L\n\x07GetBlob\x12!.farrier.device.v1.GetBlobRequest\x1a\x1c.farrier.device.v1.BlobChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$farrier_device/protocol/device.proto\x12\x11\x66\x61rrier.device.v1\"\xde\x02\n\x0b\x44\x65scription\x12\x0c\n\x04\x61rch\x18\x01 \x01(\t\x12\x0b\n\x03\x63pu\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\r\n\x05\x63ores\x18\x04 \x01(\r\x12\x10\n\x08l1_bytes\x18\x05 \x01(\x04\x12\x10\n\x08l2_bytes\x18\x06 \x01(\x04\x12\x10\n\x08l3_bytes\x18\x07 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06runner\x18\t \x01(\t\x12\x0f\n\x07sandbox\x18\n \x01(\t\x12\x15\n\ragent_version\x18\x0b \x01(\t\x12\x10\n\x08\x65mulated\x18\x0c \x01(\x08\x12\x0f\n\x07machine\x18\r \x01(\t\x12<\n\x07\x65ngines\x18\x0e \x03(\x0b\x32+.farrier.device.v1.Description.EnginesEntry\x1a.\n\x0c\x45nginesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x96\x01\n\x0fRegisterRequest\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x33\n\x0b\x64\x65scription\x18\x03 \x01(\x0b\x32\x1e.farrier.device.v1.Description\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\x17\n\x0foldest_protocol\x18\x05 \x01(\r\"Q\n\rRegisterReply\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x1d\n\x15heartbeat_interval_ms\x18\x02 \x01(\r\x12\x10\n\x08protocol\x18\x03 \x01(\r\"(\n\x07Session\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"\xba\x01\n\x10HeartbeatRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.farrier.device.v1.DeviceState\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06leases\x18\x04 \x03(\t\x12)\n\x06health\x18\x05 \x01(\x0b\x32\x19.farrier.device.v1.Health\"\xf4\x01\n\x06Health\x12\x14\n\x07\x63\x65lsius\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x1a\n\rlimit_celsius\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x16\n\tclock_mhz\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1a\n\rmax_clock_mhz\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x11\n\tthrottled\x18\x05 \x01(\t\x12\x16\n\tthrottles\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\r\n\x05waits\x18\x07 \x01(\tB\n\n\x08_celsiusB\x10\n\x0e_limit_celsiusB\x0c\n\n_clock_mhzB\x10\n\x0e_max_clock_mhzB\x0c\n\n_throttles\"!\n\x0eHeartbeatReply\x12\x0f\n\x07revoked\x18\x01 \x03(\t\"L\n\x0cLeaseRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"5\n\nLeaseReply\x12\'\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x18.farrier.device.v1.Batch\"_\n\x05\x42\x61tch\x12\r\n\x05lease\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x05 \x01(\x04\"j\n\rReportRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\r\n\x05lease\x18\x02 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06result\x18\x04 \x01(\x0c\"@\n\x0bReportReply\x12\x31\n\nacceptance\x18\x01 \x01(\x0e\x32\x1d.farrier.device.v1.Acceptance\"]\n\x0eGetBlobRequest\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.farrier.device.v1.Session\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x19\n\tBlobChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c*z\n\x0b\x44\x65viceState\x12\x1c\n\x18\x44\x45VICE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44\x45VICE_STATE_READY\x10\x01\x12\x1a\n\x16\x44\x45VICE_STATE_UNHEALTHY\x10\x02\x12\x19\n\x15\x44\x45VICE_STATE_DRAINING\x10\x03*W\n\nAcceptance\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43\x43\x45PTANCE_ACCEPTED\x10\x01\x12\x14\n\x10\x41\x43\x43\x45PTANCE_STALE\x10\x02\x32\x92\x03\n\x06\x42roker\x12P\n\x08Register\x12\".farrier.device.v1.RegisterRequest\x1a .farrier.device.v1.RegisterReply\x12S\n\tHeartbeat\x12#.farrier.device.v1.HeartbeatRequest\x1a!.farrier.device.v1.HeartbeatReply\x12G\n\x05Lease\x12\x1f.farrier.device.v1.LeaseRequest\x1a\x1d.farrier.device.v1.LeaseReply\x12J\n\x06Report\x12 .farrier.device.v1.ReportRequest\x1a\x1e.farrier.device.v1.ReportReply\x12L\n\x07GetBlob\x12!.farrier.device.v1.GetBlobRequest\x1a\x1c.farrier.device.v1.BlobChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'farrier_device.protocol.device_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DEVICESTATE']._serialized_start=1577
-  _globals['_DEVICESTATE']._serialized_end=1699
-  _globals['_ACCEPTANCE']._serialized_start=1701
-  _globals['_ACCEPTANCE']._serialized_end=1788
+  _globals['_DESCRIPTION_ENGINESENTRY']._loaded_options = None
+  _globals['_DESCRIPTION_ENGINESENTRY']._serialized_options = b'8\001'
+  _globals['_DEVICESTATE']._serialized_start=1687
+  _globals['_DEVICESTATE']._serialized_end=1809
+  _globals['_ACCEPTANCE']._serialized_start=1811
+  _globals['_ACCEPTANCE']._serialized_end=1898
   _globals['_DESCRIPTION']._serialized_start=60
-  _globals['_DESCRIPTION']._serialized_end=300
-  _globals['_REGISTERREQUEST']._serialized_start=303
-  _globals['_REGISTERREQUEST']._serialized_end=453
-  _globals['_REGISTERREPLY']._serialized_start=455
-  _globals['_REGISTERREPLY']._serialized_end=536
-  _globals['_SESSION']._serialized_start=538
-  _globals['_SESSION']._serialized_end=578
-  _globals['_HEARTBEATREQUEST']._serialized_start=581
-  _globals['_HEARTBEATREQUEST']._serialized_end=767
-  _globals['_HEALTH']._serialized_start=770
-  _globals['_HEALTH']._serialized_end=1014
-  _globals['_HEARTBEATREPLY']._serialized_start=1016
-  _globals['_HEARTBEATREPLY']._serialized_end=1049
-  _globals['_LEASEREQUEST']._serialized_start=1051
-  _globals['_LEASEREQUEST']._serialized_end=1127
-  _globals['_LEASEREPLY']._serialized_start=1129
-  _globals['_LEASEREPLY']._serialized_end=1182
-  _globals['_BATCH']._serialized_start=1184
-  _globals['_BATCH']._serialized_end=1279
-  _globals['_REPORTREQUEST']._serialized_start=1281
-  _globals['_REPORTREQUEST']._serialized_end=1387
-  _globals['_REPORTREPLY']._serialized_start=1389
-  _globals['_REPORTREPLY']._serialized_end=1453
-  _globals['_GETBLOBREQUEST']._serialized_start=1455
-  _globals['_GETBLOBREQUEST']._serialized_end=1548
-  _globals['_BLOBCHUNK']._serialized_start=1550
-  _globals['_BLOBCHUNK']._serialized_end=1575
-  _globals['_BROKER']._serialized_start=1791
-  _globals['_BROKER']._serialized_end=2193
+  _globals['_DESCRIPTION']._serialized_end=410
+  _globals['_DESCRIPTION_ENGINESENTRY']._serialized_start=364
+  _globals['_DESCRIPTION_ENGINESENTRY']._serialized_end=410
+  _globals['_REGISTERREQUEST']._serialized_start=413
+  _globals['_REGISTERREQUEST']._serialized_end=563
+  _globals['_REGISTERREPLY']._serialized_start=565
+  _globals['_REGISTERREPLY']._serialized_end=646
+  _globals['_SESSION']._serialized_start=648
+  _globals['_SESSION']._serialized_end=688
+  _globals['_HEARTBEATREQUEST']._serialized_start=691
+  _globals['_HEARTBEATREQUEST']._serialized_end=877
+  _globals['_HEALTH']._serialized_start=880
+  _globals['_HEALTH']._serialized_end=1124
+  _globals['_HEARTBEATREPLY']._serialized_start=1126
+  _globals['_HEARTBEATREPLY']._serialized_end=1159
+  _globals['_LEASEREQUEST']._serialized_start=1161
+  _globals['_LEASEREQUEST']._serialized_end=1237
+  _globals['_LEASEREPLY']._serialized_start=1239
+  _globals['_LEASEREPLY']._serialized_end=1292
+  _globals['_BATCH']._serialized_start=1294
+  _globals['_BATCH']._serialized_end=1389
+  _globals['_REPORTREQUEST']._serialized_start=1391
+  _globals['_REPORTREQUEST']._serialized_end=1497
+  _globals['_REPORTREPLY']._serialized_start=1499
+  _globals['_REPORTREPLY']._serialized_end=1563
+  _globals['_GETBLOBREQUEST']._serialized_start=1565
+  _globals['_GETBLOBREQUEST']._serialized_end=1658
+  _globals['_BLOBCHUNK']._serialized_start=1660
+  _globals['_BLOBCHUNK']._serialized_end=1685
+  _globals['_BROKER']._serialized_start=1901
+  _globals['_BROKER']._serialized_end=2303
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,14 @@ ACCEPTANCE_ACCEPTED: Acceptance
 ACCEPTANCE_STALE: Acceptance
 
 class Description(_message.Message):
-    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version", "emulated", "machine")
+    __slots__ = ("arch", "cpu", "features", "cores", "l1_bytes", "l2_bytes", "l3_bytes", "memory_bytes", "runner", "sandbox", "agent_version", "emulated", "machine", "engines")
+    class EnginesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ARCH_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +49,7 @@ class Description(_message.Message):
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     EMULATED_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
     arch: str
     cpu: str
     features: _containers.RepeatedScalarFieldContainer[str]
@@ -55,7 +63,8 @@ class Description(_message.Message):
     agent_version: str
     emulated: bool
     machine: str
-    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ...) -> None: ...
+    engines: _containers.ScalarMap[str, str]
+    def __init__(self, arch: _Optional[str] = ..., cpu: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., cores: _Optional[int] = ..., l1_bytes: _Optional[int] = ..., l2_bytes: _Optional[int] = ..., l3_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runner: _Optional[str] = ..., sandbox: _Optional[str] = ..., agent_version: _Optional[str] = ..., emulated: _Optional[bool] = ..., machine: _Optional[str] = ..., engines: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("device_id", "instance", "description", "protocol", "oldest_protocol")

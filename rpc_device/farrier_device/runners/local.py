@@ -15,9 +15,19 @@ from collections.abc import Sequence
 
 from farrier_device import describe
 from farrier_device.closing import Closing
-from farrier_device.measurement import Candidate, DeviceFault, MeasureRequest, MeasureResult
+from farrier_device.measurement import (
+    Candidate,
+    CandidateResult,
+    DeviceFault,
+    MeasureRequest,
+    MeasureResult,
+    Rival,
+    RivalResult,
+    TimingPolicy,
+)
 from farrier_device.runners.files import BatchFiles, BlobError, BlobSource
 from farrier_device.runners.reference import AroundReference
+from farrier_device.runners.rivals import Engines, race, unraced
 from farrier_device.runners.supervisor import CancelledError, Run, Supervisor
 from farrier_device.sandbox import Limits, SandboxError
 
@@ -30,7 +40,8 @@ class ChildRunner(Closing):
     """Measures one batch at a time; further callers wait.
 
     `require` names layers of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
-    binds the worker threads of a candidate to one CPU each.
+    binds the worker threads of a candidate to one CPU each. `engines` are those that models may be
+    raced with.
     """
 
     kind = "child"
@@ -43,11 +54,14 @@ class ChildRunner(Closing):
         require: str = "",
         pin: bool = True,
         emulated: bool | None = None,
+        engines: Engines = Engines(),
     ) -> None:
         """`emulated` states whether this machine is software; None: as far as it can tell."""
         self._device = device
-        self._emulated = describe.is_emulated() if emulated is None else emulated
+        self.emulated = describe.is_emulated() if emulated is None else emulated
         self._supervisor = Supervisor(limits or Limits.of_machine(), require, pin)
+        self._pin = pin
+        self._engines = engines
         self._lock = threading.Lock()
         self._closed = False
 
@@ -69,7 +83,7 @@ class ChildRunner(Closing):
 
         A batch whose `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
-        request = _for_an_emulator(request) if self._emulated else request
+        request = _for_an_emulator(request) if self.emulated else request
         level = ""
         with self._lock:
             if self._closed:
@@ -77,8 +91,12 @@ class ChildRunner(Closing):
             begin = time.monotonic()  # the batches before it are not its own time
             try:
                 level = self._supervisor.child().level
-                with BatchFiles(request, blobs) as files:
-                    result = self._measured(request, files, cancelled or threading.Event())
+                cancelled = cancelled or threading.Event()
+                with BatchFiles(_without_rival(request), blobs) as files:
+                    if request.rival is None:
+                        result = self._measured(request, files, cancelled)
+                    else:
+                        result = self._raced(request, request.rival, files, blobs, cancelled)
             except (BlobError, SandboxError) as error:
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=str(error))
             except CancelledError:
@@ -87,7 +105,7 @@ class ChildRunner(Closing):
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=f"the runner: {error}")
             run_s = time.monotonic() - begin
         return dataclasses.replace(
-            result, device=self._device, sandbox=level, run_s=run_s, emulated=self._emulated
+            result, device=self._device, sandbox=level, run_s=run_s, emulated=self.emulated
         )
 
     def close(self) -> None:
@@ -109,6 +127,31 @@ class ChildRunner(Closing):
         return AroundReference(request.reference, request.policy.max_drift, run).measure(
             request.candidates
         )
+
+    def _raced(
+        self,
+        request: MeasureRequest,
+        rival: Rival,
+        files: BatchFiles,
+        blobs: BlobSource,
+        cancelled: threading.Event,
+    ) -> MeasureResult:
+        if self.emulated:
+            told = RivalResult(rival.engine, message="the device is emulated, and times nothing")
+            return unraced(request, told)
+        if len(request.candidates) != 1:
+            return unraced(request, RivalResult(rival.engine, message="it races one candidate"))
+
+        def ours(policy: TimingPolicy) -> CandidateResult:
+            alone = dataclasses.replace(_without_rival(request), policy=policy, reference=None)
+            [result] = self._supervisor.run(alone, files, cancelled).results
+            return result
+
+        return race(request, rival, self._engines, blobs, ours, cancelled, pin=self._pin)
+
+
+def _without_rival(request: MeasureRequest) -> MeasureRequest:
+    return dataclasses.replace(request, rival=None)
 
 
 def _for_an_emulator(request: MeasureRequest) -> MeasureRequest:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from farrier_farm.classes import DeviceClass
+from farrier_farm.devices import Device
 from farrier_server.context import FarmDep
 from farrier_server.problems import documented
 
@@ -24,13 +26,23 @@ class ClassView(BaseModel):
     emulated: bool = Field(description="its devices are software: their times say nothing")
     connected: int = Field(description="how many of its devices are connected")
 
+    engines: dict[str, list[str]] = Field(
+        description="other engines that models can be raced with on a connected one: versions by "
+        "name"
+    )
+
     @classmethod
-    def of(cls, device_class: DeviceClass, connected: int) -> ClassView:
+    def of(cls, device_class: DeviceClass, connected: Sequence[Device]) -> ClassView:
+        found = sorted({told for device in connected for told in device.engines.items()})
+        engines: dict[str, list[str]] = {}
+        for name, version in found:
+            engines.setdefault(name, []).append(version)
         return cls(
             id=device_class.id,
             description=dataclasses.asdict(device_class.description),
             emulated=device_class.emulated,
-            connected=connected,
+            connected=len(connected),
+            engines=engines,
         )
 
 
@@ -43,8 +55,9 @@ class ClassList(BaseModel):
 @router.get("", responses=documented(503))
 def list_classes(farm: FarmDep) -> ClassList:
     """All device classes, with devices that are connected or not."""
-    connected = collections.Counter(
-        device.device_class for device in farm.devices.list() if device.connected
-    )
+    connected = collections.defaultdict[str, list[Device]](list)
+    for device in farm.devices.list():
+        if device.connected:
+            connected[device.device_class].append(device)
     found = farm.devices.classes()
     return ClassList(classes=[ClassView.of(one, connected[one.id]) for one in found])

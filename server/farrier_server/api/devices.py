@@ -33,6 +33,9 @@ class DeviceView(BaseModel):
     device_class: str = Field(description="id of its class")
     state: DeviceState
     description: dict[str, Any] = Field(description="what its agent says: arch, cpu, features, …")
+    engines: dict[str, str] = Field(
+        description="other engines that models can be raced with on it: version by name"
+    )
     seen: float = Field(description="Unix seconds of the last heartbeat")
     lease: str | None = Field(description="the measurement batch in hand")
     measured: int = Field(description="batches")
@@ -57,6 +60,7 @@ class DeviceView(BaseModel):
             device_class=device.device_class,
             state=device.state,
             description=finite(device.description),
+            engines=dict(device.engines),
             seen=device.seen,
             lease=device.lease,
             measured=device.measured,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from farrier.errors import NoDeviceError
+from farrier.errors import NoDeviceError, UsageError
 from farrier.options import MAX_LAYER_ERROR, MAX_THREADS, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import MAX_EXTENT
 from farrier_farm import jobs
@@ -114,6 +114,12 @@ class JobRequest(BaseModel):
         default="", max_length=200, pattern=_LINE, description="for people; need not differ"
     )
     options: Options = Options()
+    against: list[Literal["onnxruntime", "openvino"]] = Field(
+        default_factory=list,
+        max_length=2,
+        description="other engines that the verified model is raced with, on a device of its class "
+        "that has them; where none has, a warning says so and the job goes on",
+    )
     wait_for_device: bool = Field(
         default=False,
         description="a job that tunes or verifies is queued though no device of the target's kind "
@@ -134,6 +140,7 @@ class JobView(BaseModel):
     device_class: str | None = Field(description="whose devices measure the job")
     device: str | None = Field(description="that alone measures it")
     options: dict[str, Any] = Field(description="its target is what that came to")
+    against: list[str] = Field(description="engines that it is raced with, once it is verified")
     created: float
     started: float | None
     finished: float | None
@@ -146,7 +153,11 @@ class JobView(BaseModel):
     best_ms: float | None = Field(description="estimated latency of the best code so far, in ms")
     seconds_left: float | None = Field(description="estimate")
     artifact: str | None = Field(description="sha256 of the artifact")
-    report: dict[str, Any] | None = Field(description="verification and timing")
+    report: dict[str, Any] | None = Field(
+        description="verification and timing; `against` has how other engines did: engine, "
+        "version, device, threads, ms and ours_ms (median, p10, p90), ratio (ours over theirs), "
+        "max_error, note (why there are no times)"
+    )
     error: Problem | None = Field(description="why the job failed")
 
     @classmethod
@@ -162,6 +173,7 @@ class JobView(BaseModel):
             device_class=None if job.place is None else job.place.device_class,
             device=None if job.place is None else job.place.device or None,
             options=finite(job.options),
+            against=list(job.against),
             created=job.created,
             started=job.started,
             finished=job.finished,
@@ -205,13 +217,18 @@ def submit_job(
     job, whatever has become of the model, of the devices or of the queue since. 429 where too many
     jobs are queued, of the token's user or of all: `Retry-After` says when to ask again."""
     options = body.options.compile_options()
+    against = tuple(dict.fromkeys(body.against))
+    if against and not options.verify:
+        raise UsageError("a model is raced once it is verified", hint="leave verify as it is")
     key = {"name": body.name, "owner": owner, "idempotency_key": idempotency_key}
-    job = farm.jobs.submitted(body.model, options, **key)
+    job = farm.jobs.submitted(body.model, options, against=against, **key)
     if job is None:
         waits = body.wait_for_device
         admitted = _admitted(farm, options, wait_for_device=waits)
         farm.models.hold(body.model)
-        job = farm.jobs.submit(body.model, options, wait_for_device=waits, admitted=admitted, **key)
+        job = farm.jobs.submit(
+            body.model, options, wait_for_device=waits, admitted=admitted, against=against, **key
+        )
     return JobView.of(job)
 
 

@@ -189,7 +189,8 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
 def _description(description: device_pb2.Description) -> dict[str, Any]:
     """As the farm stores it: the fields of the message, by name."""
     fields = {f.name: getattr(description, f.name) for f in description.DESCRIPTOR.fields}
-    return {**fields, "features": list(description.features)}
+    engines = dict(description.engines)
+    return {**fields, "features": list(description.features), "engines": engines}
 
 
 def _result(text: bytes) -> MeasureResult:

@@ -18,5 +18,6 @@ def work(line: Line) -> Product:
         runner=RemoteRunner(line),
         records=RemoteRecords(line),
         listener=line.say,
+        against=line.order["against"],
     )
     return Product("artifact", artifact.write, artifact.report)

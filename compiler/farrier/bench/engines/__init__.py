@@ -8,5 +8,6 @@
 
 `model` is the path of the file, `inputs` C-contiguous arrays by name. `run()` is one inference as a
 user of the engine calls it; `named` makes of its result the outputs by name. The files need nothing
-of Farrier but `farrier.py`: an engine may live in a virtual environment of its own.
+of Farrier but `farrier.py`: an engine may live in a virtual environment of its own. Those that a
+device of a farm may have are in `farrier_device.engines`.
 """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Arrays = dict[str, npt.NDArray[Any]]
 
 PACKAGES = ("onnxruntime",)
 DISTRIBUTION = "onnxruntime"
@@ -13,8 +16,6 @@ LIMITS = {
     "x86-64-v3": {"LIBRARIES": ("capi/onnxruntime_pybind11_state*.so",)},
     "x86-64-v4": {},  # f32 code has no use for more
 }
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load(

@@ -1,0 +1,71 @@
+"""Where the Python installation and the system's libraries lie: what a process has to read that
+loads code, and that `landlock` keeps from all else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from farrier_device.landlock import Access
+
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/vm",
+    "/sys/devices",
+    "/sys/bus/pci",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/dev/urandom",
+    "/dev/zero",
+)
+
+
+def readable(secrets: Iterable[Path]) -> dict[Path, Access]:
+    """What this interpreter, its packages and the system's libraries consist of, but for what lies
+    at or below one of the `secrets`."""
+    hidden = [Path(os.path.realpath(path)) for path in secrets]
+    allowed: dict[Path, Access] = {}
+    for place in _places():
+        for path, access in _without(Path(os.path.realpath(place)), hidden):
+            allowed[path] = allowed.get(path, access) | access
+    return allowed
+
+
+def _places() -> Iterator[str]:
+    yield from _SYSTEM
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.realpath(sys.executable))
+    yield from filter(None, sys.path)
+    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+
+
+def _without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
+    """What may be read of a place: all of it, or, where something hidden lies in it, what lies
+    beside that on the way there, and the names."""
+    if any(place.is_relative_to(path) for path in hidden):
+        return
+    if not any(path.is_relative_to(place) for path in hidden):
+        yield place, Access.READ
+        return
+    yield place, Access.LIST
+    try:
+        inside = [*place.iterdir()]
+    except OSError:
+        return
+    for path in inside:
+        if not path.is_symlink():  # what it leads to has a rule of its own, or none
+            yield from _without(path, hidden)
