@@ -30,6 +30,13 @@ def up(
     port: Annotated[int | None, typer.Option(help="Of the REST API [8440].")] = None,
     broker_port: Annotated[int | None, typer.Option(help="Of the broker [8441].")] = None,
     home: Annotated[str | None, typer.Option(help="Where everything is kept [~/.farrier].")] = None,
+    engines: Annotated[
+        bool,
+        typer.Option(
+            "--engines",
+            help="Let jobs race their models with the other engines that are installed here.",
+        ),
+    ] = False,
 ) -> None:
     """Start the whole service on this machine: Valkey, API, broker, a worker, a device agent."""
     import dataclasses
@@ -41,6 +48,7 @@ def up(
     given: dict[str, Any] = {
         "api_port": port,
         "broker_port": broker_port,
+        "engines": engines or None,
         "home": None if home is None else Path(home).expanduser().absolute(),
     }
     settings = dataclasses.replace(settings, **{k: v for k, v in given.items() if v is not None})

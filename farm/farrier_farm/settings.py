@@ -132,6 +132,7 @@ class Settings:
     batch_timeout_s: float = _setting("FARRIER_BATCH_TIMEOUT_S", 900.0, _seconds)
     quarantine_faults: int = _setting("FARRIER_QUARANTINE_FAULTS", 5, _count)
     sandbox: str = _setting("FARRIER_SANDBOX", "")
+    engines: bool = _setting("FARRIER_ENGINES", False, _flag)
 
     role_silence_s: float = _setting("FARRIER_ROLE_SILENCE_S", 60.0, _seconds)
 

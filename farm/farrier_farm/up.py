@@ -209,6 +209,8 @@ class _Crew:
             *("--token-file", token, "--name", DEVICE, "--state", settings.home / "device"),
             *("--log", settings.log),
         ]
+        if settings.engines:
+            command.append("--engines")
         if settings.tls_cert is not None:
             command += ["--tls-ca", settings.tls_cert]
             if self._probe.certified_name:

@@ -41,7 +41,7 @@ def readable(secrets: Iterable[Path]) -> dict[Path, Access]:
     hidden = [Path(os.path.realpath(path)) for path in secrets]
     allowed: dict[Path, Access] = {}
     for place in _places():
-        for path, access in _without(Path(os.path.realpath(place)), hidden):
+        for path, access in without(Path(os.path.realpath(place)), hidden):
             allowed[path] = allowed.get(path, access) | access
     return allowed
 
@@ -53,7 +53,7 @@ def _places() -> Iterator[str]:
     yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
 
 
-def _without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
+def without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
     """What may be read of a place: all of it, or, where something hidden lies in it, what lies
     beside that on the way there, and the names."""
     if any(place.is_relative_to(path) for path in hidden):
@@ -68,4 +68,4 @@ def _without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access
         return
     for path in inside:
         if not path.is_symlink():  # what it leads to has a rule of its own, or none
-            yield from _without(path, hidden)
+            yield from without(path, hidden)

@@ -49,6 +49,10 @@ def main(argv: Sequence[str]) -> None:
     sys.path += json.loads(packages)
     reads = installation.readable(map(Path, json.loads(secrets)))
     reads[Path(folder)] = Access.READ
+    with contextlib.suppress(
+        OSError
+    ):  # where memory is short, this process is to end, not the agent
+        Path("/proc/self/oom_score_adj").write_text("1000")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's own threads are of no use here
     os.environ["HOME"] = os.getcwd()  # which some engines ask for: an empty folder
     with socket.socket(fileno=int(descriptor)) as sock:

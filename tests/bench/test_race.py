@@ -21,6 +21,7 @@ from farrier.errors import FarrierError, UsageError
 from farrier.options.precision import Precision
 from farrier.release.verify import random_inputs
 from farrier.targets import host
+from farrier_device.engines import onnxruntime
 
 
 @pytest.fixture
@@ -34,10 +35,13 @@ def _state(pid: int) -> str:
     return "".join(sorted((t / "stat").read_text().rpartition(")")[2].split()[0] for t in tasks))
 
 
+ENGINE = str(onnxruntime.__file__)
+
+
 def _lane(small_model, inputs, folder: Path) -> Lane:
     np.savez(folder / "in.npz", **inputs)
     paths = [small_model.onnx, folder / "in.npz", folder / "out.npz"]
-    arguments = ["onnxruntime", *map(str, paths), "2", "host", "f32"]
+    arguments = [ENGINE, *map(str, paths), "2", "host", "f32"]
     return Lane("onnxruntime", sys.executable, arguments, folder / "errors.txt")
 
 
@@ -117,7 +121,7 @@ def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_pat
         "    print(lane._process.pid, flush=True)\n    time.sleep(60)\n"
     )
     np.savez(tmp_path / "in.npz", **inputs)
-    words = [tmp_path / "errors", "onnxruntime", small_model.onnx, tmp_path / "in.npz"]
+    words = [tmp_path / "errors", ENGINE, small_model.onnx, tmp_path / "in.npz"]
     words += [tmp_path / "out.npz", 1, "host", "f32"]
     with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, text=True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import ClassVar
 
 import pytest
 
 from farrier.errors import NoDeviceError
 from farrier_device.describe import describe
+from farrier_farm.classes import Place
 from farrier_farm.devices import Devices, DeviceState
 from farrier_farm.errors import StaleSessionError
 from farrier_farm.farm import Farm
@@ -145,3 +147,56 @@ def test_whether_a_device_is_there(farm: Farm, connect_device, device_side) -> N
     assert not farm.devices.is_there(*here)
     assert not farm.devices.is_there(HERE.device_class, "d")
     assert farm.devices.is_there(farm.devices.get("d").device_class, "d")
+
+
+class TestEngines:
+    """Which devices models can be raced on with another engine."""
+
+    ENGINES: ClassVar = {"onnxruntime": "1.2", "openvino": "2026.4", "unheard-of": "1"}
+
+    def test_a_device_tells_them(self, farm: Farm, connect_device) -> None:
+        its_class = HERE.device_class
+        connect_device("a", engines=self.ENGINES)
+        connect_device("b")
+        assert farm.devices.get("a").engines == self.ENGINES
+        assert farm.devices.get("b").engines == {}
+        for engine in ("onnxruntime", "openvino"):
+            assert farm.devices.with_engine(engine, its_class) == ["a"]
+            assert farm.devices.with_engine(engine, its_class, "a") == ["a"]
+            assert farm.devices.with_engine(engine, its_class, "b") == []
+            assert farm.devices.with_engine(engine, "another-class") == []
+        assert farm.devices.with_engine("unheard-of", its_class) == []
+
+    def test_an_agent_that_starts_without_them_has_none(self, farm: Farm, connect_device) -> None:
+        its_class = HERE.device_class
+        connect_device("a", engines=self.ENGINES)
+        connect_device("a", engines={"openvino": "2027"})
+        assert farm.devices.with_engine("onnxruntime", its_class) == []
+        assert farm.devices.with_engine("openvino", its_class) == ["a"]
+        assert farm.devices.get("a").engines == {"openvino": "2027"}
+        connect_device("a", engines=self.ENGINES, cpu="another")
+        assert farm.devices.with_engine("openvino", its_class) == []
+
+    def test_who_gets_no_work_races_nothing(self, farm: Farm, connect_device, device_side) -> None:
+        its_class = HERE.device_class
+        _, session = connect_device("a", engines=self.ENGINES)
+        device_side.decline("a", session, "batch", "too old")
+        assert farm.devices.with_engine("openvino", its_class) == []
+        farm.devices.release("a")
+        assert farm.devices.with_engine("openvino", its_class) == ["a"]
+        strict = Devices(farm.client, dataclasses.replace(farm.settings, device_expiry_s=0.05))
+        time.sleep(0.1)
+        assert strict.with_engine("openvino", its_class) == []
+
+    def test_a_place_with_an_engine(self, farm: Farm, connect_device) -> None:
+        with pytest.raises(NoDeviceError, match=r"no device of class:.* runs openvino") as caught:
+            farm.admission.place_with(HERE, "openvino")
+        assert "pip install 'farrier[device,engines]'" in caught.value.hint
+        for name in "abc":
+            connect_device(name, engines=self.ENGINES if name != "c" else {})
+        assert farm.admission.place_with(HERE, "openvino", "a") == Place(HERE.device_class, "a")
+        assert farm.admission.place_with(HERE, "openvino", "c").device in ("a", "b")
+        alone = Place(HERE.device_class, "b")
+        assert farm.admission.place_with(alone, "openvino", "a") == alone
+        with pytest.raises(NoDeviceError, match="device:c does not run openvino"):
+            farm.admission.place_with(Place(HERE.device_class, "c"), "openvino")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from farrier_device import denials
+from farrier_device.describe import arch
 
 TRIES = """
 import ctypes, os, resource, socket, subprocess, sys, threading
@@ -55,6 +57,52 @@ def test_what_is_denied_and_what_is_not() -> None:
     assert done.stdout.strip() in ("denied", "no seccomp")
 
 
+ALONE = """
+import ctypes, fcntl, os, signal, socket, subprocess, sys, threading
+from farrier_device import denials
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(38, 1, 0, 0, 0)
+if not denials.restrict_alone(libc):
+    print("no seccomp")
+    sys.exit()
+
+def denied(act):
+    try:
+        return act() == -1 and ctypes.get_errno() == 1
+    except PermissionError:
+        return True
+
+done = []
+thread = threading.Thread(target=done.append, args=(1,))
+thread.start()
+thread.join()
+assert done
+one, other = socket.socketpair()
+assert fcntl.fcntl(one, fcntl.F_GETFL) & os.O_RDWR
+assert denied(lambda: fcntl.fcntl(one, fcntl.F_SETOWN, os.getppid()))
+assert denied(os.fork)
+assert denied(lambda: os.execv("/bin/true", ["true"]))
+assert denied(lambda: subprocess.run(["true"]))
+assert denied(lambda: os.kill(os.getppid(), 0))
+assert denied(lambda: libc.syscall(NUMBER, os.getppid(), os.getppid(), 0))
+assert denied(socket.socket)
+print("denied", flush=True)
+libc.abort()
+"""
+
+
+def test_a_process_that_is_to_be_alone_starts_threads_and_no_process() -> None:
+    number = dict(zip(("x86_64", "aarch64"), denials._TGKILL, strict=True))[arch()]
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE.replace("NUMBER", str(number))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.stdout.strip() != "no seccomp":
+        assert (done.stdout.strip(), done.returncode) == ("denied", -signal.SIGABRT), done.stderr
+
+
 # arm64's calls have the numbers of the kernel's generic table.
 HEADERS = ("x86_64-linux-gnu/asm/unistd_64.h", "asm-generic/unistd.h")
 
@@ -67,6 +115,12 @@ def test_numbers_of_system_calls(column: int) -> None:
         pytest.skip("no kernel headers here")
     known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text()))
     where = {name: numbers for name, (numbers, _, _) in denials._DENIED_WHERE.items()}
-    for name, numbers in (denials._DENIED | where | {"clone3": denials._CLONE3}).items():
-        if name in known:  # headers may be older
+    others = {
+        "clone3": denials._CLONE3,
+        "clone": denials._CLONE,
+        "tgkill": denials._TGKILL,
+        "fcntl": denials._FCNTL,
+    }
+    for name, numbers in (denials._DENIED | denials._DENIED_ALONE | where | others).items():
+        if name in known and column < len(numbers):  # headers may be older
             assert known[name] == str(numbers[column]), name

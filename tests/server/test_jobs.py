@@ -434,3 +434,17 @@ def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
 
 def _pooled_threads():
     return sum(thread.name.startswith("AnyIO worker") for thread in threading.enumerate())
+
+
+def test_a_job_names_engines_to_be_raced_with(service, model):
+    http = service.http()
+    first = submit(http, model, "k", against=["openvino", "onnxruntime", "openvino"]).json()
+    assert first["against"] == ["openvino", "onnxruntime"]
+    assert http.get(f"/v1/jobs/{first['id']}").json()["against"] == first["against"]
+    assert service.farm.jobs.get(first["id"]).against == ("openvino", "onnxruntime")
+    assert submit(http, model, "k", against=["openvino", "onnxruntime"]).json() == first
+    assert submit(http, model, "k").status_code == 409
+    assert submit(http, model, "l").json()["against"] == []
+    assert submit(http, model, "m", against=["tvm"]).status_code == 400
+    unverified = submit(http, model, "n", against=["openvino"], options=RUNS_NOTHING)
+    assert (unverified.status_code, unverified.json()["code"]) == (400, "usage")

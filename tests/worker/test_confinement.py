@@ -112,16 +112,6 @@ def test_a_jobs_process_reaches_nothing_of_the_farm(
     assert not (home / "planted").exists()
 
 
-def test_what_lies_beside_a_secret_is_read_and_what_lies_below_it_is_not(tmp_path: Path) -> None:
-    for name in ("lib/python/a", "lib/home/token", "lib/other"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "lib/way_in").symlink_to(tmp_path / "lib/home")
-    found = dict(confinement._without(tmp_path, [tmp_path / "lib/home"]))
-    read = {p.relative_to(tmp_path).as_posix() for p, a in found.items() if a & a.READ == a.READ}
-    assert read == {"lib/python", "lib/other"}
-    assert dict(confinement._without(tmp_path / "lib/home/token", [tmp_path / "lib/home"])) == {}
-
-
 def test_paths_of_packages_are_those_of_the_supervisor(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = confinement.environment(Path("/scratch"), {"PYTHONPATH": f"own{os.pathsep}/else"})

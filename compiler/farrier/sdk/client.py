@@ -57,6 +57,7 @@ from farrier.targets import to_text
 from farrier_device import plain
 from farrier_device.closing import Closing
 from farrier_device.describe import describe
+from farrier_device.engines import NAMES
 
 if TYPE_CHECKING:
     import httpx
@@ -211,6 +212,8 @@ class Client(Closing):
         how they did, and a warning where no device has. `listener` is told how the upload goes; see
         `upload`.
         """
+        if unknown := [engine for engine in against if engine not in NAMES]:
+            raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
         given = _given(model)
         options = CompileOptions(
             target=to_text(describe()) if target == "host" else target,

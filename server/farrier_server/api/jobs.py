@@ -116,7 +116,7 @@ class JobRequest(BaseModel):
     options: Options = Options()
     against: list[Literal["onnxruntime", "openvino"]] = Field(
         default_factory=list,
-        max_length=2,
+        max_length=10,
         description="other engines that the verified model is raced with, on a device of its class "
         "that has them; where none has, a warning says so and the job goes on",
     )

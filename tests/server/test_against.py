@@ -1,0 +1,154 @@
+"""A model raced with other engines on a farm: real agents, with engines and without."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper
+
+from farrier.model.file import Model
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.progress import Raced, Warned
+from farrier.runtime.artifact import Artifact
+from farrier_device.engines import NAMES, installed
+from farrier_device.measurement import Blame, DeviceFault, MeasureResult, to_json
+from farrier_device.protocol import device_pb2
+from farrier_farm.devices import DeviceState
+from tests.here import HERE, TARGET
+
+
+@contextlib.contextmanager
+def agent(broker: Any, state: Path, name: str, *options: str) -> Iterator[None]:
+    """A device agent as a process of its own, once it is connected."""
+    token = broker.farm.settings.home / "device.token"
+    command = [sys.executable, "-m", "farrier_device", "--no-pin", "--broker", broker.address]
+    command += ["--token-file", token, "--name", name, "--state", state, *options]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not any(one.id == name and one.connected for one in broker.farm.devices.list()):
+            assert time.monotonic() < deadline, "the agent does not connect"
+            time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compiled(farm: Any, engines: tuple[str, ...] = NAMES) -> tuple[Artifact, list[Any]]:
+    """A small model that is raced, and what was said of races and warned of meanwhile."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 37]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    said: list[Any] = []
+    artifact = compile_model(
+        Model.of_bytes(model.SerializeToString()),
+        CompileOptions(target=TARGET),
+        runner=farm.runner(HERE),
+        listener=said.append,
+        against=engines,
+    )
+    return artifact, [one for one in said if isinstance(one, Raced | Warned)]
+
+
+def test_a_device_with_engines_races(service, start_broker, tmp_path):
+    broker = start_broker(service.settings)
+    farm, http = broker.farm, service.http()
+    with (
+        agent(broker, tmp_path / "a", "plain"),
+        agent(broker, tmp_path / "b", "racer", "--engines"),
+    ):
+        devices = {one["id"]: one for one in http.get("/v1/devices").json()["devices"]}
+        assert devices["racer"]["engines"] == installed()
+        assert devices["plain"]["engines"] == {}
+        [its_class] = http.get("/v1/classes").json()["classes"]
+        assert (its_class["connected"], its_class["engines"]) == (
+            2,
+            {name: [version] for name, version in installed().items()},
+        )
+        artifact, said = compiled(farm)
+        assert farm.devices.get("plain").state is DeviceState.IDLE
+    assert [type(one) for one in said] == [Raced, Raced]
+    assert artifact.report["against"] == [dataclasses.asdict(one) for one in said]
+    for one, engine in zip(said, NAMES, strict=True):
+        assert (one.engine, one.version) == (engine, installed()[engine])
+        assert (one.device, one.note) == ("racer", "")
+        assert one.max_error < 1e-5
+        for times in (one.ms, one.ours_ms):
+            assert 0 < times["p10"] <= times["median"] <= times["p90"]
+        assert one.ratio == pytest.approx(one.ours_ms["median"] / one.ms["median"], rel=0.8)
+    assert not list((tmp_path / "b" / "models").iterdir())
+
+
+def test_where_no_device_has_the_engine_a_warning_says_what_to_install(broker, tmp_path):
+    with agent(broker, tmp_path / "state", "plain"):
+        artifact, said = compiled(broker.farm)
+        plain = broker.farm.devices.get("plain")
+    assert [type(one) for one in said] == [Warned, Warned]
+    for one, engine in zip(said, NAMES, strict=True):
+        assert f"not raced with {engine}" in one.message
+        assert "pip install 'farrier[device,engines]'" in one.message
+        assert "--engines" in one.message
+    assert artifact.report["against"] == []
+    assert artifact.report["verification"]["device"] == "plain"
+    assert (plain.state, plain.faults) == (DeviceState.IDLE, 0)
+
+
+def test_a_device_that_no_longer_understands_a_race_is_done_without(
+    farm_settings, start_broker, tmp_path
+):
+    """Its agent was replaced by an older one, which refuses the manifest as it is to."""
+    broker = start_broker(dataclasses.replace(farm_settings, device_expiry_s=1.0))
+    stub, farm = broker.stub(), broker.farm
+    done = threading.Event()
+
+    def be_older() -> None:
+        session = stub.register("older", engines={"onnxruntime": "1.0"})
+        while not done.is_set():
+            lease = stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=200))
+            stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, state=1))
+            if lease.HasField("batch"):
+                result = MeasureResult(
+                    fault=DeviceFault.BROKEN,
+                    blame=Blame.AGENT,
+                    message="MeasureRequest has an unknown rival",
+                )
+                stub.Report(
+                    device_pb2.ReportRequest(
+                        session=session,
+                        lease=lease.batch.lease,
+                        fence=lease.batch.fence,
+                        result=to_json(result).encode(),
+                    )
+                )
+
+    with agent(broker, tmp_path / "state", "plain"):
+        older = threading.Thread(target=be_older)
+        try:
+            measuring, raced = farm.runner(HERE), []
+            older.start()
+            while not farm.devices.with_engine("onnxruntime", HERE.device_class):
+                time.sleep(0.02)
+            del measuring
+            artifact, raced = compiled(farm, ("onnxruntime",))
+            state = farm.devices.get("plain").state
+        finally:
+            done.set()
+            older.join()
+    told = raced[-1]
+    assert isinstance(told, Raced)
+    assert (told.ms, told.ratio) == (None, None)
+    assert told.note.startswith("no device raced it: lost: ")
+    assert "unknown rival" in told.note
+    assert artifact.report["against"] == [dataclasses.asdict(told)]
+    assert state is DeviceState.IDLE
