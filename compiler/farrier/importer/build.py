@@ -731,7 +731,8 @@ def _folded(
 ) -> Sequence[npt.NDArray[Any]] | None:
     """The results of a node where they are known now, or None where it must stay one.
 
-    Views and fills take no memory of their own, so they fold at any size.
+    Views and fills take no memory of their own, so they fold at any size. Quantized tensors stay
+    what they are: passes may multiply them as integers.
     """
     if all(kind.is_static and not kind.size for kind in kinds):
         return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]
@@ -747,6 +748,8 @@ def _folded(
     ):
         return None
     if not all(kind.is_static for kind in kinds):
+        return None
+    if operator.name == "DequantizeLinear" and kinds[0].rank:
         return None
     if any(map(has_dims, data)):
         return fold(operator, data, attrs, kinds)

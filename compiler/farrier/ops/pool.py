@@ -84,16 +84,26 @@ def _max_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
     window, extents = _window(x.shape, attributes_of(node))
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))
 
+    # Vectors of narrow integers have more elements than schedules of reductions count on.
+    is_narrow = x.dtype.is_integer and x.dtype.bits < DType.I32.bits
+    dtype = DType.I32 if is_narrow else x.dtype
+
     def body(n: Expr, c: Expr, *at: Expr) -> Reduce:
         fill = _lowest(x.dtype)
         return reduce(
             ReduceOp.MAX,
             kernel,
-            lambda *taps: read(x, window, (n, c), at, taps, extents, fill),
+            lambda *taps: cast(read(x, window, (n, c), at, taps, extents, fill), dtype),
         )
 
     axes = ("n", "c", *tap_names(window.rank, "o"))
-    return (builder.output(node, body, hint="max_pool", axes=axes),)
+    if not is_narrow:
+        return (builder.output(node, body, hint="max_pool", axes=axes),)
+    kind = node.outputs[0].type
+    layout = without_halo(kind.layout)
+    wide = builder.local("max_pool_i32", kind.shape, dtype, body, axes=axes, layout=layout)
+    narrow = builder.output(node, lambda *at: cast(wide(*at), x.dtype), hint="max_pool", axes=axes)
+    return (narrow,)
 
 
 def _sums(x: Array, attrs: Attrs) -> Array:

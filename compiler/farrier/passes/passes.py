@@ -14,6 +14,7 @@ from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_batch_norm import fold_batch_norm
 from farrier.passes.fold_constants import fold_constants
 from farrier.passes.fuse import fuse
+from farrier.passes.integer_products import integer_products
 from farrier.passes.lower_precision import lower_precision
 from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
@@ -39,6 +40,7 @@ PASSES: Mapping[str, Pass] = {
     "fold-batch-norm": _for_any_settings(fold_batch_norm),
     "fold-constants": _for_any_settings(fold_constants),
     "fuse": fuse,
+    "integer-products": integer_products,
     "lower-precision": lower_precision,
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),

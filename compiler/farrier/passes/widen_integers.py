@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.intrinsics import dot_of
+from farrier.ir.dim import Extent, is_less
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
 from farrier.passes.rewriting import Rewriter
@@ -58,8 +59,15 @@ def _is_widened(node: Node, target: Target) -> bool:
     dot = dot_of(DType.I16, DType.I16, total, target)
     if dot is None or kinds == {DType.I16}:
         return False
-    reduced = w.type.shape[1] if node.op == "Conv" else x.type.shape[-1]
-    return reduced % dot.group == 0
+    return _neighbours(node, x, w, target.lanes) % dot.group == 0
+
+
+def _neighbours(node: Node, x: Value, w: Value, lanes: int) -> Extent:
+    """How many elements lie together of those that one sum takes. An image of few channels lies
+    plane by plane (`integer-products`)."""
+    if node.op != "Conv":
+        return x.type.shape[-1]
+    return w.type.shape[-1] if is_less(w.type.shape[1], lanes) else w.type.shape[1]
 
 
 def _wide(value: Value | None, made: dict[str, Value], rewriter: Rewriter) -> Value:

@@ -61,6 +61,8 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
     group, y = int(node.attr("group", 1)), node.outputs[0]
     if x is None or w is None or group == 1 or x.type.rank != 4:
         return None
+    if node.attr("accumulator") is not None:
+        return None  # operands and sums have different types
     if w.type.shape[2:] != (1, 1) or x.type.shape[2:] != y.type.shape[2:]:
         return None
     if any(node.attr("pads", (0,) * 4)):
@@ -104,13 +106,14 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
         return None
     before, after = node.attr("pads", (0, 0))
     mode = dict(node.attrs).get("auto_pad", "NOTSET")  # left where the length decides the pads
-    attrs = attributes(
-        dilations=(1, *node.attr("dilations", (1,))),
-        group=int(node.attr("group", 1)),
-        kernel_shape=(1, weights.shape[2]),
-        **({"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}),
-        strides=(1, *node.attr("strides", (1,))),
-    )
+    padding = {"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}
+    given = {name: value for name, value in node.attrs if name not in ("auto_pad", "pads")}
+    lined = {
+        "dilations": (1, *node.attr("dilations", (1,))),
+        "kernel_shape": (1, weights.shape[2]),
+        "strides": (1, *node.attr("strides", (1,))),
+    }
+    attrs = attributes(**{**given, **lined, **padding})
 
     def line(of: Value, hint: str) -> Value:
         batch, channels, length = of.type.shape

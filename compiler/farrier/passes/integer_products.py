@@ -1,0 +1,387 @@
+"""Lets products of dequantized tensors be products of the integers that these were."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.intrinsics import Dot, dot_of
+from farrier.ir.dim import number
+from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
+from farrier.ir.types import DType, TensorType
+from farrier.ops import Kind, lookup
+from farrier.ops.window import window_of
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
+from farrier.targets import Target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a rounding of f32
+# Their results are some of their first input's elements, whatever these stand for.
+_MOVERS = frozenset(
+    ("Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Quantized:
+    """A tensor as integers: `real = (integers − zero) · scale`."""
+
+    integers: Value
+    scale: Array  # f32, that broadcasts against the tensor
+    zero: Array  # of one element, or as `scale`
+
+
+def integer_products(graph: Graph, settings: Settings) -> Graph:
+    """Computes a Conv, MatMul or Gemm of a dequantized u8 tensor and dequantized constant weights
+    in integers, where the target has dot products for these: one exact sum, scaled once. Zero
+    points of the tensor pad it, and are taken off the bias. A bias that is quantized with the
+    product's own scale is added to the integers. Grouped convolutions stay floats.
+
+    What quantizes a result that was made of integers multiplies by the reciprocal of its scale,
+    which may round to the neighbouring integer where the quotient lies within a rounding of the
+    middle of two. What moves elements between a DequantizeLinear and a QuantizeLinear of the same
+    scale moves integers.
+
+    before:
+        @graph
+        def g(x: u8[2, 4]):
+            w: i8[4, 2] = constant([1, 2, 3, 4, 5, 6, 7, 8])
+            s: f32[()] = constant(0.5)
+            t: f32[()] = constant(0.25)
+            a: f32[2, 4] = DequantizeLinear(x, s, to='f32')
+            b: f32[4, 2] = DequantizeLinear(w, t, to='f32')
+            y: f32[2, 2] = MatMul(a, b)
+            return y
+
+    after:
+        @graph
+        def g(x: u8[2, 4]):
+            w: i8[4, 2] = constant([1, 2, 3, 4, 5, 6, 7, 8])
+            s: f32[()] = constant(0.5)
+            t: f32[()] = constant(0.25)
+            y_factor: f32[1, 1] = constant([0.125])
+            a: f32[2, 4] = DequantizeLinear(x, s, to='f32')
+            b: f32[4, 2] = DequantizeLinear(w, t, to='f32')
+            y_sums: i32[2, 2] = MatMul(x, w, accumulator='i32')
+            y_sums_f32: f32[2, 2] = Cast(y_sums, to='f32')
+            y: f32[2, 2] = Mul(y_sums_f32, y_factor)
+            return y
+    """
+    dot = integer_dot(settings.target)
+    return graph if dot is None else _Products(graph, dot.group, settings.target.lanes).run()
+
+
+def integer_dot(target: Target) -> Dot | None:
+    """What a target multiplies u8 by i8 with: directly, or as i16 (`widen-integers`)."""
+    direct = dot_of(DType.U8, DType.I8, DType.I32, target)
+    return direct or dot_of(DType.I16, DType.I16, DType.I32, target)
+
+
+class _Products:
+    def __init__(self, graph: Graph, group: int, lanes: int) -> None:
+        """`group` products are added up at once; a vector has `lanes` sums."""
+        self._graph = graph
+        self._group = group
+        self._lanes = lanes
+        self._rewriter = Rewriter(graph)
+        self._of_integers: set[str] = set()  # floats that were computed from integers
+
+    def run(self) -> Graph:
+        for original in self._graph.nodes:
+            node = self._rewriter.resolve_inputs(original)
+            made = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
+            for each in made:
+                self._rewriter.emit(each)
+            self._note(made[-1])
+        return self._rewriter.finish()
+
+    def _note(self, node: Node) -> None:
+        inputs = {value.name for value in node.inputs if value is not None}
+        follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
+        if node.op == "DequantizeLinear" or follows:
+            self._of_integers |= {value.name for value in node.outputs}
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def _quantized(self, value: Value | None) -> _Quantized | None:
+        """What a value was dequantized from, to f32."""
+        node = self._rewriter.producer(value)
+        if node is None or value is None or node.op != "DequantizeLinear":
+            return None
+        integers, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
+        point = node.inputs[2] if len(node.inputs) > 2 else None
+        zero = np.zeros((), np.int32) if point is None else self._rewriter.data(point)
+        if integers is None or scale is None or zero is None or value.type.dtype is not DType.F32:
+            return None
+        if not np.isfinite(scale).all() or (scale <= 0).any() or scale.dtype != np.float32:
+            return None
+        return _Quantized(integers, scale, zero)
+
+    def _points(self, value: Value | None) -> _Quantized | None:
+        """A tensor that was quantized as u8, with one scale."""
+        found = self._quantized(value)
+        if found is None or found.integers.type.dtype is not DType.U8:
+            return None
+        return found if found.scale.size == 1 and found.zero.size == 1 else None
+
+    def _weights(self, value: Value | None, axis: int) -> tuple[Array, Array] | None:
+        """Constant weights less their zero points, as i8, and their scales: one, or one for each
+        element along `axis`."""
+        found = self._quantized(value)
+        data = None if found is None else self._rewriter.data(found.integers)
+        if found is None or data is None or data.dtype not in (np.int8, np.uint8):
+            return None
+        if any(n != 1 for at, n in enumerate(_over(found.scale, data.ndim)) if at != axis):
+            return None
+        centred = data.astype(np.int16) - found.zero.astype(np.int16)
+        low, high = DType.I8.limits
+        if centred.size and (centred.min() < low or centred.max() > high):
+            return None
+        return centred.astype(np.int8), found.scale.reshape(-1)
+
+    # Products -------------------------------------------------------------------------------------
+
+    def _product(self, node: Node) -> tuple[Node, ...] | None:
+        if node.op == "Conv":
+            return self._convolution(node)
+        return self._matrix_product(node) if node.op in ("MatMul", "Gemm") else None
+
+    def _convolution(self, node: Node) -> tuple[Node, ...] | None:
+        x = self._points(node.inputs[0])
+        weights = self._weights(node.inputs[1], axis=0)
+        if x is None or weights is None or node.attr("group", 1) != 1:
+            return None
+        data, scales = weights
+        rank, zero = data.ndim, int(x.zero.reshape(-1)[0])
+        operands = self._in_groups(node, x.integers, data, zero)
+        if operands is None:
+            return None
+        points, data, attrs, made = operands
+        sums = data.sum(axis=tuple(range(1, rank)), dtype=np.int32)
+        factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[0],))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        added, rest = self._split_bias(bias, factor, data.shape[0])
+        added = added - zero * sums
+        channels = (1, -1) + (1,) * (rank - 2)
+        given = (points, self._weights_like(node.inputs[1], data))
+        total = Node("Conv", given, node.outputs, attributes(**attrs, accumulator="i32"))
+        return (*made, *self._scaled(node, total, factor.reshape(channels), added, rest, channels))
+
+    def _in_groups(
+        self, node: Node, x: Value, weights: Array, zero: int
+    ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
+        """A convolution's tensor, weights and attributes as dot products can take them, and the
+        nodes that this takes: groups of neighbours lie along the channels or, of images of few
+        channels, which lie plane by plane, along a row. Where groups are not full, weights of zero
+        fill them; padding that is not zero lies in memory, and so does that of planes."""
+        rank, attrs = weights.ndim, dict(node.attrs)
+        window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
+        channels, lacking = weights.shape[1], [0] * rank
+        is_planar = channels < self._lanes
+        if is_planar and (window.kernel[-1] == 1 or window.dilations[-1] != 1):
+            return None
+        if is_planar:
+            lacking[-1] = -window.kernel[-1] % self._group
+        else:
+            lacking[1] = -channels % self._group
+        before, after = (0,) * rank, tuple(lacking)
+        if zero or is_planar:
+            if not all(isinstance(pad, int) for pad in window.before + window.after):
+                return None
+            before = (0, 0, *map(number, window.before))
+            after = (
+                0,
+                lacking[1],
+                *map(number, window.after[:-1]),
+                number(window.after[-1]) + lacking[-1],
+            )
+            attrs.pop("auto_pad", None)
+            attrs["pads"] = (0,) * 2 * window.rank
+        attrs["kernel_shape"] = (*window.kernel[:-1], window.kernel[-1] + lacking[-1])
+        if not any(before + after):
+            return x, weights, attrs, ()
+        points, pad = self._padded(x, before, after, zero)
+        return points, np.pad(weights, [(0, n) for n in lacking]), attrs, (pad,)
+
+    def _matrix_product(self, node: Node) -> tuple[Node, ...] | None:
+        is_plain = node.attr("alpha", 1.0) == 1 == node.attr("beta", 1.0)
+        is_transposed = bool(node.attr("transB", 0))
+        x = self._points(node.inputs[0])
+        w = node.inputs[1]
+        if x is None or w is None or w.type.rank != 2 or not is_plain or node.attr("transA", 0):
+            return None
+        weights = self._weights(w, axis=0 if is_transposed else 1)
+        if weights is None or x.integers.type.rank < 2:
+            return None
+        data, scales = weights[0].T if is_transposed else weights[0], weights[1]
+        if data.shape[0] % self._group:
+            return None
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[1],))
+        if bias is not None and bias.type.shape not in ((), (1,), (data.shape[1],)):
+            return None
+        added, rest = self._split_bias(bias, factor, data.shape[1])
+        added = added - int(x.zero.reshape(-1)[0]) * data.sum(axis=0, dtype=np.int32)
+        operands = (x.integers, self._weights_like(w, np.ascontiguousarray(data)))
+        total = Node("MatMul", operands, node.outputs, attributes(accumulator="i32"))
+        if scales.size == 1 and not added.any():
+            factor = factor[:1]
+        return self._scaled(node, total, factor.reshape(1, -1), added, rest, (1, -1))
+
+    def _split_bias(
+        self, bias: Value | None, factor: Array, channels: int
+    ) -> tuple[Array, Value | None]:
+        """What of a bias is added to the integers, and what to the product."""
+        nothing = np.zeros(channels, np.int32)
+        found = self._quantized(bias)
+        data = None if found is None else self._rewriter.data(found.integers)
+        if found is None or data is None or data.dtype != np.int32 or data.shape != (channels,):
+            return nothing, bias
+        scale = np.broadcast_to(found.scale.reshape(-1), (channels,))
+        if found.zero.any() or not np.allclose(scale, factor, rtol=_CLOSE, atol=0):
+            return nothing, bias
+        return data, None
+
+    def _scaled(
+        self,
+        node: Node,
+        total: Node,
+        factor: Array,
+        added: Array,
+        rest: Value | None,
+        channels: tuple[int, ...],
+    ) -> tuple[Node, ...]:
+        """A product's sums with what is `added` to them, in f32: times `factor`, plus the `rest` of
+        its bias, which lies along the axis of `channels` that is -1."""
+        (y,), made = node.outputs, []
+        sums = self._like(y, f"{y.name}_sums", DType.I32)
+        if added.any():
+            bias = self._rewriter.constant(added.astype(np.int32), f"{y.name}_bias")
+            if total.op == "Conv":
+                made.append(
+                    dataclasses.replace(total, inputs=(*total.inputs, bias), outputs=(sums,))
+                )
+            else:
+                alone = self._like(y, f"{y.name}_product", DType.I32)
+                made.append(dataclasses.replace(total, outputs=(alone,)))
+                made.append(Node("Add", (alone, bias), (sums,)))
+        else:
+            made.append(dataclasses.replace(total, outputs=(sums,)))
+        made[0] = dataclasses.replace(made[0], origin=node.origin)
+        wide = self._like(y, f"{y.name}_sums_f32", DType.F32)
+        made.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
+        scales = self._rewriter.constant(factor.astype(np.float32), f"{y.name}_factor")
+        if rest is None:
+            return (*made, Node("Mul", (wide, scales), (y,)))
+        scaled = self._like(y, f"{y.name}_scaled", DType.F32)
+        made.append(Node("Mul", (wide, scales), (scaled,)))
+        rest, before = self._along(rest, channels)
+        return (*made, *before, Node("Add", (scaled, rest), (y,)))
+
+    def _along(self, bias: Value, channels: tuple[int, ...]) -> tuple[Value, tuple[Node, ...]]:
+        """A bias in a shape that broadcasts, and the node that gives it that."""
+        extents = tuple(bias.type.shape[0] if n == -1 and bias.type.rank else 1 for n in channels)
+        target = self._rewriter.constant(np.array(extents, np.int64), f"{bias.name}_shape")
+        shaped = Value(
+            self._rewriter.fresh(f"{bias.name}_shaped"), TensorType(bias.type.dtype, extents)
+        )
+        return shaped, (Node("Reshape", (bias, target), (shaped,)),)
+
+    def _padded(
+        self, x: Value, before: tuple[Any, ...], after: tuple[Any, ...], zero: int
+    ) -> tuple[Value, Node]:
+        """A tensor with more elements around it, all `zero`."""
+        pads = np.array((*before, *after), np.int64)
+        sizes = tuple(n + a + b for n, a, b in zip(x.type.shape, before, after, strict=True))
+        kind = dataclasses.replace(x.type, shape=sizes)
+        wider = Value(self._rewriter.fresh(f"{x.name}_padded"), kind)
+        given = (
+            x,
+            self._rewriter.constant(pads, f"{x.name}_pads"),
+            self._rewriter.constant(np.array(zero, x.type.dtype.numpy), f"{x.name}_zero"),
+        )
+        return wider, Node("Pad", given, (wider,))
+
+    def _weights_like(self, value: Value | None, data: Array) -> Value:
+        """The integers of dequantized weights where they are `data`, else a constant of these."""
+        found = self._quantized(value)
+        assert found is not None
+        given = self._rewriter.data(found.integers)
+        if given is not None and np.array_equal(given, data) and given.dtype == data.dtype:
+            return found.integers
+        return self._rewriter.constant(data, f"{found.integers.name}_i8")
+
+    def _like(self, value: Value, hint: str, dtype: DType) -> Value:
+        return Value(self._rewriter.fresh(hint), dataclasses.replace(value.type, dtype=dtype))
+
+    # Between products -----------------------------------------------------------------------------
+
+    def _moved(self, node: Node) -> tuple[Node, ...] | None:
+        """A QuantizeLinear of what a mover took from a DequantizeLinear, where both are inverse."""
+        if node.op != "QuantizeLinear":
+            return None
+        mover = self._rewriter.producer(node.inputs[0])
+        if mover is not None and mover.op in _MOVERS and len(mover.outputs) == 1:
+            found = self._quantized(mover.inputs[0])
+            if found is not None and self._is_inverse(node, found):
+                return (
+                    dataclasses.replace(
+                        mover, inputs=(found.integers, *mover.inputs[1:]), outputs=node.outputs
+                    ),
+                )
+        return None
+
+    def _is_inverse(self, node: Node, found: _Quantized) -> bool:
+        """Whether a QuantizeLinear gives the very integers back."""
+        scale = self._rewriter.data(node.inputs[1])
+        point = node.inputs[2] if len(node.inputs) > 2 else None
+        zero = np.zeros((), np.int32) if point is None else self._rewriter.data(point)
+        if (
+            scale is None
+            or zero is None
+            or node.outputs[0].type.dtype is not found.integers.type.dtype
+        ):
+            return False
+        sizes = {scale.size, zero.size, found.scale.size, found.zero.size}
+        same = sizes == {1} and scale.reshape(-1)[0] == found.scale.reshape(-1)[0]
+        return bool(same and int(zero.reshape(-1)[0]) == int(found.zero.reshape(-1)[0]))
+
+    def _requantized(self, node: Node) -> tuple[Node, ...] | None:
+        """A QuantizeLinear of what was computed from integers, which multiplies instead of
+        dividing."""
+        if node.op != "QuantizeLinear" or node.attr("precision") != DType.F32.value:
+            return None
+        x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
+        if x is None or scale is None or x.name not in self._of_integers:
+            return None
+        if (
+            scale.size != 1
+            or not np.isfinite(scale).all()
+            or scale <= 0
+            or x.type.dtype is not DType.F32
+        ):
+            return None
+        with np.errstate(over="ignore"):
+            factor = np.float32(1) / scale.astype(np.float32)
+        if not np.isfinite(factor).all() or scale == 1:
+            return None
+        (y,) = node.outputs
+        scaled = self._like(x, f"{y.name}_scaled", DType.F32)
+        one = self._rewriter.constant(np.ones((), np.float32), f"{y.name}_one")
+        factors = self._rewriter.constant(factor, f"{y.name}_factor")
+        return (
+            Node("Mul", (x, factors), (scaled,)),
+            dataclasses.replace(node, inputs=(scaled, one, *node.inputs[2:])),
+        )
+
+
+def _over(array: Array, rank: int) -> tuple[int, ...]:
+    """The shape of an array that broadcasts against one of that rank."""
+    return (1,) * (rank - array.ndim) + array.shape

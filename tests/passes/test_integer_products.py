@@ -1,0 +1,202 @@
+"""Quantized models, compiled: products are integers', and results are ONNX Runtime's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farrier.importer import import_model
+from farrier.ir.types import DType
+from farrier.options import CompileOptions
+from farrier.passes.integer_products import integer_products
+from farrier.passes.settings import Settings
+from farrier.pipeline import compile_model
+from farrier.targets import parse_target
+
+TARGETS = ("host", "x86-64-v3")
+SETTINGS = Settings(parse_target("x86-64-v3"), threads=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A convolution between a DequantizeLinear and a QuantizeLinear."""
+
+    x: tuple[int, ...]
+    outputs: int = 16
+    taps: tuple[int, ...] = (3, 3)
+    pads: int = 1
+    zero: int = 0
+    weights_zero: int = 0
+    group: int = 1
+    stride: int = 1
+    dilation: int = 1
+    per_channel: bool = True
+    bias: str = "own"  # scale of the bias: the product's own, another, floats, or none at all
+    is_integer: bool = True  # whether it becomes a product of integers
+    open_sizes: bool = False
+
+
+LAYERS = {
+    "blocks": Layer((1, 32, 9, 11)),
+    "zero point": Layer((2, 32, 9, 7), zero=131),
+    "one point": Layer((1, 64, 7, 7), taps=(1, 1), pads=0, zero=3),
+    "stride": Layer((1, 16, 9, 9), zero=128, stride=2),
+    "dilated": Layer((1, 16, 11, 11), zero=5, dilation=2, pads=2),
+    "image": Layer((1, 3, 13, 15), taps=(7, 7), pads=3, stride=2, zero=114),
+    "image without padding": Layer((1, 3, 13, 15), pads=0),
+    "grey": Layer((1, 1, 12, 10), outputs=8, zero=1),
+    "odd channels": Layer((1, 18, 8, 8), zero=9),
+    "few outputs": Layer((1, 32, 8, 8), outputs=3, zero=7),
+    "one scale": Layer((1, 32, 8, 8), per_channel=False, zero=255),
+    "weights with a zero point": Layer((1, 32, 8, 8), per_channel=False, weights_zero=3),
+    "weights beyond bytes": Layer((1, 32, 8, 8), weights_zero=-100, is_integer=False),
+    "bias of another scale": Layer((1, 32, 8, 8), bias="other", zero=2),
+    "bias of floats": Layer((1, 32, 8, 8), bias="floats"),
+    "no bias": Layer((1, 32, 8, 8), bias="none", zero=20),
+    "groups": Layer((1, 32, 8, 8), group=2, is_integer=False),
+    "depthwise": Layer((1, 16, 8, 8), group=16, is_integer=False),
+    "a line": Layer((2, 32, 20), taps=(5,), pads=2, zero=17),
+    "open sizes": Layer((2, 32, 9, 12), zero=77, open_sizes=True),
+    "open image": Layer((2, 3, 9, 12), zero=77, open_sizes=True),
+}
+
+
+def model_of(layer: Layer) -> bytes:
+    rng = np.random.default_rng(7)
+    shape = (layer.outputs, layer.x[1] // layer.group, *layer.taps)
+    scales = rng.uniform(0.01, 0.1, layer.outputs if layer.per_channel else ()).astype(np.float32)
+    low, high = (-127, 128) if layer.weights_zero == 0 else (-60, 60)
+    constants = {
+        "xs": np.float32(0.02),
+        "xz": np.uint8(layer.zero),
+        "w": rng.integers(low, high, shape).astype(np.int8),
+        "ws": scales,
+        "wz": np.full(scales.shape, layer.weights_zero, np.int8),
+        "ys": np.float32(0.4),
+        "yz": np.uint8(100),
+    }
+    dequantized = [("x", "xs", "xz"), ("w", "ws", "wz")]
+    own = np.broadcast_to(constants["xs"] * scales, (layer.outputs,)).astype(np.float32)
+    if layer.bias in ("own", "other"):
+        constants["b"] = rng.integers(-3000, 3000, layer.outputs).astype(np.int32)
+        constants["bs"] = own if layer.bias == "own" else own * np.float32(1.5)
+        dequantized.append(("b", "bs", ""))
+    elif layer.bias == "floats":
+        constants["bf"] = rng.standard_normal(layer.outputs).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", [*names], [f"{names[0]}f"], axis=0)
+        for names in dequantized
+    ]
+    rank = len(layer.taps)
+    attrs = {
+        "pads": [layer.pads] * 2 * rank,
+        "strides": [layer.stride] * rank,
+        "dilations": [layer.dilation] * rank,
+        "group": layer.group,
+    }
+    inputs = ["xf", "wf"] if layer.bias == "none" else ["xf", "wf", "bf"]
+    nodes += [
+        helper.make_node("Conv", inputs, ["c"], **attrs),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "ys", "yz"], ["y"]),
+        helper.make_node("DequantizeLinear", ["y", "ys", "yz"], ["real"]),
+        helper.make_node("MaxPool", ["real"], ["p"], kernel_shape=[2] * rank),
+        helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["pooled"]),
+    ]
+    given = ["n", layer.x[1], *"hw"[:rank]] if layer.open_sizes else layer.x
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, given)],
+        [helper.make_tensor_value_info(name, TensorProto.UINT8, None) for name in ("y", "pooled")],
+        [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+def _reference(model: bytes, x: np.ndarray) -> list[np.ndarray]:
+    """As the model states, in floats: what ONNX Runtime's own integers differ from is theirs."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model, options).run(None, {"x": x})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_convolutions_are_as_in_floats_within_a_quantum(name, target):
+    layer = LAYERS[name]
+    model = model_of(layer)
+    x = np.random.default_rng(3).integers(0, 256, layer.x).astype(np.uint8)
+    artifact = compile_model(model, CompileOptions(target, threads=2, verify=False))
+    results = artifact.run({"x": x})
+    for found, expected in zip(
+        (results["y"], results["pooled"]), _reference(model, x), strict=True
+    ):
+        apart = np.abs(found.astype(int) - expected.astype(int))
+        assert apart.max() <= 1
+        assert np.count_nonzero(apart) <= max(1, apart.size // 200)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_products_are_integers_where_dot_products_take_them(name):
+    layer = LAYERS[name]
+    graph = import_model(model_of(layer)).graph
+    made = integer_products(graph, SETTINGS)
+    (convolution,) = (node for node in made.nodes if node.op == "Conv")
+    assert (convolution.outputs[0].type.dtype is DType.I32) == layer.is_integer
+    pool = made.producers()[made.outputs[1].name]
+    assert pool.op == "MaxPool"
+    assert pool.outputs[0].type.dtype is DType.U8
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
+def test_a_scale_that_is_no_scale_leaves_the_product_in_floats(scale):
+    model = onnx.load_from_string(model_of(Layer((1, 32, 8, 8))))
+    (given,) = (one for one in model.graph.initializer if one.name == "xs")
+    given.CopyFrom(numpy_helper.from_array(np.array(scale, np.float32), "xs"))
+    graph = import_model(model.SerializeToString()).graph
+    made = integer_products(graph, SETTINGS)
+    (convolution,) = (node for node in made.nodes if node.op == "Conv")
+    assert convolution.outputs[0].type.dtype is DType.F32
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize(("inner", "columns"), [(24, 10), (64, 33), (7, 5)])
+def test_matrix_products(inner, columns, transposed, target):
+    rng = np.random.default_rng(5)
+    shape = (columns, inner) if transposed else (inner, columns)
+    constants = {
+        "xs": np.float32(0.02),
+        "xz": np.uint8(120),
+        "w": rng.integers(-127, 128, shape).astype(np.int8),
+        "ws": rng.uniform(0.01, 0.1, columns).astype(np.float32),
+        "b": rng.standard_normal(columns).astype(np.float32),
+        "ys": np.float32(0.3),
+        "yz": np.uint8(100),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=1 - transposed),
+        helper.make_node("Gemm", ["xf", "wf", "b"], ["p"], transB=transposed),
+        helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [6, inner])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    x = rng.integers(0, 256, (6, inner)).astype(np.uint8)
+    found = compile_model(model, CompileOptions(target, threads=1, verify=False)).run({"x": x})["y"]
+    (expected,) = _reference(model, x)
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
