@@ -7,7 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-FRESH_S = 1.0
+FRESH_S = 0.5
 
 
 @dataclasses.dataclass(slots=True)

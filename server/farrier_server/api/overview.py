@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from farrier_farm import overview
 from farrier_farm.farm import Farm
+from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_server.api.jobs import JobView
 from farrier_server.context import ContextDep
@@ -50,6 +51,13 @@ class RecordCount(BaseModel):
     count: int
 
 
+class BrokerView(BaseModel):
+    """Where devices dial, on the host of this server, as far as its settings tell."""
+
+    port: int
+    tls: bool = Field(description="it has a certificate")
+
+
 class OverviewView(BaseModel):
     """The farm as it stood a moment ago."""
 
@@ -62,9 +70,10 @@ class OverviewView(BaseModel):
     running: list[JobView] = Field(description="the newest 50, the newest first")
     finished: list[JobView] = Field(description="the 10 that ended last, the last first")
     records: RecordCount
+    broker: BrokerView
 
     @classmethod
-    def of(cls, found: overview.FarmOverview) -> OverviewView:
+    def of(cls, found: overview.FarmOverview, settings: Settings) -> OverviewView:
         return cls(
             time=found.time,
             jobs=JobCounts(**{str(state): found.jobs[state] for state in State}),
@@ -83,16 +92,17 @@ class OverviewView(BaseModel):
             running=[JobView.of(job) for job in found.running],
             finished=[JobView.of(job) for job in found.finished],
             records=RecordCount(count=found.records),
+            broker=BrokerView(port=settings.broker_port, tls=settings.tls_cert is not None),
         )
 
 
 @router.get("/overview", response_model=OverviewView, responses=documented(503))
 async def get_overview(context: ContextDep) -> Response:
-    """Jobs, devices, throughput, what runs and what has just ended. It is up to a second old, and
-    costs the server the same however many ask for it."""
+    """Jobs, devices, throughput, what runs and what has just ended. It is up to half a second old,
+    and costs the server the same however many ask for it."""
     text = await context.shared.get("overview", lambda: _overview(context.farm))
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def _overview(farm: Farm) -> bytes:
-    return OverviewView.of(farm.overview()).model_dump_json().encode()
+    return OverviewView.of(farm.overview(), farm.settings).model_dump_json().encode()

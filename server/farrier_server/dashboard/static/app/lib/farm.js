@@ -5,14 +5,20 @@ import { useEvents } from "./live.js";
 import { useThrottled } from "./throttle.js";
 
 const REFRESHED_MS = 1000;
+const SHARED_MS = 500;
 
 /**
  * Asks `resource` anew after farm events that `concerns(event)`, once a second at most, and where the
- * server comes back. `onEvents(list)` gets all of them; `after` is where the stream begins. Returns
- * the state of the link.
+ * server comes back. `onEvents(list)` gets all of them; `after` is where the stream begins. A resource
+ * that `isShared` is the same answer for all viewers, and up to half a second old: it is asked again
+ * then. Returns the state of the link.
  */
-export function useFarm(resource, { concerns = () => true, onEvents = () => {}, after = "" } = {}) {
-  const refresh = useThrottled(resource.refresh, REFRESHED_MS);
+export function useFarm(resource, { concerns = () => true, onEvents = () => {}, after = "", isShared = false } = {}) {
+  const ask = useThrottled(resource.refresh, isShared ? SHARED_MS : REFRESHED_MS);
+  const refresh = () => {
+    ask();
+    if (isShared) ask();
+  };
   const link = useEvents(
     "/v1/events",
     (events) => {

@@ -17,13 +17,13 @@ export function number(value, digits = 3) {
 }
 
 /** Milliseconds, in the unit that reads best. */
-export function milliseconds(value) {
+export function milliseconds(value, digits = 3) {
   if (!isKnown(value)) return UNKNOWN;
-  if (value >= 1000) return `${number(value / 1000)} s`;
-  return value >= 1 ? `${number(value)} ms` : `${number(value * 1000)} µs`;
+  if (value >= 1000) return `${number(value / 1000, digits)} s`;
+  return value >= 1 ? `${number(value, digits)} ms` : `${number(value * 1000, digits)} µs`;
 }
 
-export const microseconds = (value) => milliseconds(isKnown(value) ? value / 1000 : value);
+export const microseconds = (value, digits = 3) => milliseconds(isKnown(value) ? value / 1000 : value, digits);
 
 /** A span of seconds: 4.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(seconds) {
@@ -58,6 +58,11 @@ export const ratio = (value) => (isKnown(value) ? `${number(value)}×` : UNKNOWN
 /** A moment, given in Unix seconds, in the reader's own zone. */
 export function moment(seconds) {
   return isKnown(seconds) ? new Date(seconds * 1000).toLocaleString() : UNKNOWN;
+}
+
+/** The time of day of a moment, in the reader's own zone: 17:05. */
+export function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 }
 
 /** How long ago a moment was: "just now", "5 min ago". */

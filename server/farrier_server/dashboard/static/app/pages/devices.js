@@ -16,6 +16,7 @@ import { PlugIn } from "./devices/plug_in.js";
 
 const ASKED_MS = 5000; // heat and load are no events
 const PAGE = 200;
+const CHOICES = [["", "Any state"], ...DEVICE_STATES.map((state) => [state, state])];
 
 export function Devices({ query }) {
   const after = query.get("after") ?? "";
@@ -34,7 +35,9 @@ export function Devices({ query }) {
       <${Summary} devices=${devices} isPart=${Boolean(after || next)} />
       <${Filters} query=${query} isPart=${Boolean(after || next)} />
       ${!shown.length && html`<${NoneMatch} />`}
-      ${groups(shown, classes.data?.classes ?? []).map((group) => html`<${DeviceClass} key=${group.id} group=${group} refresh=${resource.refresh} />`)}
+      ${groups(shown, classes.data?.classes ?? []).map(
+        (group) => html`<${DeviceClass} key=${group.id} group=${group} refresh=${resource.refresh} />`,
+      )}
       <${Pages} after=${after} next=${next} />
       <${Section} title="Another device">
         <details class="panel"><summary>How a machine becomes a device of this farm</summary><${PlugIn} /></details>
@@ -48,10 +51,12 @@ function Summary({ devices, isPart }) {
   const of = (state) => devices.filter((device) => device.state === state).length;
   const hot = connected.filter((device) => device.health.throttled || device.health.waits).length;
   const bad = of("quarantined") + of("unfit");
+  const known = `of ${count(devices.length)} ${isPart ? "on this page" : "known"}`;
+  const why = `${count(of("quarantined"))} in quarantine, ${count(of("unfit"))} unfit`;
   return html`<${Figures} label="Devices">
-    <${Figure} name="Connected" value=${count(connected.length)} detail=${`of ${count(devices.length)} ${isPart ? "on this page" : "known"}`} tone=${connected.length ? "" : "wait"} />
+    <${Figure} name="Connected" value=${count(connected.length)} detail=${known} tone=${connected.length ? "" : "wait"} />
     <${Figure} name="Measuring" value=${count(of("busy"))} detail=${`${count(of("idle"))} idle`} />
-    <${Figure} name="Need a hand" value=${count(bad)} detail=${`${count(of("quarantined"))} in quarantine, ${count(of("unfit"))} unfit`} tone=${bad ? "bad" : ""} />
+    <${Figure} name="Need a hand" value=${count(bad)} detail=${why} tone=${bad ? "bad" : ""} />
     <${Figure} name="Hot or throttled" value=${count(hot)} detail="as far as they tell" tone=${hot ? "wait" : ""} />
     <${Figure} name="Offline" value=${count(of("offline"))} detail="back by themselves" />
   <//>`;
@@ -59,10 +64,12 @@ function Summary({ devices, isPart }) {
 
 function Filters({ query, isPart }) {
   const filter = (name) => (value) => setQuery({ [name]: value });
+  const label = `Search ${isPart ? "this page " : ""}by name, class or processor`;
+  const isFiltered = query.get("q") || query.get("state");
   return html`<div class="filters" role="search" aria-label="Devices">
-    <${Search} label=${isPart ? "Search this page by name, class or processor" : "Search by name, class or processor"} value=${query.get("q") ?? ""} onChange=${filter("q")} />
-    <${Choice} label="State" value=${query.get("state") ?? ""} options=${[["", "Any state"], ...DEVICE_STATES.map((state) => [state, state])]} onChange=${filter("state")} />
-    ${(query.get("q") || query.get("state")) && html`<button type="button" onClick=${clear}>Clear</button>`}
+    <${Search} label=${label} value=${query.get("q") ?? ""} onChange=${filter("q")} />
+    <${Choice} label="State" value=${query.get("state") ?? ""} options=${CHOICES} onChange=${filter("state")} />
+    ${isFiltered && html`<button type="button" onClick=${clear}>Clear</button>`}
   </div>`;
 }
 

@@ -16,6 +16,7 @@ import { Picked, usePicked } from "./jobs/picked.js";
 const FILTERS = ["q", "state", "owner", "target"];
 const ASKED_MS = 5000; // progress is no event of the farm
 const PAGE = 50;
+const CHOICES = [["", "Any state"], ...STATES.map((state) => [state, state])];
 
 export function Jobs({ query, session }) {
   const resource = useResource(`/v1/jobs?${requested(query)}`, { every: ASKED_MS });
@@ -48,11 +49,12 @@ function Filters({ query, session, jobs }) {
   const filter = (name) => (value) => setQuery({ [name]: value, after: null });
   const chosen = query.get("owner") ?? "";
   const owners = [...new Set([session.owner, chosen, ...jobs.map((job) => job.owner)])].filter(Boolean).sort();
+  const users = [["", "All users"], ...owners.map((owner) => [owner, owner === session.owner ? `${owner} (you)` : owner])];
   const isFiltered = FILTERS.some((name) => query.get(name));
   return html`<div class="filters" role="search" aria-label="Jobs">
     <${Search} label="Search by name, id or target" value=${query.get("q") ?? ""} onChange=${filter("q")} />
-    <${Choice} label="State" value=${query.get("state") ?? ""} options=${[["", "Any state"], ...STATES.map((state) => [state, state])]} onChange=${filter("state")} />
-    <${Choice} label="User" value=${chosen} options=${[["", "All users"], ...owners.map((owner) => [owner, owner === session.owner ? `${owner} (you)` : owner])]} onChange=${filter("owner")} />
+    <${Choice} label="State" value=${query.get("state") ?? ""} options=${CHOICES} onChange=${filter("state")} />
+    <${Choice} label="User" value=${chosen} options=${users} onChange=${filter("owner")} />
     <${Search} label="Target" value=${query.get("target") ?? ""} onChange=${filter("target")} />
     ${isFiltered && html`<button type="button" onClick=${clear}>Clear</button>`}
   </div>`;

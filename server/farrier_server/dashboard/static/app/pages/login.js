@@ -8,6 +8,9 @@ import { Notice, Problem } from "../ui/feedback.js";
 import { PageHead } from "../ui/shell.js";
 import { Said } from "../ui/text.js";
 
+const HINT = html`The installation's own is in <code>user.token</code> in its home, and <code>farrier up</code> prints it;
+  ${" "}<code>farrier tokens add NAME</code> makes one for a user.`;
+
 /** `reason` is the ApiError that ended the session before, or null; `onEnter(session)` goes on. */
 export function Login({ reason, onEnter }) {
   const [token, setToken] = useState("");
@@ -32,10 +35,10 @@ export function Login({ reason, onEnter }) {
   const isWrong = error?.status === 401;
   return html`<div class="login">
     <${PageHead} title="Log in" />
-    ${reason && !error && html`<${Notice} tone="wait"><p><${Said} text=${reason.detail} /> Log in, and the page goes on where it was.</p><//>`}
+    ${reason && !error && html`<${WhyAgain} reason=${reason} />`}
     <${Problem} error=${error} title=${isWrong ? "The token is not taken." : ""} />
     <form onSubmit=${submit} class="panel">
-      <${Field} label="Token" name="token" hint=${html`The installation's own is in <code>user.token</code> in its home, and <code>farrier up</code> prints it; <code>farrier tokens add NAME</code> makes one for a user.`}>
+      <${Field} label="Token" name="token" hint=${HINT}>
         <input
           id="token"
           name="token"
@@ -52,9 +55,30 @@ export function Login({ reason, onEnter }) {
           onInput=${(event) => setToken(event.target.value)}
         />
       <//>
-      <p class="check"><input id="shown" type="checkbox" checked=${isShown} onChange=${(event) => setShown(event.target.checked)} /><label for="shown">Show what is typed</label></p>
-      <input class="unseen" name="username" type="text" autocomplete="username" value=${location.host} tabindex="-1" aria-hidden="true" readonly />
+      <p class="check">
+        <input id="shown" type="checkbox" checked=${isShown} onChange=${(event) => setShown(event.target.checked)} />
+        <label for="shown">Show what is typed</label>
+      </p>
+      <${Account} />
       <p><button type="submit" class="button-main" disabled=${isBusy}>${isBusy ? "Logging in…" : "Log in"}</button></p>
     </form>
   </div>`;
+}
+
+function WhyAgain({ reason }) {
+  return html`<${Notice} tone="wait"><p><${Said} text=${reason.detail} /> Log in, and the page goes on where it was.</p><//>`;
+}
+
+/** What password managers keep the token under. */
+function Account() {
+  return html`<input
+    class="unseen"
+    name="username"
+    type="text"
+    autocomplete="username"
+    value=${location.host}
+    tabindex="-1"
+    aria-hidden="true"
+    readonly
+  />`;
 }

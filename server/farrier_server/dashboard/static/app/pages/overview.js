@@ -15,12 +15,16 @@ import { Throughput, trialsAMinute } from "./overview/throughput.js";
 
 const ASKED_MS = 3000; // progress is no event of the farm
 
+const RUN = "/jobs?state=running";
+const ENDED = "/jobs?sort=finished&descending=true";
+
 export function Overview({ session }) {
   const resource = useResource("/v1/overview", { every: ASKED_MS });
   const [note, current] = useJobStates(resource.data);
   const [news, told] = useNews();
   const link = useFarm(resource, {
     after: lastNews(),
+    isShared: true,
     onEvents: (events) => {
       note(events);
       told(events);
@@ -45,8 +49,10 @@ export function Overview({ session }) {
       </div>
       ${!isNew &&
       html`
-        <${Section} title="Running" aside=${html`<a href="/jobs?state=running">All that run</a>`}><${Running} jobs=${data.running.map(current)} /><//>
-        <${Section} title="Finished last" aside=${html`<a href="/jobs?sort=finished&descending=true">All jobs</a>`}><${Finished} jobs=${data.finished} /><//>
+        <${Section} title="Running" aside=${html`<a href=${RUN}>All that run</a>`}>
+          <${Running} jobs=${data.running.map(current)} />
+        <//>
+        <${Section} title="Finished last" aside=${html`<a href=${ENDED}>All jobs</a>`}><${Finished} jobs=${data.finished} /><//>
       `}
     `;
   }
@@ -54,20 +60,31 @@ export function Overview({ session }) {
 
 function Summary({ data }) {
   const { jobs, devices } = data;
-  const free = Math.max(0, devices.connected - devices.busy - devices.quarantined);
   const { rate, total } = trialsAMinute(data.throughput);
   const finished = data.throughput.reduce((sum, minute) => sum + minute.finished, 0);
   const ended = jobs.succeeded + jobs.failed + jobs.cancelled + jobs.dead;
-  const emulated = devices.emulated ? ` · ${count(devices.emulated)} emulated` : "";
+  const isWaiting = jobs.queued > 0 && !devices.connected;
   return html`<${Figures} label="The farm">
-    <${Figure} name="Running" value=${html`<a href="/jobs?state=running">${count(jobs.running)}</a>`} detail=${jobs.running ? "on workers" : "workers are free"} />
-    <${Figure} name="Queued" value=${html`<a href="/jobs?state=queued">${count(jobs.queued)}</a>`} detail=${queueDetail(jobs, devices)} tone=${jobs.queued && !devices.connected ? "wait" : ""} />
-    <${Figure} name="Finished" value=${html`<a href="/jobs?sort=finished&descending=true">${count(ended)}</a>`} detail=${`${count(finished)} in the last hour`} />
-    <${Figure} name="Devices connected" value=${html`<a href="/devices">${count(devices.connected)}</a>`} detail=${`${count(devices.busy)} measuring · ${count(free)} free${emulated}`} tone=${devices.connected ? "" : "wait"} />
-    <${Figure} name="In quarantine" value=${html`<a href="/devices?state=quarantined">${count(devices.quarantined)}</a>`} detail=${devices.quarantined ? "gets no work" : "none"} tone=${devices.quarantined ? "bad" : ""} />
+    <${Figure} name="Running" value=${linked(RUN, jobs.running)} detail=${jobs.running ? "on workers" : "workers are free"} />
+    <${Figure} name="Queued" value=${linked("/jobs?state=queued", jobs.queued)} detail=${queueDetail(jobs, devices)} tone=${isWaiting ? "wait" : ""} />
+    <${Figure} name="Finished" value=${linked(ENDED, ended)} detail=${`${count(finished)} in the last hour`} />
+    <${Figure} name="Devices connected" value=${linked("/devices", devices.connected)} detail=${deviceDetail(devices)} tone=${devices.connected ? "" : "wait"} />
+    <${Figure}
+      name="In quarantine"
+      value=${linked("/devices?state=quarantined", devices.quarantined)}
+      detail=${devices.quarantined ? "gets no work" : "none"}
+      tone=${devices.quarantined ? "bad" : ""}
+    />
     <${Figure} name="Trials a minute" value=${count(rate)} detail=${`${count(total)} in the last hour`} />
-    <${Figure} name="Tuning records" value=${html`<a href="/records">${count(data.records?.count)}</a>`} detail="kept for next time" />
+    <${Figure} name="Tuning records" value=${linked("/records", data.records.count)} detail="kept for next time" />
   <//>`;
+}
+
+const linked = (place, number) => html`<a href=${place}>${count(number)}</a>`;
+
+function deviceDetail({ connected, busy, quarantined, emulated }) {
+  const free = Math.max(0, connected - busy - quarantined);
+  return `${count(busy)} measuring · ${count(free)} free${emulated ? ` · ${count(emulated)} emulated` : ""}`;
 }
 
 function queueDetail(jobs, devices) {

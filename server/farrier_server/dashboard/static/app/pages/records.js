@@ -12,12 +12,16 @@ import { Ago, Name } from "../ui/text.js";
 const ASKED_MS = 10_000;
 
 const COLUMNS = [
-  { key: "class", label: "Class", isWide: true, cell: (row) => html`<${Name} text=${row.name || row.device_class} /><span class="row-note"><${Name} text=${row.device_class} /></span>` },
+  { key: "class", label: "Class", isWide: true, cell: named },
   { key: "records", label: "Records", isNumber: true, cell: (row) => count(row.records) },
   { key: "tasks", label: "Kernels", isNumber: true, cell: (row) => count(row.tasks) },
   { key: "oldest", label: "Oldest", isNumber: true, cell: (row) => html`<${Ago} at=${row.oldest} />` },
   { key: "newest", label: "Newest", isNumber: true, cell: (row) => html`<${Ago} at=${row.newest} />` },
 ];
+
+function named(row) {
+  return html`<${Name} text=${row.name || row.device_class} /><span class="row-note"><${Name} text=${row.device_class} /></span>`;
+}
 
 export function Records() {
   const resource = useResource("/v1/records", { every: ASKED_MS });
@@ -45,13 +49,18 @@ function Summary({ data }) {
 function Classes({ data }) {
   if (!data.count) {
     return html`<${Empty} title="No records yet">
-      <p>Each job that tunes leaves what it measured: the next job with a kernel of the same kind, on the same class of device, begins with it.</p>
+      <p>
+        Each job that tunes leaves what it measured: the next job with a kernel of the same kind, on the same class of
+        device, begins with it.
+      </p>
       <p>What is missing: a job with a budget or trials on a device that is no emulator. <a href="/submit">Submit one</a></p>
     <//>`;
   }
   return html`
     <${Table} caption="Records of each device class" columns=${COLUMNS} rows=${data.classes} rowKey=${(row) => row.device_class} />
-    <p class="hint">Records hold for the class that they were measured on. A job gives its own at <code>/v1/jobs/ID/records</code>, as JSON lines that <code>farrier compile --records</code> takes.</p>
+    <p class="hint">
+      Records hold for the class that they were measured on. A job gives its own at <code>/v1/jobs/ID/records</code>.
+    </p>
   `;
 }
 
@@ -60,7 +69,10 @@ function CostModel({ model }) {
   if (!model) {
     return html`<${Empty} title="The farm keeps no cost model">
       <p>Each job ranks candidates by the analytic model of its machine, learns from what it measures, and keeps the records alone.</p>
-      <p>What is missing: a model that is trained on the records of a class and serves all of its jobs. Its age, its size and its error are shown here once there is one.</p>
+      <p>
+        What is missing: a model that is trained on the records of a class and serves all of its jobs. Its age, its size
+        and its error are shown here once there is one.
+      </p>
     <//>`;
   }
   const rows = Object.entries(model).map(([name, value]) => [visible(name.replaceAll("_", " ")), text(name, value)]);

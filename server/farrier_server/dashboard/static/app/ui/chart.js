@@ -39,7 +39,7 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
   }, [shape]);
 
   useEffect(() => {
-    if (plot.current && plot.current.data !== data) plot.current.setData(data);
+    if (plot.current && plot.current.data !== data) renew(plot.current, data);
   }, [data]);
 
   return html`<figure class="chart">
@@ -48,6 +48,15 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
 }
 
 const fromZero = (_, low, high) => uPlot.rangeNum(0, high || 1, 0.1, true);
+
+/** Shows other data, in the part of it that the reader has chosen, if any. */
+function renew(plot, data) {
+  const { min, max } = plot.scales.x;
+  const [shown] = plot.data;
+  const isPart = shown.length > 1 && (min > shown[0] || max < shown.at(-1));
+  plot.setData(data, !isPart);
+  if (isPart) plot.redraw();
+}
 
 function options({ series, x, y, width, height, isTime }) {
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };

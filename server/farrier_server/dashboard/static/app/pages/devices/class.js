@@ -16,7 +16,7 @@ export function DeviceClass({ group, refresh }) {
   const connected = devices.filter((device) => device.state !== "offline").length;
   const description = group.known?.description ?? devices[0].description;
   const columns = [
-    { key: "id", label: "Device", cell: (device) => html`<a href=${`/devices/${encodeURIComponent(device.id)}`}><${Name} text=${device.id} /></a>` },
+    { key: "id", label: "Device", cell: link },
     { key: "state", label: "State", cell: (device) => html`<${State} state=${device.state} tone=${DEVICE_TONES[device.state]} />` },
     { key: "why", label: "Why", cell: (device) => html`<${Needs} device=${device} refresh=${refresh} onError=${setError} />` },
     { key: "load", label: "Load", cell: load },
@@ -42,15 +42,23 @@ export function DeviceClass({ group, refresh }) {
   </section>`;
 }
 
+function link(device) {
+  return html`<a href=${`/devices/${encodeURIComponent(device.id)}`}><${Name} text=${device.id} /></a>`;
+}
+
 /** Marks what is software: its times say nothing of the hardware. */
 export function Emulated() {
-  return html`<span class="mark-emulated" title="Software: its times say nothing of the hardware, and no record of it is kept">emulated</span>`;
+  const title = "Software: its times say nothing of the hardware, and no record of it is kept";
+  return html`<span class="mark-emulated" title=${title}>emulated</span>`;
 }
 
 function Needs({ device, refresh, onError }) {
   if (device.state === "unfit") return html`<span class="row-note row-why wrap">${device.unfit}</span>`;
   if (device.state !== "quarantined") return null;
-  return html`<div class="needs"><span class="row-note row-why"><${WhyAway} id=${device.id} /></span><${Release} id=${device.id} onReleased=${refresh} onError=${onError} /></div>`;
+  return html`<div class="needs">
+    <span class="row-note row-why"><${WhyAway} id=${device.id} /></span>
+    <${Release} id=${device.id} onReleased=${refresh} onError=${onError} />
+  </div>`;
 }
 
 function load(device) {

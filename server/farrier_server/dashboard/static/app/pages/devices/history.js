@@ -20,11 +20,20 @@ const COLUMNS = [
   { key: "at", label: "When", cell: (row) => html`<span title=${moment(row.at)}><${Ago} at=${row.at} /></span>` },
   { key: "what", label: "What", cell: (row) => html`<${State} state=${row.what} tone=${TONES[row.what]} />` },
   { key: "seconds", label: "Took", isNumber: true, cell: (row) => (row.seconds === null ? "" : duration(row.seconds)) },
-  { key: "job", label: "Job", cell: (row) => row.job && html`<a href=${`/jobs/${encodeURIComponent(row.job)}`}><${Id} id=${row.job} length=${20} /></a>` },
+  { key: "job", label: "Job", cell: job },
   { key: "batch", label: "Batch", cell: (row) => row.batch && html`<${Id} id=${row.batch} />` },
-  { key: "reason", label: "Why", cell: (row) => (row.reason ?? row.device_class) && html`<bdi class="row-said">${visible(row.reason ?? row.device_class)}</bdi>` },
+  { key: "reason", label: "Why", cell: why },
   { key: "row", label: "In a row", isNumber: true, cell: (row) => row.in_a_row ?? "" },
 ];
+
+function job(row) {
+  return row.job && html`<a href=${`/jobs/${encodeURIComponent(row.job)}`}><${Id} id=${row.job} length=${20} /></a>`;
+}
+
+function why(row) {
+  const text = row.reason ?? row.device_class;
+  return text && html`<bdi class="row-said">${visible(text)}</bdi>`;
+}
 
 /** `place` is the device's address in the API. The newest page is kept fresh. */
 export function History({ place, query }) {
@@ -33,7 +42,13 @@ export function History({ place, query }) {
   const resource = useResource(`${place}/history?${asked}`, { every: after ? 0 : ASKED_MS });
   const to = (next) => () => setQuery({ after: next }, { replace: false });
   return html`<${Loaded} resource=${resource} what="Looking at the history">${(data) => html`
-    <${Table} caption="History of the device" columns=${COLUMNS} rows=${data.history} rowKey=${(row) => row.id} empty="Nothing has happened to it yet." />
+    <${Table}
+      caption="History of the device"
+      columns=${COLUMNS}
+      rows=${data.history}
+      rowKey=${(row) => row.id}
+      empty="Nothing has happened to it yet."
+    />
     ${(after || data.next) &&
     html`<nav class="pages" aria-label="Pages of the history">
       <button type="button" disabled=${!after} onClick=${to(null)}>Newest</button>

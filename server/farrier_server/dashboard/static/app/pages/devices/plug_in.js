@@ -6,27 +6,48 @@ import { Code } from "../../ui/controls.js";
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "[::1]"]);
 const PORT = 8441; // unless FARRIER_BROKER_PORT says otherwise
 
-/** `broker` is what the API tells of it: `{port, tls}`, or nothing. */
-export function PlugIn({ broker }) {
-  const host = location.hostname;
-  const port = broker?.port ?? PORT;
+const isLocal = () => LOOPBACK.has(location.hostname);
+
+/** The command that starts an agent. `broker` is what the API tells of it: `{port, tls}`, or nothing. */
+export function startCommand({ name, broker, path = "" }) {
   const hasTls = broker?.tls ?? location.protocol === "https:";
-  const isLocal = LOOPBACK.has(host);
-  const server = isLocal ? "~/.farrier/device.token" : `${host}:.farrier/device.token`;
+  return [
+    `${path}farrier-device \\`,
+    `    --broker ${location.hostname}:${broker?.port ?? PORT} \\`,
+    ...(hasTls ? ["    --tls-ca farm.pem \\"] : []),
+    `    --token-file ${isLocal() ? "~/.farrier/device.token" : "device.token"} \\`,
+    `    --name ${name} --state farrier/state`,
+  ].join("\n");
+}
+
+export function PlugIn({ broker }) {
   const lines = [
     "python3 -m venv farrier",
     "farrier/bin/pip install ./rpc_device",
-    "farrier/bin/farrier-device \\",
-    `    --broker ${host}:${port} \\`,
-    ...(hasTls ? ["    --tls-ca farm.pem \\"] : []),
-    `    --token-file ${isLocal ? "~/.farrier/device.token" : "device.token"} \\`,
-    "    --name board1 --state farrier/state",
+    startCommand({ name: "board1", broker, path: "farrier/bin/" }),
   ];
   return html`
-    <p>${isLocal ? "On this machine" : html`On the device, with <code>rpc_device</code> of a checkout${hasTls ? ", the farm's certificate" : ""} and <code>${server}</code> copied to it`}:</p>
+    ${isLocal() ? html`<p>On this machine, in a checkout:</p>` : html`<${Elsewhere} hasTls=${broker?.tls ?? location.protocol === "https:"} />`}
     <${Code} label="Commands for a device" text=${lines.join("\n")} />
-    ${isLocal &&
-    html`<p class="hint">This server is reached by the address of this machine alone. For boards on the network start it with a certificate and <code>--host 0.0.0.0</code>, and open this page by the machine's name: the command names it then.</p>`}
-    <p class="hint">It shows on this page once it has connected. <code>--machine rpi4</code> states what board it is; without it, it says what its kernel tells.</p>
+    ${isLocal() && html`<${AlsoBoards} />`}
+    <p class="hint">
+      It shows on this page once it has connected. <code>--machine rpi4</code> states what board it is; without it, the
+      agent says what the kernel tells.
+    </p>
   `;
+}
+
+function Elsewhere({ hasTls }) {
+  return html`<p>
+    On the device, with <code>rpc_device</code> of a checkout${hasTls && html`, <code>farm.pem</code> (the farm's certificate)`} and
+    ${" "}<code>${location.hostname}:.farrier/device.token</code> copied to it:
+  </p>`;
+}
+
+function AlsoBoards() {
+  return html`<p class="hint">
+    This page was opened by an address that other machines do not reach. For boards on the network
+    ${" "}<code>farrier serve</code> and <code>farrier broker</code> take <code>--host 0.0.0.0</code> and a certificate; opened by the
+    machine's name, this page names it in the command.
+  </p>`;
 }

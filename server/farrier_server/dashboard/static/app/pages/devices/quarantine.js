@@ -33,7 +33,10 @@ export function Release({ id, onReleased, onError }) {
     <${Action} run=${async () => setAsking(true)}>Release<//>
     ${isAsking &&
     html`<${Confirm} title="Release this device?" yes="Release it" no="Leave it" onAnswer=${answered}>
-      <p><${Name} text=${id} /> gets work again at once. Release it when whoever looked after it says that it measures well; if it fails again it comes back here.</p>
+      <p>
+        <${Name} text=${id} /> gets work again at once. Release it when whoever looked after it says that it measures
+        well; if it goes on failing it comes back here.
+      </p>
     <//>`}
   `;
 }

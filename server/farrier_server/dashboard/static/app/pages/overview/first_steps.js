@@ -13,18 +13,26 @@ export function FirstSteps({ data, session }) {
       <li class="step ${connected ? "step-done" : ""}">
         <h3>Plug a device in</h3>
         ${connected
-          ? html`<p>Done: <a href="/devices">${connected === 1 ? "one device is" : `${count(connected)} devices are`} connected</a>. A board of your own joins by the same way:</p>
-              <details><summary>Commands for another device</summary><${PlugIn} broker=${data.broker} /></details>`
-          : html`<p>A device measures what is compiled for its kind. Any 64-bit Linux with Python can be one, also a Raspberry Pi:</p><${PlugIn} broker=${data.broker} />`}
+          ? html`
+              <p>Done: <a href="/devices">${connected === 1 ? "one device is" : `${count(connected)} devices are`} connected</a>.</p>
+              <details><summary>Commands for another device</summary><${PlugIn} broker=${data.broker} /></details>
+            `
+          : html`
+              <p>A device measures what is compiled for its kind. Any 64-bit Linux with Python can be one, also a Raspberry Pi.</p>
+              <${PlugIn} broker=${data.broker} />
+            `}
       </li>
       <li class="step">
         <h3>Upload a model</h3>
-        <p>Drop an ONNX file, look at its inputs and operators, choose a target and a budget. The form shows the command and the Python that do the same.</p>
+        <p>
+          Drop an ONNX file, look at its inputs and operators, choose a target and a budget. The form shows the command and
+          the Python that do the same.
+        </p>
         <p><a class="button button-main" href="/submit">Upload a model</a></p>
       </li>
       <li class="step">
         <h3>Use the command line</h3>
-        <p>With the wheel installed, on any machine. The token is the one that you logged in with${session.owner ? html` (<code>${session.owner}</code>)` : ""}.</p>
+        <p>On any machine, with the wheel. The token is the one that you logged in with, that of <code>${session.owner}</code>.</p>
         <${Code} label="Commands for the command line" text=${commandLine(session)} />
       </li>
     </ol>

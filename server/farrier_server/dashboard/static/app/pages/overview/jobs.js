@@ -30,7 +30,9 @@ const FINISHED = [
 ];
 
 export function Running({ jobs }) {
-  if (!jobs.length) return html`<${Empty} title="No job runs"><p><a href="/submit">Submit a model</a>, and it is shown here as it is tuned.</p><//>`;
+  if (!jobs.length) {
+    return html`<${Empty} title="No job runs"><p><a href="/submit">Submit a model</a>, and it is shown here as it is tuned.</p><//>`;
+  }
   return html`<${Table} caption="Jobs that run" columns=${RUNNING} rows=${jobs} rowKey=${(job) => job.id} />`;
 }
 

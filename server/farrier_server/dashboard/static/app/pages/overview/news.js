@@ -43,7 +43,9 @@ export function useNews() {
 
 export function News({ news }) {
   if (!news.length) {
-    return html`<${Empty} title="Nothing since this page was opened"><p>What the farm's roles warn of is shown here as it comes, and devices that come, go and fail.</p><//>`;
+    return html`<${Empty} title="Nothing since this page was opened">
+      <p>What the farm's roles warn of is shown here as it comes, and devices that come, go and fail.</p>
+    <//>`;
   }
   return html`<ul class="news" role="log" aria-label="Warnings and devices" tabindex="0">
     ${news.map((event) => html`<${Item} key=${event.id} event=${event} />`)}

@@ -1,12 +1,11 @@
 // Trials a minute over the last hour.
 
 import { useMemo } from "preact/hooks";
-import { count } from "../../lib/format.js";
+import { clock, count } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { Chart } from "../../ui/chart.js";
 import { Empty } from "../../ui/feedback.js";
 
-const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 const SERIES = [{ label: "Trials", isStepped: true, format: count }];
 const X = { format: clock };
 const Y = { isFromZero: true, label: "trials a minute", format: count };

@@ -1,0 +1,68 @@
+// What a reader wants to know of a job first.
+
+import { count, duration, milliseconds, number, ratio } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { Figure, Figures } from "../../ui/figures.js";
+import { useNow } from "../../ui/text.js";
+import { isFinal } from "./live.js";
+
+/** `points` are of the model's curve. */
+export function JobFigures({ job, points, isStale }) {
+  const now = useNow(isFinal(job) || isStale ? 60_000 : 1000);
+  return html`<div class=${isStale ? "stale" : ""}>
+    <${Figures} label="The job's figures">
+      <${Latency} job=${job} />
+      <${Gain} job=${job} points=${points} />
+      <${Figure} name="Trials" value=${count(job.trials ?? 0)} detail=${plan(job)} />
+      <${Time} job=${job} now=${now} />
+      ${!isFinal(job) && html`<${Figure} name="Stage" value=${job.stage ?? "–"} detail=${attempts(job)} />`}
+      <${Figure} name="Kernels" value=${count(job.tasks)} detail=${job.tasks ? "distinct" : ""} />
+      <${Correct} job=${job} />
+    <//>
+  </div>`;
+}
+
+function Latency({ job }) {
+  const measured = job.report?.verification?.latency_ms;
+  if (measured) {
+    const spread = `${milliseconds(measured.p10)} to ${milliseconds(measured.p90)}, ${count(measured.runs)} runs`;
+    return html`<${Figure} name="Latency" value=${milliseconds(measured.median)} detail=${spread} />`;
+  }
+  return html`<${Figure} name="Best latency so far" value=${milliseconds(job.best_ms)} detail=${job.best_ms ? "estimated from its kernels" : ""} />`;
+}
+
+/** Measured side by side at the end; before that, as far as the estimate fell. */
+function Gain({ job, points }) {
+  const untuned = job.report?.untuned_ms?.median;
+  const tuned = job.report?.tuned_ms?.median;
+  if (untuned && tuned) {
+    const isFaster = job.report.tuned_is_faster;
+    const detail = isFaster ? `from ${milliseconds(untuned)}` : `defaults kept: ${milliseconds(untuned)}`;
+    return html`<${Figure} name="Against untuned" value=${`${ratio(untuned / tuned)}`} detail=${detail} tone=${isFaster ? "good" : ""} />`;
+  }
+  const [first] = points;
+  if (!first || !job.best_ms || isFinal(job) || first.ms <= job.best_ms) return null;
+  return html`<${Figure} name="Against the start" value=${ratio(first.ms / job.best_ms)} detail=${`estimated, from ${milliseconds(first.ms)}`} />`;
+}
+
+function Time({ job, now }) {
+  if (job.state === "queued") return html`<${Figure} name="Waiting" value=${duration(Math.max(0, now - job.created))} tone="wait" />`;
+  const spent = job.started && (job.finished ?? now) - job.started;
+  if (isFinal(job)) return html`<${Figure} name="Took" value=${duration(spent)} />`;
+  const left = job.seconds_left ?? null;
+  return html`<${Figure} name="Time left" value=${left === null ? "–" : `≈ ${duration(left < 60 ? Math.ceil(left) : left)}`} detail=${`${duration(Math.floor(Math.max(1, spent)))} so far`} />`;
+}
+
+function Correct({ job }) {
+  const verified = job.report?.verification;
+  if (!verified) return null;
+  const detail = `of ${number(verified.tolerance)} allowed${verified.emulated ? ", emulated" : ""}`;
+  return html`<${Figure} name="Largest error" value=${number(verified.max_error, 2)} detail=${detail} tone="good" />`;
+}
+
+function plan(job) {
+  if (job.planned) return `of ${count(job.planned)}`;
+  return job.options.budget_s ? `in ${duration(job.options.budget_s)}` : "";
+}
+
+const attempts = (job) => (job.attempts > 1 ? `attempt ${job.attempts}` : "");
