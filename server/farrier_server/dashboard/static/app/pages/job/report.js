@@ -1,6 +1,6 @@
 // The report of a job: what was verified, where the time went, what it weighs, how to submit it again.
 
-import { bytes, count, duration, milliseconds, moment, number, percent, ratio } from "../../lib/format.js";
+import { bytes, count, duration, milliseconds, number, percent, ratio, visible } from "../../lib/format.js";
 import { commandLine, python } from "../../lib/commands.js";
 import { html } from "../../lib/html.js";
 import { Code } from "../../ui/controls.js";
@@ -9,6 +9,7 @@ import { Facts } from "../../ui/figures.js";
 import { Section } from "../../ui/shell.js";
 import { Table } from "../../ui/table.js";
 import { Name, Share } from "../../ui/text.js";
+import { optionTexts } from "./options.js";
 
 export function Report({ job }) {
   const report = job.report;
@@ -25,7 +26,7 @@ export function Report({ job }) {
       <${Section} title="Where the compilation's time went"><${Stages} seconds=${report.seconds} /><//>
       <${Section} title="Size and memory"><${Sizes} report=${report} /><//>
     </div>`}
-    <${Section} title="Options"><div class="panel"><${Facts} rows=${[...optionRows(job), ["Submitted", moment(job.created)], ["Model", html`<code class="wrap">${job.model}</code>`]]} /></div><//>
+    <${Section} title="Options"><div class="panel"><${Facts} rows=${optionTexts(job).map(([name, text]) => [name, text && html`<bdi>${visible(text)}</bdi>`])} /></div><//>
     <${Section} title="The same job elsewhere">
       <h3 class="above-code">On the command line</h3>
       <${Code} label="Command line" text=${commandLine(requestOf(job))} />
@@ -40,29 +41,6 @@ export function requestOf(job) {
   const isPlain = job.target !== "host" && !job.target.startsWith("{");
   const target = isPlain || !job.device_class ? job.target : `class:${job.device_class}`;
   return { model: job.model, name: job.name, options: { ...job.options, target }, wait_for_device: job.wait_for_device };
-}
-
-/** The options of a job, by name, as text. */
-export function optionRows(job) {
-  const options = job.options;
-  const sizes = (one) => Object.entries(one).map(([name, size]) => `${name}=${size}`).join(", ") || "the typical sizes";
-  return [
-    ["Target", html`<${Name} text=${job.target.startsWith("{") ? "a described machine" : job.target} />`],
-    ["Device class", job.device_class && html`<${Name} text=${job.device_class} />`],
-    ["Device", job.device && html`<${Name} text=${job.device} />`],
-    ["Trials", options.trials === null ? "no bound" : count(options.trials)],
-    ["Time to tune", options.budget_s === null ? "no bound" : duration(options.budget_s)],
-    ["Threads", options.threads || "one per core"],
-    ["Precision", options.precision],
-    ["Verify", options.verify ? "yes" : "no"],
-    ["Largest error of a layer", number(options.max_layer_error)],
-    ["Seed", String(options.seed ?? 0)],
-    ["Shapes", Object.entries(options.shapes ?? {}).map(([name, dims]) => html`<span class="line" key=${name}><${Name} text=${name} />: ${dims.join(" × ")}</span>`)],
-    ["Hot sizes", options.hot?.length ? options.hot.map(sizes).join("; ") : "none"],
-    ["Typical sizes", Object.keys(options.typical ?? {}).length ? sizes(options.typical) : ""],
-    ["Beside", (options.against ?? []).join(", ")],
-    ["Waits for a device", job.wait_for_device ? "yes" : "no"],
-  ].filter(([, value]) => !Array.isArray(value) || value.length);
 }
 
 function Verification({ verified }) {
