@@ -4,16 +4,20 @@ import { Graph, layout as dagreLayout } from "../../vendor/dagre/dagre.esm.js";
 
 const NODE_GAP = 18;
 const LAYER_GAP = 42;
+const TALL = 6; // times as high as wide
+const ASPECT = 1.3; // of what is folded, width by height
+const COLUMN_GAP = 90;
+const MOST_COLUMNS = 64;
 const SWEEPS = 4; // over all layers, to bring nodes near those that they are connected with
 
 /**
  * A request is `{method, widths, height, edges}`: widths of the nodes, their height, and `[from, to]`
- * of each edge, flat. The answer is `{x, y, points, starts, width, height}`: the middles of the nodes,
- * and the lines of the edges; the points of edge i are from `starts[i]` to `starts[i + 1]`.
+ * of each edge, flat. The answer is `{x, y, points, starts, boxes, width, height, columns}`: the middles
+ * of the nodes, and the lines of the edges with their boxes; the points of edge i are from `starts[i]` on.
  */
 onmessage = ({ data }) => {
-  const made = data.method === "dagre" ? byDagre(data) : inLayers(data);
-  postMessage(made, [made.x.buffer, made.y.buffer, made.points.buffer, made.starts.buffer]);
+  const made = folded(data.method === "dagre" ? byDagre(data) : inLayers(data), data);
+  postMessage(made, [made.x.buffer, made.y.buffer, made.points.buffer, made.starts.buffer, made.boxes.buffer]);
 };
 
 function byDagre({ widths, height, edges }) {
@@ -37,6 +41,77 @@ function flat(lines) {
   const points = new Float32Array(starts.at(-1));
   lines.forEach((line, index) => line.forEach((point, step) => points.set([point.x, point.y], starts[index] + step * 2)));
   return { points, starts };
+}
+
+/** A graph much higher than wide in columns, beside each other, so that the whole of it can be seen. */
+function folded(made, { widths, height, edges }) {
+  const [columns, spans] = columnsOf(made, widths);
+  if (columns < 2) return { ...made, boxes: boxesOf(made), columns: 1 };
+  const high = made.height / columns;
+  const top = height / 2 + 2 * NODE_GAP;
+  const bottom = high + top + height / 2 + NODE_GAP;
+  const columnOf = Uint16Array.from(made.y, (y) => Math.min(columns - 1, Math.floor(y / high)));
+  const lefts = spans.map((_, column) => spans.slice(0, column).reduce((sum, [low, most]) => sum + most - low + COLUMN_GAP, NODE_GAP));
+  const shift = (at, column) => at - spans[column][0] + lefts[column];
+  const x = made.x.map((at, node) => shift(at, columnOf[node]));
+  const y = made.y.map((at, node) => at - columnOf[node] * high + top);
+  const lines = [];
+  for (let edge = 0; edge < edges.length / 2; edge++) {
+    const [from, to] = [edges[2 * edge], edges[2 * edge + 1]];
+    const column = columnOf[from];
+    const line = [];
+    if (column === columnOf[to]) {
+      for (let at = made.starts[edge]; at < made.starts[edge + 1]; at += 2) {
+        line.push({ x: shift(made.points[at], column), y: made.points[at + 1] - column * high + top });
+      }
+    } else {
+      // Down to the foot, through the gap before the other column, to its head.
+      const gap = lefts[columnOf[to]] - COLUMN_GAP / 2;
+      line.push({ x: x[from], y: y[from] + height / 2 }, { x: x[from], y: bottom }, { x: gap, y: bottom });
+      line.push({ x: gap, y: 0 }, { x: x[to], y: 0 }, { x: x[to], y: y[to] - height / 2 });
+    }
+    lines.push(line);
+  }
+  const width = lefts.at(-1) + spans.at(-1)[1] - spans.at(-1)[0] + NODE_GAP;
+  const whole = { x, y, ...flat(lines), width, height: bottom + NODE_GAP };
+  return { ...whole, boxes: boxesOf(whole), columns };
+}
+
+/** How many columns come nearest to the aspect wanted, and from where to where each of them goes. */
+function columnsOf(made, widths) {
+  let best = [1, []];
+  if (made.height < TALL * made.width) return best;
+  let least = Infinity;
+  for (let columns = 2; columns <= MOST_COLUMNS; columns++) {
+    const high = made.height / columns;
+    const spans = Array.from({ length: columns }, () => [Infinity, -Infinity]);
+    for (let node = 0; node < widths.length; node++) {
+      const span = spans[Math.min(columns - 1, Math.floor(made.y[node] / high))];
+      span[0] = Math.min(span[0], made.x[node] - widths[node] / 2);
+      span[1] = Math.max(span[1], made.x[node] + widths[node] / 2);
+    }
+    if (spans.some(([low]) => low === Infinity)) break; // a column without a node
+    const wide = spans.reduce((sum, [low, most]) => sum + most - low + COLUMN_GAP, 0);
+    const off = Math.abs(Math.log(wide / high / ASPECT));
+    if (off < least) [best, least] = [[columns, spans], off];
+  }
+  return best;
+}
+
+/** Left, top, right and bottom of each edge. */
+function boxesOf({ points, starts }) {
+  const boxes = new Float32Array((starts.length - 1) * 4);
+  for (let edge = 0; edge + 1 < starts.length; edge++) {
+    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (let at = starts[edge]; at < starts[edge + 1]; at += 2) {
+      left = Math.min(left, points[at]);
+      right = Math.max(right, points[at]);
+      top = Math.min(top, points[at + 1]);
+      bottom = Math.max(bottom, points[at + 1]);
+    }
+    boxes.set([left, top, right, bottom], edge * 4);
+  }
+  return boxes;
 }
 
 /** Each node one layer below the last that it needs; within a layer, near its neighbours. */

@@ -1,8 +1,9 @@
 // An uploaded model: what a worker found in it.
 
+import { visible } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
-import { PageHead, Section } from "../ui/shell.js";
+import { PageHead, Section, useTitle } from "../ui/shell.js";
 import { Id, Name } from "../ui/text.js";
 import { OperatorGraph } from "./graph/operator_graph.js";
 import { usePrepared } from "./submit/inspecting.js";
@@ -13,9 +14,10 @@ export function Model({ id, query }) {
   const prepared = usePrepared(`/v1/models/${encodeURIComponent(id)}/inspection`);
   const file = query.get("file") ?? "";
   const name = file || prepared.data?.inspection?.name || id.slice(0, 16);
+  useTitle(`Model ${visible(name).slice(0, 80)}`);
   const submit = `/submit?${new URLSearchParams({ model: id, ...(file ? { file } : {}) })}`;
   return html`
-    <${PageHead} title=${html`Model <${Name} text=${name} />`} above=${html`<${Id} id=${id} length=${16} />`}>
+    <${PageHead} title=${html`<${Name} text=${name} />`} above=${html`Model <${Id} id=${id} length=${16} />`}>
       <a class="button button-main" href=${submit}>Submit this</a>
     <//>
     <${Inspected} prepared=${prepared}>${(found) => html`

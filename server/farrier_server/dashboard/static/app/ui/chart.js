@@ -6,7 +6,7 @@ import { html } from "../lib/html.js";
 import { colour, onThemeChange } from "../lib/theme.js";
 
 /**
- * `data` is uPlot's: columns, x first. `series` are `{label, format(value), isStepped, isDots, colour}` of
+ * `data` is uPlot's: columns, x first. `series` are `{label, format(value), isStepped, isDots, size, colour}` of
  * the columns after x. `x` and `y` are `{label, format(value), isLogarithmic}`, and `y.isFromZero` begins
  * at zero. `summary` says in a sentence what the chart shows, for whoever does not see it.
  */
@@ -15,7 +15,7 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
   const plot = useRef(null);
   const latest = useRef(data);
   latest.current = data;
-  const shape = JSON.stringify([series.map((one) => [one.label, one.isStepped, one.isDots, one.colour]), x, y, height, isTime]);
+  const shape = JSON.stringify([series.map((one) => [one.label, one.isStepped, one.isDots, one.size, one.colour]), x, y, height, isTime]);
 
   useEffect(() => {
     const make = () => {
@@ -77,11 +77,11 @@ function options({ series, x, y, width, height, isTime }) {
         const stroke = one.colour ? colour(one.colour) : colour(`--series-${(index % 8) + 1}`);
         return {
           label: one.label,
-          stroke: one.isDots ? undefined : stroke,
+          stroke,
           width: 2,
           spanGaps: true,
           paths: one.isDots ? () => null : one.isStepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
-          points: one.isDots ? { show: true, size: 4, fill: stroke, stroke } : { show: undefined },
+          points: one.isDots ? { show: true, size: one.size ?? 4, fill: stroke, stroke } : { show: undefined },
           value: one.format ? (_, value) => (value === null || value === undefined ? "–" : one.format(value)) : undefined,
         };
       }),

@@ -69,7 +69,7 @@ export function GraphCanvas({ graph, chosen, onChoose, label, children }) {
     ${!layout && !error && html`<${Loading} what=${`Laying out ${count(graph.widths.length)} nodes`} />`}
     ${layout && html`<${Surface} ...${{ graph, layout, chosen, matches, onChoose, label, control, say, hint }} />`}
     ${children}
-    <p class="hint" id=${hint}>${note} Drag or use the arrow keys to move, the wheel or + and − to zoom, 0 to see the whole. Shift and an arrow key goes to the next node, Enter chooses it.</p>
+    <p class="hint" id=${hint}>${note}${layout?.columns > 1 && ` It goes on from the foot of each of its ${layout.columns} columns to the head of the next.`} Drag or use the arrow keys to move, the wheel or + and − to zoom, 0 to see the whole. Shift and an arrow key goes to the next node, Enter chooses it.</p>
     <p class="unseen" aria-live="polite">${said}</p>
   </div>`;
 }
@@ -99,6 +99,7 @@ function Surface({ graph, layout, chosen, matches, onChoose, label, control, say
   useEffect(() => {
     const own = state.current;
     const resize = () => {
+      if (!canvas.current) return; // the page has changed since the observer saw it
       const ratio = Math.min(devicePixelRatio || 1, 2);
       canvas.current.width = Math.round(canvas.current.clientWidth * ratio);
       canvas.current.height = Math.round(canvas.current.clientHeight * ratio);

@@ -4,6 +4,7 @@ import { colour } from "../../lib/theme.js";
 
 const TEXT_SCALE = 0.42; // from which on nodes have texts
 const CURVE_SCALE = 0.12; // from which on edges are drawn along their points
+const OUTLINE_SCALE = 0.06; // from which on nodes have a border; below, those of little share are grey
 const MOST_EDGES = 6000; // drawn at once where they are hairlines
 export const LEVELS = 5; // of a node's share of the time
 
@@ -13,6 +14,7 @@ export function palette() {
   return {
     ground: colour("--ground"), surface, line: colour("--quiet"), text: colour("--text"), quiet: colour("--quiet"), accent,
     bad: colour("--bad"), badGround: colour("--bad-ground"), match: colour("--series-2"), plain: colour("--raised"),
+    far: mixed(surface, colour("--quiet"), 0.4),
     levels: Array.from({ length: LEVELS }, (_, level) => mixed(surface, accent, (0.55 * level) / (LEVELS - 1))),
   };
 }
@@ -33,15 +35,12 @@ export function draw(context, view, scene, colours, width, height) {
 }
 
 function drawEdges(context, view, { layout }, colours, box) {
-  const { points, starts } = layout;
+  const { points, starts, boxes } = layout;
   const isCurved = view.scale >= CURVE_SCALE;
   const seen = [];
   for (let edge = 0; edge + 1 < starts.length; edge++) {
-    const [from, to] = [starts[edge], starts[edge + 1]];
-    const [top, bottom] = [Math.min(points[from + 1], points[to - 1]), Math.max(points[from + 1], points[to - 1])];
-    if (bottom < box.top || top > box.bottom) continue;
-    const [left, right] = [Math.min(points[from], points[to - 2]), Math.max(points[from], points[to - 2])];
-    if (to - from === 4 && (right < box.left || left > box.right)) continue;
+    const at = 4 * edge;
+    if (boxes[at] > box.right || boxes[at + 1] > box.bottom || boxes[at + 2] < box.left || boxes[at + 3] < box.top) continue;
     seen.push(edge);
   }
   const step = isCurved ? Math.ceil(seen.length / (4 * MOST_EDGES)) : Math.ceil(seen.length / MOST_EDGES);
@@ -52,7 +51,7 @@ function drawEdges(context, view, { layout }, colours, box) {
   for (let index = 0; index < seen.length; index += step || 1) {
     const [from, to] = [starts[seen[index]], starts[seen[index] + 1]];
     context.moveTo(points[from], points[from + 1]);
-    if (!isCurved) context.lineTo(points[to - 2], points[to - 1]);
+    if (!isCurved) for (let at = from + 2; at < to; at += 2) context.lineTo(points[at], points[at + 1]);
     else if (to - from === 4) steep(context, points, from);
     else smooth(context, points, from, to);
   }
@@ -76,12 +75,15 @@ function smooth(context, points, from, to) {
 function drawNodes(context, view, scene, colours, box) {
   const { graph, layout, matches } = scene;
   const { widths, height } = graph;
+  const isOutlined = view.scale >= OUTLINE_SCALE;
   const hasText = view.scale >= TEXT_SCALE;
+  context.direction = "ltr";
   const groups = new Map(); // nodes of one colour are one path
   for (let node = 0; node < widths.length; node++) {
     const [x, y, half] = [layout.x[node], layout.y[node], widths[node] / 2];
     if (x + half < box.left || x - half > box.right || y + height / 2 < box.top || y - height / 2 > box.bottom) continue;
-    const fill = graph.marks[node] ? colours.badGround : graph.levels[node] < 0 ? colours.plain : colours.levels[graph.levels[node]];
+    const level = graph.levels[node];
+    const fill = graph.marks[node] ? (isOutlined ? colours.badGround : colours.bad) : level < 1 && !isOutlined ? colours.far : level < 0 ? colours.plain : colours.levels[level];
     if (!groups.has(fill)) groups.set(fill, []);
     groups.get(fill).push(node);
   }
@@ -94,7 +96,7 @@ function drawNodes(context, view, scene, colours, box) {
       context.rect(layout.x[node] - w / 2, layout.y[node] - h / 2, w, h);
     }
     context.fill();
-    if (view.scale < 0.06) continue;
+    if (!isOutlined) continue;
     context.strokeStyle = fill === colours.badGround ? colours.bad : colours.line;
     context.lineWidth = Math.max(1, 0.6 / view.scale);
     context.stroke();
@@ -110,10 +112,10 @@ function drawText(context, { graph, layout }, colours, node) {
   const level = graph.levels[node];
   context.fillStyle = graph.marks[node] ? colours.bad : colours.text;
   context.font = "600 13px system-ui, sans-serif";
-  context.fillText(graph.titles[node], left + 10, top + 18);
+  context.fillText(graph.titles[node], left + 10, top + 18, graph.widths[node] - 16);
   context.fillStyle = level > 2 ? colours.text : colours.quiet;
   context.font = "11px system-ui, sans-serif";
-  context.fillText(graph.details[node], left + 10, top + 35);
+  context.fillText(graph.details[node], left + 10, top + 35, graph.widths[node] - 20);
   if (level < 0) return;
   context.fillStyle = colours.text; // the level once more, as strokes at the right side
   for (let stroke = 0; stroke <= level; stroke++) context.fillRect(left + graph.widths[node] - 6, top + graph.height - 8 - 7 * stroke, 3, 5);
