@@ -8,7 +8,7 @@ const DEFAULTS = { threads: 0, seed: 0, max_layer_error: 3e-6, verify: true, pre
  * file. Options that have their default are left out.
  */
 export function commandLine(request, server = location.origin) {
-  const { options, file, name, waits } = parts(request);
+  const { options, file, name, waits, against } = parts(request);
   const words = [["--target", options.target ?? "host"]];
   for (const [input, dims] of Object.entries(options.shapes ?? {})) words.push(["--shape", `${input}=${dims.join(",")}`]);
   for (const sizes of hotOf(options)) words.push(["--hot", sizes]);
@@ -17,7 +17,7 @@ export function commandLine(request, server = location.origin) {
   if (known(options.trials)) words.push(["--trials", options.trials]);
   for (const [option, flag] of FLAGS) if (changed(options, option)) words.push([flag, options[option]]);
   if (changed(options, "verify")) words.push(["--no-verify"]);
-  for (const engine of options.against ?? []) words.push(["--against", engine]);
+  for (const engine of against) words.push(["--against", engine]);
   if (name) words.push(["--name", name]);
   if (waits) words.push(["--wait-for-device"]);
   if (server !== DEFAULT_SERVER) words.push(["--server", server]);
@@ -27,7 +27,7 @@ export function commandLine(request, server = location.origin) {
 
 /** The Python that submits `request`, waits and downloads the artifact. */
 export function python(request, server = location.origin) {
-  const { options, file, name, waits } = parts(request);
+  const { options, file, name, waits, against } = parts(request);
   const given = [literal(file), `target=${literal(options.target ?? "host")}`];
   const add = (field, text) => given.push(`${field}=${text}`);
   if (hasAny(options.shapes)) add("shapes", dict(options.shapes, (dims) => tuple(dims)));
@@ -35,7 +35,7 @@ export function python(request, server = location.origin) {
   if (hasAny(options.typical)) add("typical", dict(options.typical));
   for (const field of ["budget_s", "trials"]) if (known(options[field])) add(field, literal(options[field]));
   for (const field of Object.keys(DEFAULTS)) if (changed(options, field)) add(field, literal(options[field]));
-  if (options.against?.length) add("against", `[${options.against.map(literal).join(", ")}]`);
+  if (against.length) add("against", `[${against.map(literal).join(", ")}]`);
   if (name) add("name", literal(name));
   if (waits) add("wait_for_device", "True");
   const client = server === DEFAULT_SERVER ? "" : literal(server);
@@ -63,7 +63,13 @@ function parts(request) {
   const base = name.replaceAll("/", "_") || "model";
   const file = request.file || (base.endsWith(".onnx") ? base : `${base}.onnx`);
   const isOwnName = [file, file.replace(/\.onnx$/, "")].includes(name);
-  return { options: request.options ?? {}, file, name: isOwnName ? "" : name, waits: Boolean(request.wait_for_device) };
+  return {
+    options: request.options ?? {},
+    file,
+    name: isOwnName ? "" : name,
+    waits: Boolean(request.wait_for_device),
+    against: request.against ?? [],
+  };
 }
 
 const known = (value) => value !== null && value !== undefined;

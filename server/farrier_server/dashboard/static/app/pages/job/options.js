@@ -20,7 +20,7 @@ export function optionTexts(job) {
     ["Shapes", shapes.join("; ")],
     ["Hot sizes", (options.hot ?? []).map((sizes) => sizesText(sizes) || "the typical sizes").join("; ") || "none"],
     ["Typical sizes", sizesText(options.typical)],
-    ["Beside", (options.against ?? []).join(", ")],
+    ["Beside", (job.against ?? []).join(", ")],
     ["Waits for a device", job.wait_for_device ? "yes" : "no"],
     ["Model", job.model],
   ];
