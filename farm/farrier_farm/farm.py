@@ -100,8 +100,8 @@ class Farm:
         )
 
     def overview(self) -> FarmOverview:
-        """What there is, runs and has just ended."""
-        return overview(self.client, self.jobs, self.devices, self.records)
+        """What there is, runs, has just ended and was warned of."""
+        return overview(self.client, self.jobs, self.devices, self.records, self.news)
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job and drops its measurement batches; see `Jobs.cancel`."""

@@ -14,17 +14,30 @@ The scripts that make a change announce it, so it is announced once, and only if
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import queue
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from farrier.errors import FarrierError
 from farrier_farm.connection import Client
 
 NEWS = "farrier:events"
 NEWS_KEPT = 10_000
+RECENT = 20
+_LOOKED_AT = 200  # events, among which jobs' own are passed over
 _LONGEST = 2000  # characters of a warning
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One of the farm's events. `id` grows ("<ms>-<n>")."""
+
+    id: str
+    data: Mapping[str, Any]
 
 
 class News:
@@ -37,6 +50,13 @@ class News:
         """How many events there were, by kind and state or what: `job failed`."""
         found: dict[str, str] = self._client.command("HGETALL", f"{NEWS}:counts")
         return {name: int(count) for name, count in found.items()}
+
+    def recent(self) -> list[Item]:
+        """The newest warnings and events of devices, the newest first: `RECENT` at most, of those
+        among the newest events of all kinds."""
+        entries = self._client.command("XREVRANGE", NEWS, "+", "-", "COUNT", _LOOKED_AT)
+        found = [Item(entry, json.loads(fields["data"])) for entry, fields in entries]
+        return [item for item in found if item.data["kind"] != "job"][:RECENT]
 
     def warn(self, role: str, message: str) -> None:
         """Announces what a role warns of."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from farrier_farm.connection import Client
 from farrier_farm.devices import DeviceCounts, Devices
 from farrier_farm.jobs import Job, Jobs
+from farrier_farm.news import Item, News
 from farrier_farm.records import Records
 from farrier_farm.states import State
 
@@ -39,9 +40,12 @@ class FarmOverview:
     running: Sequence[Job]  # the newest first
     finished: Sequence[Job]  # that ended last first
     records: int
+    news: Sequence[Item]  # the newest first
 
 
-def overview(client: Client, jobs: Jobs, devices: Devices, records: Records) -> FarmOverview:
+def overview(
+    client: Client, jobs: Jobs, devices: Devices, records: Records, news: News
+) -> FarmOverview:
     """Raises ServiceError where Redis is out of reach."""
     counts = devices.counts()
     last = int(counts.time // 60)
@@ -63,4 +67,5 @@ def overview(client: Client, jobs: Jobs, devices: Devices, records: Records) -> 
         running=[snapshots[one] for one in running if one in snapshots],
         finished=[snapshots[one] for one in ended if one in snapshots],
         records=records.count(),
+        news=news.recent(),
     )

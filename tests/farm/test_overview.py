@@ -15,6 +15,7 @@ from farrier_device.measurement import CandidateResult, MeasureResult, Status
 from farrier_farm.batches import Report
 from farrier_farm.devices import DeviceState
 from farrier_farm.farm import Farm
+from farrier_farm.news import RECENT
 from farrier_farm.overview import FINISHED, MINUTES
 from farrier_farm.states import State
 from tests.here import HERE, TARGET
@@ -126,3 +127,15 @@ def test_a_batch_counts_in_each_minute_that_it_took(
     assert all(one.busy_s <= 60 for one in found.load)
     assert [one.batches for one in found.load if one.batches] == [1]
     assert found.busy == pytest.approx(min(minutes / 10, 1), abs=0.12)
+
+
+def test_news_are_the_newest_warnings_and_events_of_devices(farm: Farm) -> None:
+    for number in range(RECENT + 2):
+        farm.news.warn("worker", f"warning {number}")
+    for number in range(3):
+        farm.jobs.submit(MODEL, CompileOptions(target=TARGET, seed=number))
+    found = farm.overview().news
+    assert [item.data["message"] for item in found] == [
+        f"warning {number}" for number in range(RECENT + 1, 1, -1)
+    ]
+    assert {item.data["role"] for item in found} == {"worker"}

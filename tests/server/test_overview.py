@@ -21,6 +21,7 @@ def test_an_overview_says_what_there_is(service):
     lease = farm.jobs.lease("w", 1)
     farm.jobs.succeed(lease, farm.blobs.put(b"artifact"), {"latency_ms": 1.5})
     running = farm.jobs.lease("w", 1)
+    farm.news.warn("worker", "it is slow")
     found = service.http().get("/v1/overview").json()
     assert found["jobs"] == {
         "queued": 0,
@@ -36,6 +37,11 @@ def test_an_overview_says_what_there_is(service):
     assert found["throughput"][-1].keys() == {"time", "trials", "batches", "finished"}
     assert sum(minute["finished"] for minute in found["throughput"]) == 1
     assert found["records"] == {"count": 0}
+    assert found["broker"] == {"port": farm.settings.broker_port, "tls": False}
+    (warning,) = found["news"]
+    assert [warning[name] for name in ("kind", "role", "message")] == [
+        *("warning", "worker", "it is slow")
+    ]
     assert abs(found["time"] - time.time()) < 60
 
 

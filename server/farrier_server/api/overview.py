@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from farrier_farm import overview
+from farrier_farm import news, overview
 from farrier_farm.farm import Farm
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
@@ -58,6 +58,31 @@ class BrokerView(BaseModel):
     tls: bool = Field(description="it has a certificate")
 
 
+class NewsView(BaseModel):
+    """A warning, or an event of a device, as in `/v1/events`."""
+
+    id: str = Field(description="milliseconds of Unix time, a dash and a number; grows")
+    kind: str = Field(description="warning or device")
+    role: str | None = Field(description="that warns")
+    message: str | None
+    device: str | None
+    what: str | None = Field(description="happened to it, as in its history")
+    reason: str | None
+
+    @classmethod
+    def of(cls, item: news.Item) -> NewsView:
+        said = item.data.get
+        return cls(
+            id=item.id,
+            kind=said("kind", ""),
+            role=said("role"),
+            message=said("message"),
+            device=said("device"),
+            what=said("what"),
+            reason=said("reason"),
+        )
+
+
 class OverviewView(BaseModel):
     """The farm as it stood a moment ago."""
 
@@ -71,6 +96,9 @@ class OverviewView(BaseModel):
     finished: list[JobView] = Field(description="the 10 that ended last, the last first")
     records: RecordCount
     broker: BrokerView
+    news: list[NewsView] = Field(
+        description="the newest warnings and events of devices, the newest first; 20 at most"
+    )
 
     @classmethod
     def of(cls, found: overview.FarmOverview, settings: Settings) -> OverviewView:
@@ -92,6 +120,7 @@ class OverviewView(BaseModel):
             running=[JobView.of(job) for job in found.running],
             finished=[JobView.of(job) for job in found.finished],
             records=RecordCount(count=found.records),
+            news=[NewsView.of(item) for item in found.news],
             broker=BrokerView(port=settings.broker_port, tls=settings.tls_cert is not None),
         )
 

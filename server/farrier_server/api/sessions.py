@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import time
 
 from fastapi import APIRouter, Request
@@ -34,10 +35,16 @@ class SessionView(BaseModel):
         description="to be sent as `X-CSRF-Token` with each request of the session but GET and HEAD"
     )
     expires: float = Field(description="Unix seconds")
+    version: str = Field(description="of the server's Farrier")
 
     @classmethod
     def of(cls, session: Session) -> SessionView:
-        return cls(owner=session.owner, csrf=session.csrf, expires=session.expires)
+        return cls(
+            owner=session.owner,
+            csrf=session.csrf,
+            expires=session.expires,
+            version=importlib.metadata.version("farrier"),
+        )
 
 
 @login.post("", responses=documented(400, 403))

@@ -15,6 +15,17 @@ export function progressOf(job) {
   return null;
 }
 
+/** What a job is compiled for, as it was named; of a machine's description, its processor. */
+export function targetOf({ target }) {
+  if (!target.startsWith("{")) return target;
+  try {
+    const { cpu, cores, arch } = JSON.parse(target);
+    return `${cpu || arch}, ${cores === 1 ? "1 core" : `${cores} cores`}`;
+  } catch {
+    return target;
+  }
+}
+
 /** The verified model's median latency in ms; null where none was measured, or by an emulator. */
 export const latencyOf = (job) => job.report?.verification?.latency_ms?.median ?? null;
 

@@ -10,7 +10,7 @@ import { LiveMark } from "../ui/link.js";
 import { PageHead, Section } from "../ui/shell.js";
 import { FirstSteps } from "./overview/first_steps.js";
 import { Finished, Running } from "./overview/jobs.js";
-import { News, lastNews, useNews } from "./overview/news.js";
+import { News, useNews } from "./overview/news.js";
 import { Throughput, trialsAMinute } from "./overview/throughput.js";
 
 const ASKED_MS = 3000; // progress is no event of the farm
@@ -21,9 +21,8 @@ const ENDED = "/jobs?sort=finished&descending=true";
 export function Overview({ session }) {
   const resource = useResource("/v1/overview", { every: ASKED_MS });
   const [note, current] = useJobStates(resource.data);
-  const [news, told] = useNews();
+  const [news, told] = useNews(resource.data?.news ?? []);
   const link = useFarm(resource, {
-    after: lastNews(),
     isShared: true,
     onEvents: (events) => {
       note(events);
@@ -44,7 +43,7 @@ export function Overview({ session }) {
       <${Summary} data=${data} />
       ${isNew && html`<${FirstSteps} data=${data} session=${session} />`}
       <div class="columns">
-        <${Section} title="Throughput of the last hour"><${Throughput} minutes=${data.throughput} /><//>
+        <${Section} title="Throughput of the last hour"><${Throughput} minutes=${data.throughput} now=${data.time} /><//>
         <${Section} title="Warnings and devices"><${News} news=${news} /><//>
       </div>
       ${!isNew &&
@@ -60,12 +59,12 @@ export function Overview({ session }) {
 
 function Summary({ data }) {
   const { jobs, devices } = data;
-  const { rate, total } = trialsAMinute(data.throughput);
+  const { rate, total } = trialsAMinute(data.throughput, data.time);
   const finished = data.throughput.reduce((sum, minute) => sum + minute.finished, 0);
   const ended = jobs.succeeded + jobs.failed + jobs.cancelled + jobs.dead;
   const isWaiting = jobs.queued > 0 && !devices.connected;
   return html`<${Figures} label="The farm">
-    <${Figure} name="Running" value=${linked(RUN, jobs.running)} detail=${jobs.running ? "on workers" : "workers are free"} />
+    <${Figure} name="Running" value=${linked(RUN, jobs.running)} detail=${jobs.running ? "on workers" : "nothing runs"} />
     <${Figure} name="Queued" value=${linked("/jobs?state=queued", jobs.queued)} detail=${queueDetail(jobs, devices)} tone=${isWaiting ? "wait" : ""} />
     <${Figure} name="Finished" value=${linked(ENDED, ended)} detail=${`${count(finished)} in the last hour`} />
     <${Figure} name="Devices connected" value=${linked("/devices", devices.connected)} detail=${deviceDetail(devices)} tone=${devices.connected ? "" : "wait"} />

@@ -1,6 +1,7 @@
 // The commands that make a machine a device of this farm.
 
 import { html } from "../../lib/html.js";
+import { useResource } from "../../lib/live.js";
 import { Code } from "../../ui/controls.js";
 
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "[::1]"]);
@@ -8,26 +9,32 @@ const PORT = 8441; // unless FARRIER_BROKER_PORT says otherwise
 
 const isLocal = () => LOOPBACK.has(location.hostname);
 
-/** The command that starts an agent. `broker` is what the API tells of it: `{port, tls}`, or nothing. */
+/** What the API tells of the broker, `{port, tls}`; as it usually is until there is an answer. */
+export function useBroker() {
+  const { data } = useResource("/v1/overview");
+  return data?.broker ?? { port: PORT, tls: location.protocol === "https:" };
+}
+
+/** The command that starts an agent. */
 export function startCommand({ name, broker, path = "" }) {
-  const hasTls = broker?.tls ?? location.protocol === "https:";
   return [
     `${path}farrier-device \\`,
-    `    --broker ${location.hostname}:${broker?.port ?? PORT} \\`,
-    ...(hasTls ? ["    --tls-ca farm.pem \\"] : []),
+    `    --broker ${location.hostname}:${broker.port} \\`,
+    ...(broker.tls ? ["    --tls-ca farm.pem \\"] : []),
     `    --token-file ${isLocal() ? "~/.farrier/device.token" : "device.token"} \\`,
     `    --name ${name} --state farrier/state`,
   ].join("\n");
 }
 
-export function PlugIn({ broker }) {
+export function PlugIn() {
+  const broker = useBroker();
   const lines = [
     "python3 -m venv farrier",
     "farrier/bin/pip install ./rpc_device",
     startCommand({ name: "board1", broker, path: "farrier/bin/" }),
   ];
   return html`
-    ${isLocal() ? html`<p>On this machine, in a checkout:</p>` : html`<${Elsewhere} hasTls=${broker?.tls ?? location.protocol === "https:"} />`}
+    ${isLocal() ? html`<p>On this machine, in a checkout:</p>` : html`<${Elsewhere} hasTls=${broker.tls} />`}
     <${Code} label="Commands for a device" text=${lines.join("\n")} />
     ${isLocal() && html`<${AlsoBoards} />`}
     <p class="hint">

@@ -4,7 +4,7 @@ import { html } from "../../lib/html.js";
 import { Code } from "../../ui/controls.js";
 import { Notice } from "../../ui/feedback.js";
 import { Ago, Said } from "../../ui/text.js";
-import { startCommand } from "./plug_in.js";
+import { startCommand, useBroker } from "./plug_in.js";
 import { WhyAway } from "./quarantine.js";
 
 const PLAIN = /^[\w.-]+$/; // a name that a shell takes as it is
@@ -36,6 +36,8 @@ function Unfit({ why }) {
 }
 
 function Offline({ device }) {
+  const broker = useBroker();
+  const isPlain = PLAIN.test(device.id);
   return html`<${Notice} tone="wait">
     <p>
       <strong>Offline:</strong> the last heartbeat came <${Ago} at=${device.seen} />. A batch that it had has gone to
@@ -45,7 +47,7 @@ function Offline({ device }) {
       It comes back by itself when its agent runs and reaches the broker; its history and its records are kept. Where
       the agent has ended, start it again:
     </p>
-    ${PLAIN.test(device.id) && html`<${Code} label="Command that starts the agent" text=${startCommand({ name: device.id })} />`}
+    ${isPlain && html`<${Code} label="Command that starts the agent" text=${startCommand({ name: device.id, broker })} />`}
   <//>`;
 }
 

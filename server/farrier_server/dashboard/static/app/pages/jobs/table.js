@@ -2,7 +2,7 @@
 
 import { milliseconds, ratio } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
-import { gainOf, latencyOf, progressOf } from "../../lib/jobs.js";
+import { gainOf, latencyOf, progressOf, targetOf } from "../../lib/jobs.js";
 import { Table } from "../../ui/table.js";
 import { Ago, Name, Share, State } from "../../ui/text.js";
 import { JobLink } from "./cells.js";
@@ -17,7 +17,7 @@ export function JobTable({ jobs, order, onOrder, picked }) {
     { key: "state", label: "State", cell: (job) => html`<${State} state=${job.state} />` },
     { key: "progress", label: "Progress, gain", cell: result },
     { key: "best", label: "Best", sort: "best", isNumber: true, cell: (job) => milliseconds(latencyOf(job) ?? job.best_ms) },
-    { key: "target", label: "Target", cell: (job) => html`<${Name} text=${job.target} />` },
+    { key: "target", label: "Target", cell: (job) => html`<${Name} text=${targetOf(job)} />` },
     isShared && { key: "owner", label: "User", cell: (job) => html`<${Name} text=${job.owner} />` },
     { key: "created", label: "Submitted", sort: "created", isNumber: true, cell: (job) => html`<${Ago} at=${job.created} />` },
     { key: "finished", label: "Ended", sort: "finished", isNumber: true, cell: (job) => html`<${Ago} at=${job.finished} />` },

@@ -15,11 +15,11 @@ export function FirstSteps({ data, session }) {
         ${connected
           ? html`
               <p>Done: <a href="/devices">${connected === 1 ? "one device is" : `${count(connected)} devices are`} connected</a>.</p>
-              <details><summary>Commands for another device</summary><${PlugIn} broker=${data.broker} /></details>
+              <details><summary>Commands for another device</summary><${PlugIn} /></details>
             `
           : html`
               <p>A device measures what is compiled for its kind. Any 64-bit Linux with Python can be one, also a Raspberry Pi.</p>
-              <${PlugIn} broker=${data.broker} />
+              <${PlugIn} />
             `}
       </li>
       <li class="step">
@@ -42,7 +42,7 @@ export function FirstSteps({ data, session }) {
 function commandLine({ version }) {
   return [
     "pip install \\",
-    `    'farrier-${version ?? "VERSION"}-py3-none-any.whl[compiler]'`,
+    `    'farrier-${version}-py3-none-any.whl[compiler]'`,
     `export FARRIER_SERVER=${location.origin}`,
     "export FARRIER_TOKEN=TOKEN",
     "farrier submit model.onnx \\",

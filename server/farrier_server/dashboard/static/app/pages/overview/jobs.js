@@ -2,7 +2,7 @@
 
 import { duration, milliseconds, ratio } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
-import { gainOf, latencyOf, progressOf } from "../../lib/jobs.js";
+import { gainOf, latencyOf, progressOf, targetOf } from "../../lib/jobs.js";
 import { Empty } from "../../ui/feedback.js";
 import { Table } from "../../ui/table.js";
 import { Ago, Name, Share, State } from "../../ui/text.js";
@@ -15,7 +15,7 @@ const RUNNING = [
   { key: "progress", label: "Progress", cell: progress },
   { key: "best", label: "Best so far", isNumber: true, cell: (job) => milliseconds(job.best_ms) },
   { key: "left", label: "Time left", isNumber: true, cell: (job) => duration(job.seconds_left) },
-  { key: "target", label: "Target", cell: (job) => html`<${Name} text=${job.device ?? job.target} />` },
+  { key: "target", label: "Target", cell: (job) => html`<${Name} text=${job.device ?? targetOf(job)} />` },
   { key: "owner", label: "User", cell: (job) => html`<${Name} text=${job.owner} />` },
 ];
 
@@ -23,7 +23,7 @@ const FINISHED = [
   { key: "name", label: "Job", isWide: true, cell: (job) => html`<${JobLink} job=${job} />` },
   { key: "state", label: "State", cell: (job) => html`<${State} state=${job.state} />` },
   { key: "latency", label: "Latency", isNumber: true, cell: (job) => milliseconds(latencyOf(job)) },
-  { key: "gain", label: "Faster than untuned", isNumber: true, cell: (job) => ratio(gainOf(job)) },
+  { key: "gain", label: "Speed-up", isNumber: true, cell: (job) => ratio(gainOf(job)) },
   { key: "took", label: "Took", isNumber: true, cell: (job) => duration(job.started && job.finished ? job.finished - job.started : null) },
   { key: "owner", label: "User", cell: (job) => html`<${Name} text=${job.owner} />` },
   { key: "ended", label: "Ended", isNumber: true, cell: (job) => html`<${Ago} at=${job.finished} />` },

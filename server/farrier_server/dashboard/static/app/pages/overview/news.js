@@ -6,7 +6,7 @@ import { visible } from "../../lib/format.js";
 import { Empty } from "../../ui/feedback.js";
 import { Ago, Name } from "../../ui/text.js";
 
-const KEPT = 30;
+const KEPT = 20;
 const LONGEST = 500; // characters of a message
 
 const DEVICE = {
@@ -21,29 +21,23 @@ const DEVICE = {
   unfit: ["bad", "gets no work"],
 };
 
-// While another page is shown nobody listens; the stream goes on from here then.
-let kept = [];
-let last = "";
-
-/** The id of the last event that was shown: where the stream goes on. */
-export const lastNews = () => last;
-
-/** `[news, told]`: the newest first; `told(events)` takes events of the farm. */
-export function useNews() {
-  const [news, setNews] = useState(kept);
+/**
+ * `[news, told]`, the newest first: those of the last answer, `given`, and those that came since, of which
+ * `told(events)` tells.
+ */
+export function useNews(given) {
+  const [since, setSince] = useState([]);
   const told = (events) => {
-    last = events.at(-1).id;
     const found = events.filter((event) => event.kind === "warning" || event.kind === "device");
-    if (!found.length) return;
-    kept = [...found.reverse(), ...kept].slice(0, KEPT);
-    setNews(kept);
+    if (found.length) setSince((old) => [...found.reverse(), ...old].slice(0, KEPT));
   };
-  return [news, told];
+  const known = new Set(given.map((event) => event.id));
+  return [[...since.filter((event) => !known.has(event.id)), ...given].slice(0, KEPT), told];
 }
 
 export function News({ news }) {
   if (!news.length) {
-    return html`<${Empty} title="Nothing since this page was opened">
+    return html`<${Empty} title="Nothing has happened yet">
       <p>What the farm's roles warn of is shown here as it comes, and devices that come, go and fail.</p>
     <//>`;
   }
