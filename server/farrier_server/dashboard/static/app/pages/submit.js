@@ -14,7 +14,7 @@ import { Files } from "./submit/files.js";
 import { JobForm } from "./submit/form.js";
 import { usePrepared } from "./submit/inspecting.js";
 import { Inspected, ModelFacts, Verdict } from "./submit/inspection.js";
-import { BLANK, fieldOf, formOf, requestOf } from "./submit/request.js";
+import { BLANK, fieldOf, formOf, requestOf, said } from "./submit/request.js";
 import { useTransfer } from "./submit/transfer.js";
 
 const FARM_MS = 5000; // how often the choice of targets is renewed
@@ -78,7 +78,7 @@ function Send({ form, change, request, errors, farm, inspection, model, file }) 
   const text = JSON.stringify(request);
   const refused = refusal?.text === text ? refusal.error : null;
   const field = refused && fieldOf(refused);
-  const shown = field ? { ...errors, [field]: [refused.detail, refused.hint].filter(Boolean).join(". ") } : errors;
+  const shown = field ? { ...errors, [field]: said(refused) } : errors;
   const hasErrors = Object.keys(errors).length > 0;
 
   const submit = async (event) => {

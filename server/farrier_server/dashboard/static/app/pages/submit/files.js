@@ -68,7 +68,7 @@ function Places({ transfer, actions }) {
   const missing = named.filter((location) => !places[location]);
   const options = [["", "Not chosen yet"], ...others.map((one) => [one.key, one.key])];
   return html`<${Notice} tone="wait">
-      <p><strong>The model names ${missing.length === 1 ? "a data file" : `${missing.length} data files`} that ${missing.length === 1 ? "was" : "were"} not chosen.</strong> Drop or choose ${missing.length === 1 ? "it" : "them"} as well, or say which file it is.</p>
+      <p><strong>The model names ${missing.length === 1 ? "a data file" : `${missing.length} data files`} that ${missing.length === 1 ? "was" : "were"} not chosen.</strong> Drop or choose ${missing.length === 1 ? "it" : "them"} as well${others.length > 0 && ", or say below which of the chosen files it is"}.</p>
     <//>
     <${Table} caption="Data files that the model names" rowKey=${(location) => location} rows=${named.slice(0, 200)}
       columns=${[

@@ -50,10 +50,9 @@ function ProblemList({ problems }) {
 /** Facts of the model as a whole. */
 export function ModelFacts({ inspection, more = [] }) {
   return html`<${Facts} rows=${[
-    ["Name", html`<${Name} text=${inspection.name} />`],
     ["Written by", inspection.producer && html`<${Name} text=${inspection.producer} />`],
     ["Opset", inspection.opset || null],
-    ["Parameters", inspection.parameters && `${count(inspection.parameters.count)} tensors, ${bytes(inspection.parameters.bytes)}`],
+    ["Parameters", inspection.opset > 0 && `${count(inspection.parameters.count)} tensors, ${bytes(inspection.parameters.bytes)}`],
     ["Operators", inspection.operators.length > 0 && `${count(inspection.operators.reduce((sum, one) => sum + one.count, 0))} nodes of ${inspection.operators.length} operators`],
     ...more,
   ]} />`;

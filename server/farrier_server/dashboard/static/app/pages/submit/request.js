@@ -113,6 +113,12 @@ export function fieldOf(error) {
   return FIELD_WORDS.find(([word]) => word.test(error.detail))?.[1] ?? null;
 }
 
+/** What an error says of the field beside which it is shown. */
+export function said(error) {
+  const ofSchema = /^body\.[\w.]+: (.*)$/s.exec(error.detail ?? "");
+  return ofSchema ? ofSchema[1] : [error.detail, error.hint].filter(Boolean).join(". ");
+}
+
 const FIELD_WORDS = [
   [/\btarget|class:|device:|machine|description/i, "target"],
   [/^trials\b/, "trials"], [/^budget\b/, "budget_s"], [/^threads\b/, "threads"], [/error of a layer/, "max_layer_error"],
