@@ -10,7 +10,7 @@ import { sorted, Table } from "../../ui/table.js";
 import { Name } from "../../ui/text.js";
 import { fasterText } from "./figures.js";
 
-const A_PAGE = 100;
+const A_PAGE = 50;
 
 /** `a` and `b` are of `useKernels`. */
 export function KernelPairs({ a, b, isComparable, search, by, descending }) {

@@ -11,6 +11,8 @@ import { Section } from "../../ui/shell.js";
 import { Name } from "../../ui/text.js";
 import { KernelChoice } from "./kernel_choice.js";
 
+export const CURVES = "curves"; // the id of where they are
+
 const AXES = [["trials", "over trials"], ["seconds", "over seconds"]];
 const X = {
   trials: { label: "trials", field: "trial", format: (value) => count(value) },
@@ -27,7 +29,7 @@ export function Curves({ curve, kernel, axis, isOver }) {
   </div>`;
   return html`<${Section} title="Best latency" aside=${aside}>
     ${!curve.isKnown && html`<${Problem} error=${curve.error} />`}
-    <div class=${kernel ? "columns" : ""}>
+    <div id=${CURVES} class=${kernel ? "columns" : ""}>
       <${Curve} points=${curve.points} x=${x} label="Model, estimated" field="ms" format=${milliseconds}
         empty=${isOver ? "No trial changed the estimate." : "Nothing is measured yet."} isOver=${isOver} />
       ${kernel && html`<div>${task ? html`<p class="curve-name"><${Name} text=${task.name} /></p>` : null}

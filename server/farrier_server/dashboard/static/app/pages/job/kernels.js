@@ -8,8 +8,9 @@ import { Search } from "../../ui/controls.js";
 import { Empty, Loading, Problem } from "../../ui/feedback.js";
 import { sorted, Table } from "../../ui/table.js";
 import { Name, Share } from "../../ui/text.js";
+import { CURVES } from "./curve.js";
 
-const A_PAGE = 100;
+const A_PAGE = 25;
 
 /** `found` is of `useKernels`; `order` is `{by, descending}`. */
 export function Kernels({ found, chosen, search, by, descending }) {
@@ -42,6 +43,7 @@ function NoKernels() {
 const choose = (row) => (event) => {
   event.preventDefault();
   setQuery({ kernel: row.task }, { replace: false });
+  document.getElementById(CURVES)?.scrollIntoView({ block: "nearest" });
 };
 
 const SIZES = { key: "sizes", label: "Sizes", sort: "sizesText", cell: (row) => html`<${Name} text=${row.sizesText} empty="all" />` };
