@@ -112,7 +112,9 @@ def main() -> int:
     parser.add_argument("--live", type=float, metavar="RATE", help="trials a second, until Ctrl-C")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    settings = Settings(home=arguments.home.expanduser().absolute(), min_free_bytes=0)
+    home = arguments.home.expanduser().absolute()
+    # Leases last longer than the seeding: what takes them away is another role.
+    settings = Settings(home=home, min_free_bytes=0, lease_s=3600.0)
     try:
         valkey = embedded.start(settings)
         try:

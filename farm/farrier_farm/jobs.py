@@ -22,6 +22,7 @@ from farrier_farm.errors import DeviceAwayError
 from farrier_farm.kinds import PREPARED, Kind
 from farrier_farm.leases import SCOPE, Lease, LeasePolicy, Leases, Part
 from farrier_farm.news import NEWS
+from farrier_farm.search import JobQuery, search
 from farrier_farm.settings import Settings
 from farrier_farm.states import State
 from farrier_farm.trials import Trials
@@ -93,6 +94,16 @@ class Job:
     def compile_options(self) -> CompileOptions:
         """Raises UsageError for options that this version does not know."""
         return CompileOptions.from_dict(self.options)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobPage:
+    """`next` is the `after` of the next page, "" on the last one; `complete` says whether all jobs
+    were looked at that could belong on this one."""
+
+    jobs: Sequence[Job]
+    next: str
+    complete: bool
 
 
 class Jobs:
@@ -244,6 +255,14 @@ class Jobs:
         ids = leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
         return self.many(page), page[-1] if more else ""
+
+    def search(
+        self, query: JobQuery, *, limit: int = 50, after: str = "", kind: Kind = Kind.COMPILE
+    ) -> JobPage:
+        """The jobs of a kind that match, a page of them. Raises UsageError for an `after` that no
+        page has given."""
+        found = search(self._leases[kind], query, limit, after)
+        return JobPage(self.many(found.ids), found.next, found.complete)
 
     def cancel(self, job_id: str) -> Job:
         """Cancelled when this returns (a running attempt is fenced out and killed soon after).

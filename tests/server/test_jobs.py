@@ -105,7 +105,7 @@ def test_requests_that_make_no_sense_are_400(service, model, body):
     answer = http.post("/v1/jobs", json={"model": model, **body})
     assert answer.status_code == 400, answer.text
     assert answer.json()["code"] == "usage"
-    assert http.get("/v1/jobs").json() == {"jobs": [], "next": ""}
+    assert http.get("/v1/jobs").json() == {"jobs": [], "next": "", "complete": True}
 
 
 def test_a_job_is_its_token_s(service, model):
@@ -448,3 +448,23 @@ def test_a_job_names_engines_to_be_raced_with(service, model):
     assert submit(http, model, "m", against=["tvm"]).status_code == 400
     unverified = submit(http, model, "n", against=["openvino"], options=RUNS_NOTHING)
     assert (unverified.status_code, unverified.json()["code"]) == (400, "usage")
+
+
+def test_jobs_are_searched_and_sorted(service, model):
+    http = service.http()
+    for name in ("beta", "Alpha", "gamma"):
+        submit(http, model, name=name)
+    page = http.get("/v1/jobs", params={"q": "ALPHA"}).json()
+    assert ([job["name"] for job in page["jobs"]], page["complete"]) == (["Alpha"], True)
+    query = {"sort": "name", "descending": "false", "limit": 2}
+    first = http.get("/v1/jobs", params=query).json()
+    rest = http.get("/v1/jobs", params={**query, "after": first["next"]}).json()
+    assert [job["name"] for job in first["jobs"] + rest["jobs"]] == ["Alpha", "beta", "gamma"]
+    assert (rest["next"], rest["complete"]) == ("", True)
+    assert http.get("/v1/jobs", params={"sort": "colour"}).status_code == 400
+    answer = http.get("/v1/jobs", params={"sort": "name", "after": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "usage")
+    with service.client() as client:
+        assert [job.name for job in client.jobs(search="gam")] == ["gamma"]
+        names = [job.name for job in client.jobs(sort="name", descending=True)]
+        assert names == ["gamma", "beta", "Alpha"]

@@ -110,6 +110,9 @@ def submit(
 def jobs(
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Only jobs with this in their name, id or target.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
     server: ServerOption = None,
 ) -> None:
@@ -117,7 +120,7 @@ def jobs(
     columns = ["owner", "name", "target", "state", "stage", "trials", "best ms", "age"]
     table = Table(_id("job"), *columns, box=None)
     with Client(server) as client:
-        for job in client.jobs(state=state, owner=owner, limit=limit):
+        for job in client.jobs(state=state, owner=owner, search=search, limit=limit):
             table.add_row(
                 job.id,
                 job.owner,

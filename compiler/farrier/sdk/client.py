@@ -251,10 +251,18 @@ class Client(Closing):
         return _job(self._repeated("GET", _job_path(job_id)))
 
     def jobs(
-        self, *, state: str | None = None, owner: str | None = None, limit: int | None = None
+        self,
+        *,
+        state: str | None = None,
+        owner: str | None = None,
+        search: str | None = None,
+        sort: str = "created",
+        descending: bool = True,
+        limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, the newest first, fetched page by page; only those in `state`, and of the user
-        `owner`, where given."""
+        """Jobs, the newest first, fetched page by page; only those in `state`, of the user
+        `owner`, and with `search` in their name, id or target, where given. `sort` may be created,
+        finished, name or best; other orders than the first are of the newest 2,000 jobs."""
         given, after = 0, ""
         while limit is None or given < limit:
             params = {"limit": 100 if limit is None else min(limit - given, 100), "after": after}
@@ -262,6 +270,10 @@ class Client(Closing):
                 params["state"] = state
             if owner is not None:
                 params["owner"] = owner
+            if search:
+                params["q"] = search
+            if (sort, descending) != ("created", True):
+                params |= {"sort": sort, "descending": str(descending).lower()}
             page = self._call("GET", "/v1/jobs", params=params)
             yield from map(_job, page["jobs"])
             given, after = given + len(page["jobs"]), page["next"]

@@ -14,6 +14,7 @@ from farrier_farm import jobs
 from farrier_farm.admission import Admitted
 from farrier_farm.farm import Farm
 from farrier_farm.kinds import Kind
+from farrier_farm.search import JobOrder, JobQuery
 from farrier_farm.states import State
 from farrier_farm.users import NAME
 from farrier_server.context import FarmDep
@@ -196,6 +197,10 @@ class JobPage(BaseModel):
 
     jobs: list[JobView]
     next: str = Field(description="`after` of the next page; empty on the last one")
+    complete: bool = Field(
+        description="all jobs were looked at that could belong on this page; where not, there are "
+        "older ones, which the next page looks at if they are sorted by `created`, and no page else"
+    )
 
 
 @router.post("", status_code=201, responses=documented(400, 404, 409, 429, 503))
@@ -240,12 +245,28 @@ def list_jobs(
     kind: Annotated[Kind, Query(description="inspect and list: what is prepared to be shown")] = (
         Kind.COMPILE
     ),
+    q: Annotated[
+        str, Query(max_length=200, description="a part of the name, of the id or of the target")
+    ] = "",
+    target: Annotated[
+        str,
+        Query(max_length=200, description="a part of the target, of the device class or device"),
+    ] = "",
+    sort: Annotated[
+        JobOrder, Query(description="`best`: by `best_ms`; jobs without it come last")
+    ] = JobOrder.CREATED,
+    descending: Annotated[bool, Query(description="the newest, slowest or last name first")] = True,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
+    after: Annotated[str, Query(max_length=3000, description="`next` of the page before")] = "",
 ) -> JobPage:
-    """Jobs of all users or of one, the newest first: compilations, or those of another kind."""
-    page, following = farm.jobs.list(limit=limit, after=after, state=state, owner=owner, kind=kind)
-    return JobPage(jobs=[JobView.of(job) for job in page], next=following)
+    """Jobs of all users or of one, the newest first: compilations, or those of another kind. For
+    `q`, `target`, and every order but by `created`, a page looks at the newest 2,000 jobs in this
+    state and of this owner."""
+    query = JobQuery(q, target, state, owner, sort, descending)
+    page = farm.jobs.search(query, limit=limit, after=after, kind=kind)
+    return JobPage(
+        jobs=[JobView.of(job) for job in page.jobs], next=page.next, complete=page.complete
+    )
 
 
 @router.get("/{job_id}", responses=documented(404, 503))
