@@ -6,7 +6,7 @@ import { html } from "../lib/html.js";
 import { useResource } from "../lib/live.js";
 import { setQuery } from "../lib/router.js";
 import { Action } from "../ui/controls.js";
-import { Empty, Loaded, Loading, Problem } from "../ui/feedback.js";
+import { Empty, Loaded, Loading, Notice, Problem } from "../ui/feedback.js";
 import { PageHead, Section, useTitle } from "../ui/shell.js";
 import { Name, State } from "../ui/text.js";
 import { Kernel } from "./graph/kernel.js";
@@ -63,7 +63,10 @@ function Listing({ job, path, listing, query }) {
   const choose = (kernel) => setQuery({ kernel: kernel?.id ?? null });
   const order = { by: query.get("sort") ?? "share", descending: query.get("rising") !== "1" };
   const total = useMemo(() => kernels.reduce((sum, kernel) => sum + (kernel.us ?? 0) * kernel.calls, 0), [kernels]);
+  const sizes = Object.entries(listing.sizes ?? {});
   return html`
+    ${listing.is_same === false && html`<${Notice} tone="wait"><p>Made anew, these kernels are not the artifact's byte by byte: another version of Farrier has listed them than compiled them.</p><//>`}
+    ${(listing.target || sizes.length > 0) && html`<p class="quiet">For <${Name} text=${listing.target} />${sizes.length > 0 && html`, at <${Name} text=${sizes.slice(0, 20).map(([name, size]) => `${name} = ${size}`).join(", ")} />`}</p>`}
     <div class="columns kernels">
       <${Section} title="Graph of kernel calls">
         ${listing.graph.nodes.length > 0

@@ -17,8 +17,8 @@ const LONGEST = 30; // characters of a text in a node
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /**
- * A graph to draw, of `nodes` `{title, detail, level, isWrong}` and `edges` `[from, to]`, by the nodes'
- * places in the list. It has to be made once: see `useMemo`.
+ * A graph to draw, of `nodes` `{title, detail, more, level, isWrong}` and `edges` `[from, to]`, by the nodes'
+ * places in the list; `more` is found and read out, too. It has to be made once: see `useMemo`.
  */
 export function drawable(nodes, edges) {
   const titles = nodes.map((node) => cut(node.title));
@@ -26,7 +26,7 @@ export function drawable(nodes, edges) {
   return {
     titles,
     details,
-    names: nodes.map((node) => visible(`${node.title} ${node.detail}`).slice(0, 300)),
+    names: nodes.map((node) => visible([node.title, node.detail, node.more ?? ""].map((text) => String(text).slice(0, 200)).join(" "))),
     levels: Int8Array.from(nodes, (node) => node.level ?? -1),
     marks: Uint8Array.from(nodes, (node) => (node.isWrong ? 1 : 0)),
     widths: Float32Array.from(titles, (title, index) => Math.min(MOST_WIDTH, Math.max(LEAST_WIDTH, 30 + 7.6 * Math.max(title.length, 0.85 * details[index].length)))),

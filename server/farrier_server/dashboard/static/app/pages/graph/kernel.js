@@ -23,13 +23,15 @@ export function Kernel({ job, path, kernel, kernels, part }) {
   return html`<${Section} title=${html`Kernel <${Name} text=${kernel.name} />`} aside=${trials && html`<a href=${trials}>Its trials</a>`}>
     <div class="kernel">
       <${Facts} rows=${[
-        ["A call", kernel.us !== null && kernel.us !== undefined && microseconds(kernel.us)],
-        ["Calls in a run", kernel.calls && count(kernel.calls)],
-        ["Share of the time", kernel.share !== null && percent(kernel.share)],
+        ["A call", `${microseconds(kernel.us)}, ${kernel.measured_us === null ? "predicted" : `measured; predicted ${microseconds(kernel.predicted_us)}`}`],
+        ["Calls in a run", count(kernel.calls)],
+        ["Share of the time", percent(kernel.share)],
         ["Work of a call", kernel.flops > 0 && `${number(kernel.flops / 1e6)} MFLOP`],
         ["Memory of a call", kernel.bytes > 0 && `${number(kernel.bytes / 1e6)} MB`],
         ["Rule", kernel.rule && html`<${Name} text=${kernel.rule} />`],
         ["Schedule", kernel.source],
+        ["First computes", kernel.origin && html`<${Name} text=${kernel.origin} />`],
+        ["Function", kernel.symbol && html`<code><${Name} text=${kernel.symbol} /></code>`],
       ]} />
       <div class="kernel-parts">
         <${Tabs} label="What is shown of the kernel" tabs=${PARTS} chosen=${chosen} onChoose=${(one) => setQuery({ part: one === "schedule" ? "" : one })} />

@@ -32,15 +32,14 @@ export function KernelGraph({ listing, chosen, onChoose }) {
 }
 
 function shownOf(node, kernel) {
-  const title = node.name || kernel?.name || node.op;
-  if (!kernel) return { title, detail: node.op && node.op !== title ? node.op : node.shape ? String(node.shape) : "", level: -1 };
-  const time = kernel.us === null || kernel.us === undefined ? "" : ` · ${microseconds(kernel.us)}`;
-  return { title, detail: `${percent(kernel.share)}${time}`, level: levelOf(kernel.share) };
+  const shape = node.shape?.length ? `[${node.shape.join(", ")}]` : "";
+  if (!kernel) return { title: node.name || node.op, detail: [node.op, shape].filter(Boolean).join(" "), level: -1 };
+  return { title: kernel.name || node.op, detail: `${percent(kernel.share)} · ${microseconds(kernel.us)}`, more: `${node.name} ${shape}`, level: levelOf(kernel.share) };
 }
 
 function Legend({ kernels }) {
   const counts = useMemo(() => kernels.reduce((all, kernel) => all.with(levelOf(kernel.share), all[levelOf(kernel.share)] + 1), TEXTS.map(() => 0)), [kernels]);
-  return html`<p class="legend" aria-label="Share of the time that a kernel takes">
+  return html`<p class="legend">
     <span>Share of the time:</span>
     ${TEXTS.map((text, level) => html`<span key=${level}><${Swatch} level=${level} />${text} (${counts[level]})</span>`)}
     <span><svg viewBox="0 0 30 18" aria-hidden="true"><rect class="swatch swatch-plain" x="1" y="1" width="28" height="16" /></svg>no kernel</span>

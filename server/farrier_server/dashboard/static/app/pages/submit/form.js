@@ -8,6 +8,7 @@ import { openDims } from "./request.js";
 import { Target } from "./target.js";
 
 const MOST_FIELDS = 60;
+const AWAY = new Set(["offline", "unfit"]);
 
 /** `form` and `change(fields)`; `errors` by field; `farm` is `{classes, devices, targets}`. */
 export function JobForm({ form, change, errors, farm, inspection, fileName }) {
@@ -98,13 +99,15 @@ function Against({ form, change, farm, error }) {
   </fieldset>`;
 }
 
-/** `{engine: version}` of the connected devices that a target comes to. */
+/** `{engine: versions}` of the connected devices that a target comes to. */
 function enginesOf(target, { classes, devices }) {
-  const connected = devices.filter((device) => !["offline", "unfit"].includes(device.state));
+  if (target.startsWith("device:")) {
+    const device = devices.find((one) => one.id === target.slice(7));
+    return device && !AWAY.has(device.state) ? device.engines : {};
+  }
   const here = classes.filter((one) => one.connected > 0);
-  const id = target.startsWith("class:") ? target.slice(6) : target === "host" && here.length === 1 ? here[0].id : null;
-  const matching = connected.filter((device) => (target.startsWith("device:") ? device.id === target.slice(7) : device.device_class === id));
-  return Object.assign({}, ...matching.map((device) => device.engines ?? device.description?.engines ?? {}));
+  const found = target === "host" ? here.length === 1 && here[0] : here.find((one) => target === `class:${one.id}`);
+  return found ? Object.fromEntries(Object.entries(found.engines).map(([name, versions]) => [name, versions.join(", ")])) : {};
 }
 
 function Check({ label, isOn, onChange }) {

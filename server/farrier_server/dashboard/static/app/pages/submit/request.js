@@ -45,8 +45,9 @@ export function requestOf(form, model) {
   if (form.hot === "given") put("hot", tried("hot", () => hot(form.hotSizes)));
   if (form.precision !== "f32") options.precision = form.precision;
   if (!form.verify) options.verify = false;
-  if (form.against.length) options.against = form.against;
-  return { request: { model, name: form.name.trim(), options, wait_for_device: form.waits }, errors };
+  const request = { model, name: form.name.trim(), options, wait_for_device: form.waits };
+  if (form.against.length) request.against = form.against;
+  return { request, errors };
 }
 
 /** The form that would submit a job again. */
@@ -70,7 +71,7 @@ export function formOf(job) {
     typical: texts(options.typical, String),
     hot: !options.hot || isTypicalAlone ? "typical" : options.hot.length ? "given" : "none",
     hotSizes: isTypicalAlone ? "" : (options.hot ?? []).map(sizesText).join("\n"),
-    against: options.against ?? [],
+    against: job.against ?? [],
     maxLayerError: options.max_layer_error === undefined || options.max_layer_error === 3e-6 ? "" : text(options.max_layer_error),
     seed: options.seed ? text(options.seed) : "",
   };
