@@ -57,6 +57,28 @@ class Events:
         found = leases.events(job_id, after, wait_s, limit)
         return [StoredEvent(event_id, json.loads(text)) for event_id, text in found]
 
+    def log(
+        self, job_id: str, *, after: str = "", limit: int = 500, newest_first: bool = False
+    ) -> tuple[list[StoredEvent], str]:
+        """The job's events but for its trials, which push none of them out, and the `after` of the
+        next page, "" on the last one. Of a job that an older version queued and ran, those among
+        its events. Raises NotFoundError, UsageError as `read`."""
+        check_id(after)
+        if self._jobs.leases_of(job_id).state(job_id) is None:
+            raise self._jobs.leases_of(job_id).unknown(job_id)
+        verb, bounds = "XRANGE", [f"({after}" if after else "-", "+"]
+        if newest_first:
+            verb, bounds = "XREVRANGE", [f"({after}" if after else "+", "-"]
+        log = f"{_prefix(job_id)}:log:{job_id}"
+        found = self._client.command(verb, log, *bounds, "COUNT", limit + 1)
+        events = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in found]
+        if not events and not self._client.command("EXISTS", log):
+            found = self._client.command(verb, _key(job_id), *bounds)
+            stored = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in found]
+            events = [event for event in stored if event.data["kind"] != "trials-measured"]
+        page = events[:limit]
+        return page, page[-1].id if len(events) > limit else ""
+
     def newest(self, stream: str) -> str:
         """The id of a stream's newest event; that of none where it has none."""
         found = self._client.command("XREVRANGE", _key(stream), "+", "-", "COUNT", 1)
@@ -87,4 +109,8 @@ def check_id(text: str) -> None:
 
 
 def _key(stream: str) -> str:
-    return NEWS if stream == FARM else f"farrier:{Kind.of(stream).items}:events:{stream}"
+    return NEWS if stream == FARM else f"{_prefix(stream)}:events:{stream}"
+
+
+def _prefix(job_id: str) -> str:
+    return f"farrier:{Kind.of(job_id).items}"

@@ -1,0 +1,139 @@
+"""The log of a job: what happened to it, but for trials, in sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from farrier_farm.events import StoredEvent
+from farrier_server.api.jobs import JobId
+from farrier_server.api.trials import After, Order
+from farrier_server.context import FarmDep
+from farrier_server.finite import finite
+from farrier_server.problems import Problem, documented, from_stored
+
+router = APIRouter(prefix="/v1/jobs", tags=["events"])
+
+
+class LogLine(BaseModel):
+    """One event."""
+
+    id: str = Field(description="of the event, as in the stream of events; serves as `after`")
+    time: float = Field(description="Unix seconds")
+    kind: str = Field(description="as in the stream of events; trials-measured is none of them")
+    text: str = Field(description="a sentence, in which names from the model may be any text")
+    state: str | None = Field(description="to which the job went")
+    attempt: int | None = Field(description="of a change of state: how often a worker began it")
+    reason: str | None = Field(description="why the job is back in the queue, or is not run yet")
+    error: Problem | None = Field(description="why the job failed")
+    stage: str | None = Field(description="that began or ended")
+    seconds: float | None = Field(description="that the stage took")
+
+    @classmethod
+    def of(cls, event: StoredEvent) -> LogLine:
+        data = finite(event.data)
+        error = data.get("error")
+        known = ("state", "attempt", "reason", "stage", "seconds")
+        return cls(
+            id=event.id,
+            time=int(event.id.partition("-")[0]) / 1000,
+            kind=data["kind"],
+            text=_sentence(data),
+            error=None if error is None else from_stored(error),
+            **{name: data.get(name) for name in known},
+        )
+
+
+class LogPage(BaseModel):
+    """Some lines of a log."""
+
+    lines: list[LogLine]
+    next: str = Field(description="`after` of the next page; empty on the last one")
+
+
+@router.get("/{job_id}/log", responses=documented(400, 404, 503))
+def get_log(
+    job_id: JobId,
+    farm: FarmDep,
+    after: After = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    order: Order = "oldest",
+) -> LogPage:
+    """What happened to the job: its states, stages, warnings and results. No number of trials
+    pushes a line out; the newest FARRIER_EVENTS_KEPT lines are kept, roughly, until a while after
+    the job's end. Who follows a job asks for what came after the last line that it has."""
+    newest = order == "newest"
+    found, following = farm.events.log(job_id, after=after, limit=limit, newest_first=newest)
+    return LogPage(lines=[LogLine.of(event) for event in found], next=following)
+
+
+def _sentence(data: Mapping[str, Any]) -> str:
+    """What an event says; of a kind that only another version knows, its fields."""
+    try:
+        return _SENTENCES[data["kind"]](data)
+    except (KeyError, TypeError, ValueError):
+        fields = {name: value for name, value in data.items() if name != "kind"}
+        return json.dumps(fields, ensure_ascii=False) if fields else str(data["kind"])
+
+
+def _state(data: Mapping[str, Any]) -> str:
+    error, reason = data.get("error"), data.get("reason")
+    text = str(data["state"])
+    if data["state"] == "running":
+        text = f"running, attempt {data['attempt']}"
+    if error is not None:
+        text = f"{text}: {error['message']}"
+    return f"{text}: {reason}" if reason else text
+
+
+def _finished(data: Mapping[str, Any]) -> str:
+    summary = f": {data['summary']}" if data.get("summary") else ""
+    return f"{data['stage']} took {data['seconds']:.1f} s{summary}"
+
+
+def _sizes(data: Mapping[str, Any]) -> str:
+    given = f"; taken for granted: {', '.join(data['preconditions'])}"
+    return f"sizes stay open: {', '.join(data['dims'])}{given if data['preconditions'] else ''}"
+
+
+def _verified(data: Mapping[str, Any]) -> str:
+    untuned = data.get("untuned_ms")
+    beside = "" if untuned is None else f", untuned {untuned:.3f} ms"
+    if data.get("emulated"):
+        return f"verified on {data['device']}, which is emulated: error {data['max_error']:.1e}"
+    return (
+        f"verified on {data['device']}: error {data['max_error']:.1e} of the output's range, "
+        f"{data['latency_ms']:.3f} ms{beside}"
+    )
+
+
+def _raced(data: Mapping[str, Any]) -> str:
+    engine = f"{data['engine']} {data['version']}"
+    if data.get("ratio") is None:
+        return f"{engine} on {data['device']}: {data['note']}"
+    return f"{engine} on {data['device']}: ours takes {data['ratio']:.2f} of its time"
+
+
+def _spent(data: Mapping[str, Any]) -> str:
+    each = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in data["phases"].items())
+    return f"tuning is over: {each}" if each else "tuning is over"
+
+
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "state": _state,
+    "stage-started": lambda data: f"{data['stage']} begins",
+    "stage-finished": _finished,
+    "sizes-settled": _sizes,
+    "tasks-found": lambda data: f"{data['tasks']} distinct kernels in {data['kernels']} calls",
+    "variants-compared": lambda data: (
+        f"{data['variants']} variants ran in turns: {data['changed']} {data['what']} changed"
+    ),
+    "time-spent": _spent,
+    "verified": _verified,
+    "raced": _raced,
+    "warned": lambda data: str(data["message"]),
+}
