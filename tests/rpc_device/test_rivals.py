@@ -31,6 +31,7 @@ from farrier_device.measurement import (
     result_from_json,
     to_json,
 )
+from farrier_device.runners import rivals
 from farrier_device.runners.local import ChildRunner
 from farrier_device.runners.rivals import Engines
 from tests.rpc_device.doubling import COUNT
@@ -173,6 +174,21 @@ class TestRaces:
         files = ((location, folder.add((place / location).read_bytes())),)
         is_right(racer.measure(request_of((place / "m.onnx").read_bytes(), files=files), folder))
 
+    def test_it_stands_still_while_it_is_not_its_turn(self, racer, folder, request_of, doubling):
+        request = request_of(scaling(2.0).SerializeToString(), rounds=3)
+        request = dataclasses.replace(request, candidates=(doubling.candidate("slow"),))
+        results: list[MeasureResult] = []
+        racing = threading.Thread(target=lambda: results.append(racer.measure(request, folder)))
+        racing.start()
+        states = set()
+        while racing.is_alive():
+            for pid in processes():
+                with contextlib.suppress(OSError):
+                    states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+            time.sleep(0.005)
+        assert results[0].rival.message == ""
+        assert "T" in states
+
     def test_a_manifest_survives_the_way(self, request_of):
         request = request_of(b"model")
         assert request_from_json(to_json(request), whole=True) == request
@@ -200,6 +216,10 @@ class TestWhatAnEngineDoes:
         assert time.monotonic() - begin < 15
         assert not processes()
         is_right(racer.measure(request_of(scaling(2.0).SerializeToString()), folder))
+
+    def test_no_job_has_a_device_for_longer(self, racer, folder, request_of, monkeypatch):
+        monkeypatch.setattr(rivals, "_MOST_S", 2.0)
+        is_told(racer.measure(request_of(endless(), timeout_s=1e9), folder), "within the 2 s")
 
     def test_it_is_killed(self, racer, folder, request_of):
         def kill_at_work() -> None:

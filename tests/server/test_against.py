@@ -23,6 +23,8 @@ from farrier.runtime.artifact import Artifact
 from farrier_device.engines import NAMES, installed
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult, to_json
 from farrier_device.protocol import device_pb2
+from farrier_device.runners.local import ChildRunner
+from farrier_device.runners.rivals import Engines
 from farrier_farm.devices import DeviceState
 from tests.here import HERE, TARGET
 
@@ -46,15 +48,22 @@ def agent(broker: Any, state: Path, name: str, *options: str) -> Iterator[None]:
 
 
 def compiled(farm: Any, engines: tuple[str, ...] = NAMES) -> tuple[Artifact, list[Any]]:
+    """As `compiled_by`, on a farm's devices."""
+    return compiled_by(farm.runner(HERE), engines=engines)
+
+
+def compiled_by(
+    runner: Any, graph: Any = None, engines: tuple[str, ...] = NAMES
+) -> tuple[Artifact, list[Any]]:
     """A small model that is raced, and what was said of races and warned of meanwhile."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 37]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    graph = graph or helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     said: list[Any] = []
     artifact = compile_model(
         Model.of_bytes(model.SerializeToString()),
         CompileOptions(target=TARGET),
-        runner=farm.runner(HERE),
+        runner=runner,
         listener=said.append,
         against=engines,
     )
@@ -135,11 +144,9 @@ def test_a_device_that_no_longer_understands_a_race_is_done_without(
     with agent(broker, tmp_path / "state", "plain"):
         older = threading.Thread(target=be_older)
         try:
-            measuring, raced = farm.runner(HERE), []
             older.start()
             while not farm.devices.with_engine("onnxruntime", HERE.device_class):
                 time.sleep(0.02)
-            del measuring
             artifact, raced = compiled(farm, ("onnxruntime",))
             state = farm.devices.get("plain").state
         finally:
@@ -152,3 +159,27 @@ def test_a_device_that_no_longer_understands_a_race_is_done_without(
     assert "unknown rival" in told.note
     assert artifact.report["against"] == [dataclasses.asdict(told)]
     assert state is DeviceState.IDLE
+
+
+def test_an_emulated_device_is_not_asked(tmp_path):
+    engines = Engines(installed(), folder=tmp_path / "models")
+    with ChildRunner(emulated=True, engines=engines) as runner:
+        artifact, said = compiled_by(runner)
+    assert not [one for one in said if isinstance(one, Raced)]
+    [told] = [one.message for one in said if "not raced" in one.message]
+    assert told.endswith("onnxruntime and openvino: the device is emulated")
+    assert artifact.report["against"] == []
+    assert artifact.report["verification"]["latency_ms"] is None
+
+
+def test_what_a_device_cannot_be_given_is_warned_of(tmp_path):
+    """A model of strings, which numpy's plain types cannot hold."""
+    strings = helper.make_tensor_value_info("x", TensorProto.STRING, [3])
+    other = helper.make_tensor_value_info("y", TensorProto.STRING, [3])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [strings], [other])
+    with ChildRunner(engines=Engines(installed(), folder=tmp_path / "models")) as runner:
+        artifact, said = compiled_by(runner, graph)
+    [told] = [one.message for one in said if "not raced" in one.message]
+    assert "onnxruntime and openvino: it takes or gives strings" in told
+    assert artifact.report["against"] == []

@@ -30,8 +30,10 @@ from farrier_device.measurement import (
     DeviceFault,
     MeasureRequest,
     MeasureResult,
+    Rival,
     Role,
     Status,
+    to_json,
 )
 from farrier_device.runners.local import ChildRunner
 from farrier_farm import embedded
@@ -245,6 +247,9 @@ def _raw(text: bytes) -> bytes:
     return struct.pack("<I", len(text)) + text
 
 
+A_RACE = to_json(MeasureRequest("5e" * 32, (), rival=Rival("openvino", (), (), (), 1.0)))
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -264,6 +269,7 @@ def _raw(text: bytes) -> bytes:
         (_frame({"ask": 1, "measure": "{}", "blobs": []}), "has no candidates"),
         (_frame({"ask": 1, "measure": "{}", "blobs": ["5e" * 32]}) + b"f", "descriptor is missing"),
         (_frame({"ask": 1, "measure": "{}", "blobs": ["5e" * 32] * 1001}), "'blobs'"),
+        (_frame({"ask": 1, "measure": A_RACE, "blobs": []}), "did not ask for"),
         (_frame({"ask": 1, "fail": {"code": "dead"}}), "'fail'"),
         (_frame({"ask": "1", "records": True}), "'records'"),
         (_frame({"ready": "landlock"}), "'ready'"),

@@ -229,6 +229,8 @@ class Gateway:
             if len(self._batches) >= _MOST_BATCHES:
                 raise MalformedError(f"more than {_MOST_BATCHES} batches at once")
             request = _parsed(lambda: request_from_json(text))
+            if request.rival is not None and request.rival.engine not in self._job.against:
+                raise MalformedError("a race that its submitter did not ask for")
         except BaseException:
             sent.close()
             raise

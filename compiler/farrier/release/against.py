@@ -24,7 +24,7 @@ from farrier.progress import Listener, Raced, Warned
 from farrier.release.verify import Measured, Verification
 from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Tensor
 
-_MOST_FILES = 500  # of a model that a device is given
+_MOST_BLOBS = 900  # of one batch; a farm takes few more
 _ROOM = 16.0  # times as far from the reference as Farrier's code may be: the engine rounds, too
 
 
@@ -47,6 +47,8 @@ def race(
         request = verified.measured.request
         # The first runs at the sizes of these inputs.
         request = dataclasses.replace(request, candidates=request.candidates[:1])
+        if (count := len(request.blobs() | rival.blobs())) > _MOST_BLOBS:
+            raise _too_many(count)
         for engine in engines:
             asked = dataclasses.replace(request, rival=dataclasses.replace(rival, engine=engine))
             try:
@@ -82,8 +84,8 @@ def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
 def _files(model: Model, blobs: Blobs) -> tuple[tuple[str, str], ...]:
     """The model's files as blobs, by location. Raises UsageError, StorageError."""
     files = model.files
-    if len(files) > _MOST_FILES:
-        raise UsageError(f"it consists of {len(files)} files, and {_MOST_FILES} are the most")
+    if len(files) > _MOST_BLOBS:
+        raise _too_many(len(files))
     named = [("", blobs.put(model.message))] if model.path is None else []
     for location, path in files:
         with path.open("rb") as file:
@@ -91,6 +93,12 @@ def _files(model: Model, blobs: Blobs) -> tuple[tuple[str, str], ...]:
         blobs.lend(digest, path)
         named.append((location, digest))
     return tuple(named)
+
+
+def _too_many(count: int) -> UsageError:
+    return UsageError(
+        f"it takes {count} files, inputs and outputs, and a device is given {_MOST_BLOBS} at most"
+    )
 
 
 def _tensors(arrays: Mapping[str, npt.NDArray[Any]], blobs: Blobs) -> tuple[Tensor, ...]:
