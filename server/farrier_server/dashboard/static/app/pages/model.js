@@ -13,7 +13,7 @@ import { Inspected, ModelFacts, OpenDims, Operators, Tensors, Verdict } from "./
 export function Model({ id, query }) {
   const prepared = usePrepared(`/v1/models/${encodeURIComponent(id)}/inspection`);
   const file = query.get("file") ?? "";
-  const name = file || prepared.data?.inspection?.name || id.slice(0, 16);
+  const name = file || id.slice(0, 16);
   useTitle(`Model ${visible(name).slice(0, 80)}`);
   const submit = `/submit?${new URLSearchParams({ model: id, ...(file ? { file } : {}) })}`;
   return html`

@@ -1,9 +1,9 @@
 // The form of a job: for which machine, how long to tune, which sizes.
 
+import { visible } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { Choice, Field } from "../../ui/controls.js";
 import { Name } from "../../ui/text.js";
-import { dimsText } from "./inspection.js";
 import { openDims } from "./request.js";
 import { Target } from "./target.js";
 
@@ -65,7 +65,7 @@ function Sizes({ form, change, errors, inspection }) {
     ${shaped.slice(0, MOST_FIELDS).map((one, index) => html`<div class="field" key=${one.name}>
       <label for=${`shape-${index}`}>Shape of <${Name} text=${one.name} /></label>
       <input id=${`shape-${index}`} maxlength="1000" spellcheck="false" aria-describedby=${index ? undefined : "shapes-hint"}
-        placeholder=${one.dims === undefined ? "" : `${dimsText(one.dims).slice(1, -1).slice(0, 200)} (open)`} value=${form.shapes[one.name] ?? ""} onInput=${set("shapes", one.name)} />
+        placeholder=${placeholderOf(one.dims)} value=${form.shapes[one.name] ?? ""} onInput=${set("shapes", one.name)} />
       ${errors[`shapes.${one.name}`] && html`<p class="field-error" role="alert">${errors[`shapes.${one.name}`]}</p>`}
     </div>`)}
     ${shaped.length > 0 && html`<p class="hint" id="shapes-hint">Numbers fix a size: <code>1, 3, 224, 224</code>. What stays open is a name, a name with a range (<code>batch:1..8</code>), or <code>?</code>. Empty: as the model says.</p>`}
@@ -97,6 +97,11 @@ function Against({ form, change, farm, error }) {
     ${offered.map((engine) => html`<${Check} key=${engine} label=${html`${engine} <span class="quiet">${engines[engine] ?? "no connected device of the target tells it"}</span>`} isOn=${form.against.includes(engine)} onChange=${turn(engine)} />`)}
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
   </fieldset>`;
+}
+
+function placeholderOf(dims) {
+  if (!dims) return dims === null ? "any rank" : "";
+  return `${visible(dims.join(", ")).slice(0, 200)} (open)`;
 }
 
 /** `{engine: versions}` of the connected devices that a target comes to. */

@@ -88,7 +88,7 @@ export function Operators({ operators }) {
 }
 
 /** `[batch, 3, ?, ?]`; of an unknown rank, so. */
-export function dimsText(dims) {
+function dimsText(dims) {
   return dims ? `[${dims.join(", ")}]` : "any rank";
 }
 

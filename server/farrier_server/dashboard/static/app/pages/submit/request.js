@@ -157,7 +157,9 @@ function dims(text) {
 }
 
 function hot(text) {
-  return text.split("\n").filter((line) => line.trim()).map((line) =>
+  const lines = text.split("\n").filter((line) => line.trim());
+  if (!lines.length) throw new Error("Write a set of sizes, or choose none.");
+  return lines.map((line) =>
     Object.fromEntries(line.split(",").map((item) => {
       const at = item.lastIndexOf("=");
       if (at < 1 || !/^\s*\d{1,13}\s*$/.test(item.slice(at + 1))) throw new Error(`“${item.trim()}” is no size: batch=1, one set of sizes a line.`);
