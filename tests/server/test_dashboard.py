@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import http.client
@@ -15,8 +16,8 @@ import pytest
 
 from farrier_farm.settings import Settings
 from farrier_server.dashboard import vendored
-from farrier_server.dashboard.serving import PAGES
-from farrier_server.dashboard.site import MEDIA_TYPES, STATIC, Site
+from farrier_server.dashboard.serving import PAGES, Dashboard
+from farrier_server.dashboard.site import MEDIA_TYPES, STATIC
 from farrier_server.problems import MEDIA_TYPE
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -172,19 +173,36 @@ def test_head_and_conditional_requests_send_no_body(service):
     assert "content-encoding" not in refused.headers
 
 
-def test_an_update_is_one_new_version(tmp_path):
-    (tmp_path / "index.html").write_text('<link href="/assets/a.css"><script src="/assets/b.js">')
-    (tmp_path / "a.css").write_text("a{}")
-    (tmp_path / "b.js").write_text("1")
-    before = Site.read(tmp_path)
-    assert before.is_current(tmp_path)
+def test_an_update_is_served_as_one_version_without_a_restart(tmp_path):
+    index = '<link href="/assets/a.css"><script src="/assets/b.js">'
+    for name, text in {"index.html": index, "docs.html": "", "a.css": "a{}", "b.js": "1"}.items():
+        (tmp_path / name).write_text(text)
+
+    async def api(scope, receive, send):
+        raise AssertionError(scope["path"])
+
+    transport = httpx.ASGITransport(Dashboard(api, tmp_path))
+
+    async def ask(*paths: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http_client:
+            return [await http_client.get(path) for path in paths]
+
+    def named() -> list[str]:
+        (page,) = asyncio.run(ask("/jobs"))
+        return re.findall(r'"(/assets/[^"]+)"', page.text)
+
+    before = named()
+    assert len({path.rsplit("/", 1)[0] for path in before}) == 1
     (tmp_path / "b.js").write_text("12")
-    assert not before.is_current(tmp_path)
-    after = Site.read(tmp_path)
-    assert before.version != after.version
-    assert after.pages["index.html"].content.decode() == (
-        f'<link href="/assets/{after.version}/a.css"><script src="/assets/{after.version}/b.js">'
-    )
+    css, js = asyncio.run(ask(*before))
+    assert (css.text, js.text) == ("a{}", "1")  # no page has asked since
+    after = named()
+    assert after != before
+    old, new = asyncio.run(ask(before[1], after[1]))
+    assert (old.status_code, new.text) == (404, "12")
+    assert "load the page anew" in old.json()["hint"]
+    (tmp_path / "index.html").unlink()  # half an update
+    assert named() == after
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.relative_to(STATIC).as_posix())

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import NotFoundError
 from farrier_server import problems
-from farrier_server.dashboard.site import ASSETS, SHELL, Asset, Site
+from farrier_server.dashboard.site import ASSETS, SHELL, STATIC, Asset, Site
 
 PAGES = (
     "/",
@@ -53,9 +54,10 @@ class Dashboard:
     API has, where a browser asks for a page. Whatever is answered, by the API too, is isolated from
     other sites, and is no page that runs or loads anything but the dashboard's own."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, folder: Path = STATIC) -> None:
         self._app = app
-        self._site = Site.read()
+        self._folder = folder
+        self._site = Site.read(folder)
         self._routes = [
             Route(ASSETS + "/{path:path}", self._asset),
             Route("/docs", self._docs),
@@ -110,8 +112,8 @@ class Dashboard:
         """A page of what is installed now: an update needs no restart. While one is under way, the
         last complete version is served."""
         with contextlib.suppress(OSError):
-            if not self._site.is_current():
-                installed = Site.read()
+            if not self._site.is_current(self._folder):
+                installed = Site.read(self._folder)
                 if installed.pages.keys() >= self._site.pages.keys():
                     self._site = installed
         return self._site.pages[name]

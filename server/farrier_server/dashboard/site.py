@@ -87,7 +87,7 @@ class Site:
     stamp: Stamp
 
     @classmethod
-    def read(cls, folder: Path = STATIC) -> Site:
+    def read(cls, folder: Path) -> Site:
         files = {
             path.relative_to(folder).as_posix(): Asset(
                 path.read_bytes(), MEDIA_TYPES.get(path.suffix, "application/octet-stream")
@@ -108,7 +108,7 @@ class Site:
         assets = {name: asset for name, asset in files.items() if name not in pages}
         return cls(version, assets, pages, _stamp(folder))
 
-    def is_current(self, folder: Path = STATIC) -> bool:
+    def is_current(self, folder: Path) -> bool:
         """Whether the folder is as it was read."""
         return self.stamp == _stamp(folder)
 
