@@ -36,7 +36,7 @@ export function Login({ reason, onEnter }) {
   return html`<div class="login">
     <${PageHead} title="Log in" />
     ${reason && !error && html`<${WhyAgain} reason=${reason} />`}
-    <${Problem} error=${error} title=${isWrong ? "The token is not taken." : ""} />
+    <${Problem} error=${error} title=${isWrong ? "Not logged in." : ""} />
     <form onSubmit=${submit} class="panel">
       <${Field} label="Token" name="token" hint=${HINT}>
         <input
@@ -66,7 +66,9 @@ export function Login({ reason, onEnter }) {
 }
 
 function WhyAgain({ reason }) {
-  return html`<${Notice} tone="wait"><p><${Said} text=${reason.detail} /> Log in, and the page goes on where it was.</p><//>`;
+  // A browser drops the cookie of a session that is over: then the request has no token at all.
+  const said = reason.code === "session-expired" ? reason.detail : "the session is over";
+  return html`<${Notice} tone="wait"><p><${Said} text=${said} /> Log in, and the page goes on where it was.</p><//>`;
 }
 
 /** What password managers keep the token under. */
