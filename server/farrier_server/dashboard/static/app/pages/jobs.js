@@ -37,10 +37,15 @@ export function Jobs({ query, session }) {
   `;
 
   function list(data) {
-    if (!data.jobs.length) return isFiltered || query.get("after") ? html`<${NoneMatch} />` : html`<${NoneAtAll} />`;
+    const isPart = data.complete === false;
+    const isEmpty = !data.jobs.length;
+    if (isEmpty && !isFiltered && !query.get("after")) return html`<${NoneAtAll} />`;
     return html`
-      <${JobTable} jobs=${data.jobs.map(current)} order=${order} onOrder=${sort} picked=${picked} />
+      ${isEmpty
+        ? html`<${NoneMatch} isPart=${isPart} />`
+        : html`<${JobTable} jobs=${data.jobs.map(current)} order=${order} onOrder=${sort} picked=${picked} />`}
       <${Pages} query=${query} next=${data.next} shown=${data.jobs.length} />
+      ${isPart && !isEmpty && html`<p class="hint">Only the newest 2 000 jobs were looked at. A state or a user narrows them.</p>`}
     `;
   }
 }
@@ -69,9 +74,9 @@ function NoneAtAll() {
   <//>`;
 }
 
-function NoneMatch() {
+function NoneMatch({ isPart }) {
   return html`<${Empty} title="No job matches">
-    <p>Jobs that ended long ago, and those that were deleted, are not listed.</p>
+    <p>${isPart ? "Only the newest 2 000 jobs were looked at: a state or a user narrows them." : "Deleted jobs are not listed."}</p>
     <p><button type="button" onClick=${clear}>Show all jobs</button></p>
   <//>`;
 }
@@ -82,7 +87,7 @@ function Pages({ query, next, shown }) {
     setQuery({ after: place }, { replace: false });
     scrollTo(0, 0);
   };
-  if (!after && !next) return html`<p class="hint">${shown === 1 ? "One job" : `${count(shown)} jobs`}.</p>`;
+  if (!after && !next) return shown > 0 && html`<p class="hint">${shown === 1 ? "One job" : `${count(shown)} jobs`}.</p>`;
   return html`<nav class="pages" aria-label="Pages of jobs">
     <button type="button" disabled=${!after} onClick=${to(null)}>First page</button>
     <button type="button" disabled=${!after} onClick=${() => history.back()}>Back</button>
