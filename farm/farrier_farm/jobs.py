@@ -28,7 +28,7 @@ from farrier_farm.states import State
 from farrier_farm.trials import Trials
 from farrier_farm.users import DEFAULT
 
-_BESIDE = ("events", "log", "curve", "curves", "trials", "found", "rows", "tasks")
+_BESIDE = ("events", "log", "curve", "curves", "trials", "fastest", "found", "rows", "tasks")
 REFERS = ("model", "artifact", "compiled")  # fields that name what a job keeps
 _WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
 _WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes

@@ -30,12 +30,31 @@ ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
 # With a job, its trial as well (`trials.py`). A record that is there was added before, and with it
 # its trial.
 _ADD = """
+local TRIMMED = 100 -- trials beyond those kept, before they go together
+
+local function place(task, ns, id) return string.format('%s %022.1f %s', task, ns or 1e18, id) end
+
+local function trim(trials, fastest, kept)
+  if redis.call('XLEN', trials) <= kept + TRIMMED then return end
+  for _, entry in ipairs(redis.call('XRANGE', trials, '-', '+', 'COUNT', TRIMMED)) do
+    local fields = {}
+    for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+    for _, task in ipairs({'', fields.task}) do
+      redis.call('ZREM', fastest, place(task, tonumber(fields.ns), entry[1]))
+    end
+    redis.call('XDEL', trials, entry[1])
+  end
+end
+
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('RPUSH', KEYS[2], ARGV[1])
 redis.call('RPUSH', KEYS[3], ARGV[1])
 if #KEYS == 3 or redis.call('HGET', KEYS[4], 'state') ~= 'running' then return 1 end
-local task, context, ns, kept = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]  -- `Trials.trial`
-redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, '*', 'record', ARGV[1], 'task', task)
+local task, context, ns = ARGV[3], ARGV[4], tonumber(ARGV[5])  -- `Trials.trial`
+local id = redis.call('XADD', KEYS[5], '*', 'record', ARGV[1], 'task', task, 'context', context,
+  'status', ARGV[7], 'ns', ARGV[5])
+redis.call('ZADD', KEYS[8], 0, place('', ns, id), 0, place(task, ns, id))
+trim(KEYS[5], KEYS[8], tonumber(ARGV[6]))
 count_in_minute('trials')
 local count = redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
 if not ns then

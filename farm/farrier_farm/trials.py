@@ -1,7 +1,10 @@
 """What a job measured, and the schedules of its tasks: pages for who looks at one job.
 
-farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record` and
-                         its `task`; the newest `trials_kept`, roughly
+farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record`, its
+                         `task`, `context`, `status` and nanoseconds; the newest `trials_kept`,
+                         roughly
+farrier:job:fastest:<id> sorted set: of each of these `<task> <ns> <id>` and ` <ns> <id>`, so those
+                         of a task, or all, in the order of their times; what failed comes last
 farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, and the nanoseconds
                          of the best, `alone` and in the `model`
 farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
@@ -14,15 +17,18 @@ job adds nothing."""
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from farrier.errors import UsageError
 from farrier.progress import TasksScheduled
 from farrier.records import TuningRecord
 from farrier_farm.connection import Client
 
 _PREFIX = "farrier:job:"
+_OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest")
 _LOOKED_AT = 1000  # entries, for a page of one task's trials
 
 _NOTE = """
@@ -43,6 +49,36 @@ class Trial:
     id: str
     record: str
     task: str
+
+
+class TrialOrder(enum.StrEnum):
+    """Which come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+    FASTEST = "fastest"  # of trials that this version added; those that failed come last
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialFilter:
+    """Which trials are wanted; "" is any. Of what an older version added, status and context are in
+    the record alone, so it passes."""
+
+    task: str = ""
+    status: str = ""
+    context: str = ""
+
+    @property
+    def looks_within_task(self) -> bool:
+        return bool(self.status or self.context)
+
+    def admits(self, fields: Mapping[str, str]) -> bool:
+        """Whether a trial is, by its entry or its record."""
+        given = {"task": self.task, "status": self.status, "context": self.context}
+        return all(fields.get(name, text) == text for name, text in given.items() if text)
+
+
+ALL = TrialFilter()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,11 +105,11 @@ class Trials:
 
     def trial(self, job_id: str, record: TuningRecord) -> tuple[list[str], list[str | int]]:
         """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
-        task, the context, nanoseconds of an undisturbed call ("" where it failed), and how many
-        are kept."""
-        keys = [f"{_PREFIX}{name}:{job_id}" for name in ("item", "trials", "found", "curves")]
+        task, the context, nanoseconds of an undisturbed call ("" where it failed), how many are
+        kept, and the status."""
+        keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
-        return keys, [record.task, record.context, ns, self._kept]
+        return keys, [record.task, record.context, ns, self._kept, record.status]
 
     def schedule(self, job_id: str, event: TasksScheduled) -> None:
         """Notes which schedules tasks of a running job have."""
@@ -100,26 +136,59 @@ class Trials:
         return tasks, last if len(rows) > limit else None
 
     def list(
-        self, job_id: str, *, after: str, limit: int, task: str = "", newest_first: bool = False
+        self,
+        job_id: str,
+        *,
+        after: str,
+        limit: int,
+        wanted: TrialFilter = ALL,
+        order: TrialOrder = TrialOrder.OLDEST,
     ) -> tuple[list[Trial], str]:
         """Trials after the one with the id `after`, and the `after` of the next page, "" on the
-        last one. Those of one `task` are looked for among a limited number, so a page that is not
-        the last one may have fewer than `limit` of them, or none."""
-        key = f"{_PREFIX}trials:{job_id}"
-        count = max(limit, _LOOKED_AT) if task else limit
-        if newest_first:
-            bounds = [f"({after}" if after else "+", "-"]
+        last one. Those that are `wanted` are looked for among a limited number, so a page that is
+        not the last one may have fewer than `limit` of them, or none. Raises UsageError where
+        `after` is no trial that is kept, and the order is by time."""
+        count = limit
+        if order is TrialOrder.FASTEST:
+            if wanted.looks_within_task:
+                count = max(limit, _LOOKED_AT // 2)  # each is an entry to be found
+            entries = self._fastest(job_id, after, count + 1, wanted.task)
         else:
-            bounds = [f"({after}" if after else "-", "+"]
-        verb = "XREVRANGE" if newest_first else "XRANGE"
-        entries = self._client.command(verb, key, *bounds, "COUNT", count + 1)
+            if wanted != ALL:
+                count = max(limit, _LOOKED_AT)
+            newest = order is TrialOrder.NEWEST
+            bounds = ["+", "-"] if newest else ["-", "+"]
+            bounds[0] = f"({after}" if after else bounds[0]
+            words = ("XREVRANGE" if newest else "XRANGE", f"{_PREFIX}trials:{job_id}", *bounds)
+            entries = self._client.command(*words, "COUNT", count + 1)
         found: list[Trial] = []
         for entry, fields in entries[:count]:
-            if not task or fields["task"] == task:
-                found.append(Trial(entry, fields["record"], fields["task"]))
+            trial = Trial(entry, fields["record"], fields["task"])
+            if wanted.admits(fields):
+                found.append(trial)
             if len(found) == limit:
                 return found, "" if entry == entries[-1][0] else entry
         return found, entries[count - 1][0] if len(entries) > count else ""
+
+    def _fastest(self, job_id: str, after: str, count: int, task: str) -> Sequence[Any]:
+        """Entries of the stream, in the order of the index."""
+        stream, first = f"{_PREFIX}trials:{job_id}", f"[{task} "
+        if after:
+            known = self._client.command("XRANGE", stream, after, after)
+            if not known or "ns" not in known[0][1]:
+                raise UsageError(
+                    f"no trial {after!r} is kept any more", hint="begin with the first page"
+                )
+            first = f"({task} {float(known[0][1]['ns'] or 1e18):022.1f} {after}"
+        places = self._client.command(
+            *("ZRANGE", f"{_PREFIX}fastest:{job_id}", first, f"({task}!", "BYLEX"),
+            *("LIMIT", 0, count),
+        )
+        ids = [place.rpartition(" ")[2] for place in places]
+        if not ids:
+            return []
+        found = self._client.commands(("XRANGE", stream, one, one) for one in ids)
+        return [entries[0] for entries in found if entries]
 
     def _read(self, name: str, job_id: str, fields: Sequence[str]) -> Sequence[str | None]:
         if not fields:

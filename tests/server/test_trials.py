@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import random
 
 import pytest
 
@@ -82,6 +84,81 @@ def test_trials_come_page_by_page_and_once(service, lease):
         assert [one["task"] for one in client.records(lease.item, task="a")] == ["a"] * 16
 
 
+def test_the_fastest_trials_come_first_and_failed_ones_last(service, lease):
+    http, records = service.http(), service.farm.records.of_job(lease.item)
+    draw = random.Random(5)
+    times = [None if n % 7 == 3 else draw.randrange(10, 10**12) for n in range(60)]
+    added = [record("ab"[n % 3 == 0], n, ns) for n, ns in enumerate(times)]
+    for one in added:
+        records.add(one)
+    path = f"/v1/jobs/{lease.item}/trials"
+    for task in ("", "a", "b"):
+        mine = [one for one in added if task in ("", one.task)]
+        due = sorted((one for one in mine if one.samples_ns), key=lambda one: one.samples_ns)
+        found = pages(http, path, "trials", limit=7, task=task, order="fastest")
+        trials = [trial for page in found for trial in page]
+        ran = [trial["decisions"]["ti"] for trial in trials if trial["us"] is not None]
+        assert ran == [one.knobs["ti"] for one in due]
+        assert [trial["us"] is None for trial in trials] == [False] * len(due) + [True] * (
+            len(mine) - len(due)
+        )
+        assert len({trial["id"] for trial in trials}) == len(mine)
+    answer = http.get(path, params={"order": "fastest", "after": "1-1"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "usage")
+    whole = http.get(f"/v1/jobs/{lease.item}/records", params={"order": "fastest", "limit": 1})
+    assert whole.json()["records"][0]["samples_ns"] == [min(filter(None, times))] * 2
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest", "fastest"])
+def test_trials_by_what_became_of_them_and_where(service, lease, order):
+    http, records = service.http(), service.farm.records.of_job(lease.item)
+    for number in range(40):
+        context = Context.MODEL if number % 3 == 0 else Context.ALONE
+        records.add(record("a", number, None if number % 5 == 0 else 100 + number, context))
+    # An older version's trial says neither in its entry.
+    old = record("a", 99, None)
+    records.records.add(old)
+    digest = hashlib.sha256(old.to_line().encode()).hexdigest()[:32]
+    stream = f"farrier:job:trials:{lease.item}"
+    service.farm.client.command("XADD", stream, "*", "record", digest, "task", "a")
+    path = f"/v1/jobs/{lease.item}/trials"
+    for query, due in (
+        ({"status": "timeout"}, {n for n in range(40) if n % 5 == 0} | {99}),
+        ({"status": "ok", "context": "model"}, {n for n in range(40) if n % 3 == 0 and n % 5}),
+        ({"context": "alone", "status": "timeout"}, {5, 10, 20, 25, 35, 99}),
+        ({"status": "wrong"}, set()),
+    ):
+        found = pages(http, path, "trials", limit=3, order=order, **query)
+        trials = [trial["decisions"]["ti"] for page in found for trial in page]
+        assert len(trials) == len(set(trials))
+        assert set(trials) == (due - {99} if order == "fastest" else due)
+    assert http.get(path, params={"status": "odd"}).status_code == 400
+
+
+def test_what_each_choice_brought(service, lease):
+    records = service.farm.records.of_job(lease.item)
+    for number, (tile, unroll, ns) in enumerate(
+        [(1, 4, 9000), (1, 8, 7000), (2, 4, 4000), (2, 8, None), (3, 4, None), (1, 4, 8000)]
+    ):
+        made = (("tile", tile), ("unroll", unroll))
+        records.add(dataclasses.replace(record("a", number, ns), decisions=made))
+    records.add(record("a", 7, 10, Context.MODEL))
+    records.add(record("c", 7, 10, Context.MODEL))
+    http, path = service.http(), f"/v1/jobs/{lease.item}/tasks"
+    found = http.get(f"{path}/a/choices").json()
+    assert (found["trials"], found["best_us"]) == (6, pytest.approx(4.0))
+    tile, unroll = found["knobs"]
+    assert (tile["knob"], unroll["knob"]) == ("tile", "unroll")
+    assert [(one["value"], one["trials"]) for one in tile["values"]] == [(1, 3), (2, 2), (3, 1)]
+    assert [one["best_us"] for one in tile["values"]] == [*map(pytest.approx, (7.0, 4.0)), None]
+    assert [one["median_us"] for one in tile["values"]] == [*map(pytest.approx, (8.0, 4.0)), None]
+    # Where no trial was alone, those in the model tell.
+    assert http.get(f"{path}/c/choices").json()["trials"] == 1
+    nothing = {"trials": 0, "best_us": None, "knobs": []}
+    assert http.get(f"{path}/z/choices").json() == nothing
+    assert http.get("/v1/jobs/nothing/tasks/a/choices").status_code == 404
+
+
 def test_tasks_have_the_schedules_of_now_and_the_best_of_their_trials(service, lease):
     first = TaskSchedule(
         "a", "conv", 2, 0.9, "tile", 3, 700, {"ti": 1}, 8.0, {"ti": 1}, "default", 8.0
@@ -130,7 +207,7 @@ def test_a_deleted_job_leaves_nothing_of_its_tasks_and_trials(service, lease):
     service.farm.records.of_job(lease.item).add(record("a", 1, 5))
     service.farm.jobs.say(lease, 1, TasksScheduled([task], {}))
     command = service.farm.client.command
-    assert len(command("KEYS", f"farrier:job:*:{lease.item}")) == 8
+    assert len(command("KEYS", f"farrier:job:*:{lease.item}")) == 9
     service.farm.delete(lease.item)
     assert command("KEYS", f"farrier:job:*:{lease.item}") == []
 
@@ -155,5 +232,13 @@ def test_the_list_of_trials_is_bounded(farm_settings, start_service):
     for number in range(400):
         service.farm.records.of_job(lease.item).add(record("a", number, 5))
     length = service.farm.client.command("XLEN", f"farrier:job:trials:{lease.item}")
-    assert length < 400
+    assert length <= 110
+    # What was dropped is in no order.
+    assert service.farm.client.command("ZCARD", f"farrier:job:fastest:{lease.item}") == 2 * length
+    path = f"/v1/jobs/{lease.item}/trials"
+    newest, fastest = (
+        {one["id"] for page in pages(service.http(), path, "trials", order=order) for one in page}
+        for order in ("newest", "fastest")
+    )
+    assert newest == fastest
     assert service.farm.records.count() == 400

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from farrier_device.measurement import undisturbed
+from farrier_farm.choices import Choices, choices
 from farrier_farm.farm import Farm
-from farrier_farm.trials import JobTask, Trial
+from farrier_farm.trials import JobTask, Trial, TrialFilter, TrialOrder
 from farrier_server.api.jobs import JobId
 from farrier_server.context import FarmDep
 from farrier_server.finite import finite
@@ -29,6 +30,18 @@ After = Annotated[
 ]
 TaskKey = Annotated[str, Query(max_length=1000, description="only those of the task with this key")]
 Order = Annotated[Literal["oldest", "newest"], Query(description="which come first")]
+TrialOrdering = Annotated[
+    TrialOrder,
+    Query(description="which come first; fastest: those that failed come last, whatever they were"),
+]
+Outcome = Annotated[
+    Literal["", "ok", "wrong", "crashed", "timeout", "rejected"],
+    Query(description="only those that went so"),
+]
+Where = Annotated[
+    Literal["", "alone", "model", "screened"],
+    Query(description="only those measured alone, in the model, or there briefly"),
+]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
@@ -125,6 +138,52 @@ class RecordPage(BaseModel):
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
+class ValueView(BaseModel):
+    """One value of a knob, and the trials that chose it. Times are microseconds of one call."""
+
+    value: int
+    trials: int = Field(description="failed ones included")
+    best_us: float | None = Field(description="null where all failed")
+    median_us: float | None = Field(description="of those that did not fail")
+
+
+class KnobView(BaseModel):
+    """One decision of a schedule."""
+
+    knob: str
+    values: list[ValueView] = Field(description="in their order")
+
+
+class ChoicesView(BaseModel):
+    """What the choices of a kernel's schedule brought."""
+
+    trials: int = Field(description="that were looked at: the 1,000 fastest of the kernel at most")
+    best_us: float | None
+    knobs: list[KnobView]
+
+    @classmethod
+    def of(cls, found: Choices) -> ChoicesView:
+        return cls(
+            trials=found.trials,
+            best_us=found.best_us,
+            knobs=[
+                KnobView(
+                    knob=knob,
+                    values=[
+                        ValueView(
+                            value=one.value,
+                            trials=one.trials,
+                            best_us=one.best_us,
+                            median_us=one.median_us,
+                        )
+                        for one in values
+                    ],
+                )
+                for knob, values in found.knobs.items()
+            ],
+        )
+
+
 @router.get("/{job_id}/tasks", responses=documented(400, 404, 503))
 def list_tasks(
     job_id: JobId,
@@ -146,12 +205,15 @@ def list_trials(
     after: After = "",
     limit: Limit = 200,
     task: TaskKey = "",
-    order: Order = "oldest",
+    status: Outcome = "",
+    context: Where = "",
+    order: TrialOrdering = TrialOrder.OLDEST,
 ) -> TrialPage:
     """What the job measured: the newest FARRIER_TRIALS_KEPT trials, roughly, until a while after
-    its end; none of an emulated device. A page of one task's trials that is not the last may have
+    its end; none of an emulated device. A page of some trials alone that is not the last may have
     fewer than `limit`."""
-    found, following = _page(farm, job_id, after, limit, task, order)
+    wanted = TrialFilter(task, status, context)
+    found, following = _page(farm, job_id, after, limit, wanted, order)
     return TrialPage(trials=[TrialView.of(*one) for one in found], next=following)
 
 
@@ -162,25 +224,41 @@ def list_records(
     after: After = "",
     limit: Limit = 200,
     task: TaskKey = "",
-    order: Order = "oldest",
+    status: Outcome = "",
+    context: Where = "",
+    order: TrialOrdering = TrialOrder.OLDEST,
 ) -> RecordPage:
     """The tuning records of the same trials, whole."""
-    found, following = _page(farm, job_id, after, limit, task, order)
+    wanted = TrialFilter(task, status, context)
+    found, following = _page(farm, job_id, after, limit, wanted, order)
     return RecordPage(records=[finite(record) for _, record in found], next=following)
 
 
-def _page(
-    farm: Farm, job_id: str, after: str, limit: int, task: str, order: str
-) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Trials with their records, and the `after` of the next page. Raises NotFoundError."""
+@router.get("/{job_id}/tasks/{task}/choices", responses=documented(404, 503))
+def get_choices(
+    job_id: JobId,
+    farm: FarmDep,
+    task: Annotated[str, Path(max_length=1000, description="key of the task")],
+) -> ChoicesView:
+    """What each choice brought: the times of the trials that made it, of the 1,000 fastest trials
+    of the kernel in this job. Those alone count, or, where there are none, those in the model."""
     farm.jobs.get(job_id)
-    newest = order == "newest"
+    return ChoicesView.of(choices(farm.trials, farm.records, job_id, task))
+
+
+def _page(
+    farm: Farm, job_id: str, after: str, limit: int, wanted: TrialFilter, order: TrialOrder
+) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
+    """Trials with their records, and the `after` of the next page. Raises NotFoundError,
+    UsageError."""
+    farm.jobs.get(job_id)
     trials, following = farm.trials.list(
-        job_id, after=after, limit=limit, task=task, newest_first=newest
+        job_id, after=after, limit=limit, wanted=wanted, order=order
     )
     lines = farm.records.lines([trial.record for trial in trials])
     known = zip(trials, lines, strict=True)
-    return [(trial, json.loads(line)) for trial, line in known if line is not None], following
+    found = [(trial, json.loads(line)) for trial, line in known if line is not None]
+    return [(trial, record) for trial, record in found if wanted.admits(record)], following
 
 
 def _microseconds(seconds: float | None) -> float | None:
