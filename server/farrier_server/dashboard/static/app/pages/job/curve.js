@@ -27,16 +27,16 @@ export function Curves({ curve, kernel, axis, isOver }) {
     <${Choice} label="Axis" value=${x === X.seconds ? "seconds" : "trials"} options=${AXES} onChange=${(value) => setQuery({ axis: value === "trials" ? "" : value })} />
     <${KernelChoice} tasks=${curve.tasks} chosen=${kernel} none="The model alone" />
   </div>`;
-  return html`<${Section} title="Best latency" aside=${aside}>
+  return html`<${Section} title="Best latency" aside=${curve.points.length > 0 && aside}>
     ${!curve.isKnown && html`<${Problem} error=${curve.error} />`}
     <div id=${CURVES} class=${kernel ? "columns" : ""}>
       <${Curve} points=${curve.points} x=${x} label="Model, estimated" field="ms" format=${milliseconds}
-        empty=${isOver ? "No trial changed the estimate." : "Nothing is measured yet."} isOver=${isOver} />
+        empty=${isOver ? "Nothing was measured." : "Nothing is measured yet."} isOver=${isOver} />
       ${kernel && html`<div>${task ? html`<p class="curve-name"><${Name} text=${task.name} /></p>` : null}
         <${Curve} points=${task?.points ?? NONE} x=${x} label="Kernel, one call" field="us" format=${microseconds} colour="--series-2"
           empty=${isOver ? "No trial of this kernel alone." : "No trial of this kernel alone yet."} isOver=${isOver} /></div>`}
     </div>
-    <p class="hint">The model's is an estimate: the sum of the best times of its kernels. One that is not measured yet counts as predicted, so it may rise.</p>
+    ${curve.points.length > 0 && html`<p class="hint">The model's is an estimate: the sum of the best times of its kernels. One that is not measured yet counts as predicted, so it may rise.</p>`}
   <//>`;
 }
 
@@ -45,7 +45,7 @@ const TICK_DIGITS = 5; // a curve falls by little in the end
 
 function Curve({ points, x, label, field, format, colour = "--series-1", empty, isOver }) {
   const data = useMemo(() => columns(points, x.field, field), [points, x.field, field]);
-  if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "Its schedule was known before, or is the default." : "The curve begins with the first trials."}</p><//>`;
+  if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "It ended before, or its schedule was known or is the default." : "The curve begins with the first trials."}</p><//>`;
   const summary = `${label} over ${x.label}: from ${format(data[1][0])} to ${format(data[1].at(-1))} after ${x.format(data[0].at(-1))}`;
   return html`<${Chart} data=${data} series=${[{ label, format, isStepped: true, colour }]} x=${x} y=${{ label: "", format: (value) => format(value, TICK_DIGITS) }} summary=${summary} />`;
 }

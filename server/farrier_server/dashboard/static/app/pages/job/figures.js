@@ -15,8 +15,8 @@ export function JobFigures({ job, points, isStale }) {
       <${Gain} job=${job} points=${points} />
       <${Figure} name="Trials" value=${count(job.trials ?? 0)} detail=${plan(job)} />
       <${Time} job=${job} now=${now} />
-      ${!isFinal(job) && html`<${Figure} name="Stage" value=${job.stage ?? "–"} detail=${attempts(job)} />`}
-      <${Figure} name="Kernels" value=${count(job.tasks)} detail=${job.tasks ? "distinct" : ""} />
+      ${!isFinal(job) && job.stage && html`<${Figure} name="Stage" value=${job.stage} detail=${attempts(job)} />`}
+      ${job.tasks && html`<${Figure} name="Kernels" value=${count(job.tasks)} detail="distinct" />`}
       <${Correct} job=${job} />
     <//>
   </div>`;
@@ -28,7 +28,8 @@ function Latency({ job }) {
     const spread = `${milliseconds(measured.p10)} to ${milliseconds(measured.p90)}, ${count(measured.runs)} runs`;
     return html`<${Figure} name="Latency" value=${milliseconds(measured.median)} detail=${spread} />`;
   }
-  return html`<${Figure} name="Best latency so far" value=${milliseconds(job.best_ms)} detail=${job.best_ms ? "estimated from its kernels" : ""} />`;
+  if (!job.best_ms && job.state !== "running") return null;
+  return html`<${Figure} name=${isFinal(job) ? "Best latency" : "Best latency so far"} value=${milliseconds(job.best_ms)} detail=${job.best_ms ? "estimated from its kernels" : ""} />`;
 }
 
 /** Measured side by side at the end; before that, as far as the estimate fell. */

@@ -1,10 +1,11 @@
 // The log of a job: its stages, states and warnings, as they come.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../../lib/api.js";
 import { duration, moment, visible } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { Empty, Loading, Problem } from "../../ui/feedback.js";
+import { isFinal } from "./live.js";
 
 const A_PAGE = 200;
 const MOST = 1000; // lines on the page; of more, the newest
@@ -55,13 +56,27 @@ export function reasonIn(lines) {
   return lines.findLast((line) => line.kind === "state")?.reason ?? "";
 }
 
+/** The lines without those of stages that begin, where they have ended since: that line has what they took. */
+function withoutBegun(lines) {
+  const ended = new Map();
+  const kept = [];
+  for (const line of lines.toReversed()) {
+    const count = ended.get(line.stage) ?? 0;
+    if (line.kind === "stage-finished") ended.set(line.stage, count + 1);
+    if (line.kind === "stage-started" && count) ended.set(line.stage, count - 1);
+    else kept.push(line);
+  }
+  return kept.reverse();
+}
+
 /** `log` is of `useLog`. It stays at its end while the reader does. */
 export function Log({ log, job }) {
   const box = useRef(null);
-  const isAtEnd = useRef(true);
+  const isAtEnd = useRef(!isFinal(job)); // of a job that has ended, the beginning is shown first
   useLayoutEffect(() => {
     if (box.current && isAtEnd.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [log.lines]);
+  }, [log.lines, log.isLoading]);
+  const lines = useMemo(() => withoutBegun(log.lines), [log.lines]);
   const scrolled = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     isAtEnd.current = scrollHeight - scrollTop - clientHeight < 24;
@@ -73,7 +88,7 @@ export function Log({ log, job }) {
     <${Problem} error=${log.error} />
     ${log.isCut && html`<p class="hint">The newest ${MOST} lines; <a href=${`/v1/jobs/${encodeURIComponent(job.id)}/log`}>the whole log</a> is at the API.</p>`}
     <div class="log" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label="Log">
-      ${log.lines.map((line) => html`<p key=${line.id} class=${`log-${toneOf(line)}`}>
+      ${lines.map((line) => html`<p key=${line.id} class=${`log-${toneOf(line)}`}>
         <time class="quiet" title=${moment(line.time)}>${sinceText(line.time - begin)}</time>
         <span class="log-kind">${line.kind}</span>
         <bdi class="log-text">${visible(line.text)}</bdi>
@@ -83,7 +98,8 @@ export function Log({ log, job }) {
 }
 
 function sinceText(seconds) {
-  return seconds < 0 ? "queued" : `+${duration(seconds < 60 ? Math.round(seconds * 10) / 10 : Math.floor(seconds))}`;
+  if (seconds < 0) return "queued";
+  return seconds < 60 ? `+${seconds.toFixed(1)} s` : `+${duration(Math.floor(seconds))}`;
 }
 
 function toneOf(line) {

@@ -1,8 +1,10 @@
 // What a reader has to know of a job before its figures: that it is gone, failed, waits.
 
 import { html } from "../../lib/html.js";
+import { Code } from "../../ui/controls.js";
 import { Notice, Problem } from "../../ui/feedback.js";
 import { Name } from "../../ui/text.js";
+import { PlugIn, startCommand, useBroker } from "../devices/plug_in.js";
 
 /** `reason` is the last that was said of why the job is in the queue. */
 export function JobNotices({ job, gone, link, reason }) {
@@ -22,14 +24,22 @@ export function JobNotices({ job, gone, link, reason }) {
 }
 
 function Queued({ job, reason }) {
+  const asked = job.device ? html`the device <${Name} text=${job.device} />` : html`a device of the class <${Name} text=${job.device_class} />`;
   return html`<${Notice} tone="wait">
-    <p><strong>It waits in the queue.</strong> <span class="wrap">${reason ? `${reason}.` : "A worker takes it when it is its turn."}</span></p>
+    <p><strong>It waits in the queue.</strong> <span class="wrap">${reason ? `${capitalized(reason)}.` : "A worker takes it when it is its turn."}</span></p>
     ${job.wait_for_device &&
-    html`<p>It runs as soon as ${job.device ? html`the device <${Name} text=${job.device} />` : html`a device of the class <${Name} text=${job.device_class} />`} is
-      connected; <a href="/devices">devices</a> shows which are. To plug one in, run on that machine:</p>
-      <p><code class="wrap">farrier device --broker ${location.hostname}:8441 --token-file device.token${job.device ? ` --name ${job.device}` : ""}</code></p>`}
+    html`<p>It runs as soon as ${asked} is connected. <a href="/devices">Devices</a> shows which are.</p>
+      <details><summary>How to plug one in</summary>${job.device ? html`<${Again} name=${job.device} />` : html`<${PlugIn} />`}</details>`}
   <//>`;
 }
+
+/** How to start the agent of a device that the farm knows by name. */
+function Again({ name }) {
+  const broker = useBroker();
+  return html`<${Code} label="Command for the device" text=${startCommand({ name, broker })} />`;
+}
+
+const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function titleOf(job) {
   return { dead: "The job is dead.", failed: "The job failed.", cancelled: "The job was cancelled." }[job.state] ?? "";

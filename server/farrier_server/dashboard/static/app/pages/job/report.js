@@ -20,7 +20,7 @@ export function Report({ job }) {
       <${Section} title="Verification"><${Verification} verified=${report.verification} /><//>
       <${Section} title="Latency"><${Latency} report=${report} /><//>
     </div>
-    ${report.against?.length > 0 && html`<${Section} title="Beside other engines"><${Against} report=${report} /><//>`}
+    ${report.against?.length > 0 && html`<${Section} title="Beside other engines"><${Against} rows=${report.against} /><//>`}
     <div class="columns">
       <${Section} title="Where the tuning's time went"><${Spent} tuning=${report.tuning} /><//>
       <${Section} title="Where the compilation's time went"><${Stages} seconds=${report.seconds} /><//>
@@ -75,18 +75,27 @@ const LATENCIES = [
   { key: "runs", label: "Runs", isNumber: true, cell: ([, one]) => count(one.runs) },
 ];
 
-/** `ratio` is the engine's time over Farrier's: above 1 Farrier is faster. */
-function Against({ report }) {
-  const own = { engine: "Farrier", ms: report.verification?.latency_ms?.median, ratio: 1, max_error: report.verification?.max_error };
-  return html`<${Table} caption="Engines" columns=${ENGINES} rows=${[own, ...report.against]} rowKey=${(row) => row.engine} />`;
+/** What other engines took, in turns with the artifact. */
+function Against({ rows }) {
+  return html`<${Table} caption="Engines" columns=${ENGINES} rows=${rows} rowKey=${(row) => row.engine} />`;
+}
+
+const spread = (one) => (one ? html`${milliseconds(one.median)} <span class="quiet">(${milliseconds(one.p10)} to ${milliseconds(one.p90)})</span>` : "–");
+
+/** Farrier's time over the engine's, in words. */
+function speedText(value, engine) {
+  if (!value) return "–";
+  return value <= 1 ? `Farrier ${ratio(1 / value)} as fast` : `${engine} ${ratio(value)} as fast`;
 }
 
 export const ENGINES = [
   { key: "engine", label: "Engine", cell: (row) => html`<${Name} text=${[row.engine, row.version].filter(Boolean).join(" ")} />` },
-  { key: "ms", label: "Latency", isNumber: true, cell: (row) => milliseconds(row.ms) },
-  { key: "ratio", label: "Beside Farrier", isNumber: true, cell: (row) => ratio(row.ratio) },
-  { key: "error", label: "Largest error", isNumber: true, cell: (row) => number(row.max_error) },
-  { key: "note", label: "Note", isWide: true, cell: (row) => html`<${Name} text=${row.note} empty="" />` },
+  { key: "ms", label: "Its latency", isNumber: true, cell: (row) => spread(row.ms) },
+  { key: "ours", label: "Farrier's", isNumber: true, cell: (row) => spread(row.ours_ms) },
+  { key: "ratio", label: "Which is faster", cell: (row) => speedText(row.ratio, row.engine) },
+  { key: "error", label: "Its largest error", isNumber: true, cell: (row) => number(row.max_error) },
+  { key: "device", label: "Device", cell: (row) => html`<${Name} text=${row.device} empty="–" />` },
+  { key: "note", label: "Note", isWide: true, cell: (row) => html`<${Name} text=${row.note} empty="–" />` },
 ];
 
 function Spent({ tuning }) {
