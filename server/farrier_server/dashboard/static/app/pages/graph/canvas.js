@@ -8,7 +8,7 @@ import { onThemeChange } from "../../lib/theme.js";
 import { Search } from "../../ui/controls.js";
 import { Loading, Notice } from "../../ui/feedback.js";
 import { draw, palette } from "./draw.js";
-import { centred, first, fitted, nearest, nodeAt, panned, zoomed } from "./view.js";
+import { centred, first, fitted, next, nodeAt, panned, zoomed } from "./view.js";
 
 const STEP = 60; // pixels that an arrow key moves
 const CLICK = 5; // pixels that a click may move
@@ -69,7 +69,7 @@ export function GraphCanvas({ graph, chosen, onChoose, label, children }) {
     ${!layout && !error && html`<${Loading} what=${`Laying out ${count(graph.widths.length)} nodes`} />`}
     ${layout && html`<${Surface} ...${{ graph, layout, chosen, matches, onChoose, label, control, say, hint }} />`}
     ${children}
-    <p class="hint" id=${hint}>${note}${layout?.columns > 1 && ` It goes on from the foot of each of its ${layout.columns} columns to the head of the next.`} Drag or use the arrow keys to move, the wheel or + and − to zoom, 0 to see the whole. Shift and an arrow key goes to the next node, Enter chooses it.</p>
+    <p class="hint" id=${hint}>${note}${layout?.columns > 1 && ` It goes on from the foot of each of its ${layout.columns} columns to the head of the next.`} Drag or use the arrow keys to move, the wheel or + and − to zoom, 0 to see the whole. Shift and an arrow key goes along the edges and to the sides, Enter chooses a node.</p>
     <p class="unseen" aria-live="polite">${said}</p>
   </div>`;
 }
@@ -150,7 +150,7 @@ function Surface({ graph, layout, chosen, matches, onChoose, label, control, say
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (direction && event.shiftKey) {
       const from = own.cursor >= 0 ? own.cursor : (chosen[0] ?? nodeNear(own.view, layout, size()));
-      show(own.cursor < 0 ? from : nearest(layout, from, direction));
+      show(own.cursor < 0 ? from : next(graph, layout, from, direction));
       say(graph.names[own.cursor]);
     } else if (direction) look(panned(own.view, -direction[0] * STEP, -direction[1] * STEP));
     else if (event.key === "+" || event.key === "=") zoom(1.25);

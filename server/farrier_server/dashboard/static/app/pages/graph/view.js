@@ -49,8 +49,23 @@ export function nodeAt(view, layout, widths, nodeHeight, x, y) {
   return -1;
 }
 
-/** The nearest node from `node` on in a direction, `[dx, dy]` of which one is 0; or the node itself. */
-export function nearest(layout, node, [dx, dy]) {
+/**
+ * The next node in a direction, `[dx, dy]` of which one is 0: downwards the first that an edge leads to,
+ * upwards the last that one comes from, else the nearest to that side; or the node itself.
+ */
+export function next(graph, layout, node, direction) {
+  const { edges } = graph;
+  const isDown = direction[1] > 0;
+  let best = -1;
+  for (let at = 0; direction[1] && at < edges.length; at += 2) {
+    if (edges[at + (isDown ? 0 : 1)] !== node) continue;
+    const other = edges[at + (isDown ? 1 : 0)];
+    if (best < 0 || (isDown ? other < best : other > best)) best = other;
+  }
+  return best < 0 ? nearest(layout, node, direction) : best;
+}
+
+function nearest(layout, node, [dx, dy]) {
   let [best, least] = [node, Infinity];
   for (let other = 0; other < layout.x.length; other++) {
     const [ox, oy] = [layout.x[other] - layout.x[node], layout.y[other] - layout.y[node]];
