@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import dataclasses
+import functools
+import random
+import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import httpx
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from farrier.progress import TrialsMeasured
+from bench.pages.browser import launch
+from bench.pages.serving import serving
+from bench.seeded.__main__ import hasty
+from bench.seeded.jobs import BATCH, SeededJob, seed_long
+from farrier_farm import embedded
+from farrier_farm.farm import Farm
 
 # Runs before any script of a page: what takes the browser long, and when a text appears.
 PROBE = """
@@ -31,6 +45,19 @@ window.whenSeen = (text) => new Promise((resolve) => {
 });
 """
 _SAMPLES_S = 15.0
+_RENEWS_S = 4.0
+_PLACES = {
+    "overview": "/",
+    "jobs": "/jobs",
+    "job": "/jobs/{done}",
+    "kernels": "/jobs/{done}/model",
+    "long job": "/jobs/{long}",
+    "compare": "/compare?jobs={done},{other}",
+    "devices": "/devices",
+    "device": "/devices/{device}",
+    "records": "/records",
+    "submit": "/submit",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +67,44 @@ class Opening:
     paint: float
     complete: float
     longest: float
+
+
+def measure(arguments: argparse.Namespace, console: Console) -> None:
+    """Prints all figures, of a farm that is seeded for them."""
+    with serving() as (url, token, settings), contextlib.ExitStack() as stack:
+        seeded = subprocess.Popen(
+            [sys.executable, "-m", "bench.seeded", str(settings.home), "--live", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(seeded.wait)
+        stack.callback(seeded.send_signal, signal.SIGINT)
+        assert seeded.stdout is not None
+        console.print(seeded.stdout.readline().strip())
+        valkey = embedded.start(settings)  # the one that runs
+        stack.callback(valkey.stop)
+        farm = stack.enter_context(contextlib.closing(Farm.open(settings)))
+        with hasty(farm, True):
+            job = seed_long(farm, random.Random(1), arguments.trials)
+        browser = launch(stack.enter_context(sync_playwright()))
+        stack.callback(browser.close)
+        places = _places(url, token, job.lease.item)
+        open_pages(browser, url, token, places, arguments.rounds, console)
+        page = enter(browser, url, token)
+        page.goto(url + places["long job"])
+        complete(page)
+        page.wait_for_timeout(2000)
+        renew = functools.partial(farm.jobs.renew, job.lease)
+        watch(page, job, renew, arguments.minutes, arguments.rate, console)
+
+
+def _places(url: str, token: str, long: str) -> dict[str, str]:
+    """Where the pages lie; `long` is the job with the many trials."""
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
+        done = http.get("/v1/jobs?state=succeeded&limit=2").raise_for_status().json()["jobs"]
+        devices = http.get("/v1/devices?limit=1").raise_for_status().json()["devices"]
+    ids = {"long": long, "done": done[0]["id"], "other": done[1]["id"], "device": devices[0]["id"]}
+    return {name: place.format(**ids) for name, place in _PLACES.items()}
 
 
 def open_pages(
@@ -91,58 +156,53 @@ def complete(page: Any) -> None:
 
 def watch(
     page: Any,
-    say: Callable[[TrialsMeasured], None],
-    trials: int,
+    job: SeededJob,
+    renew: Callable[[], None],
     minutes: float,
     per_second: float,
     console: Console,
 ) -> None:
-    """The page of a running job of `trials` trials, while `say` tells it of more."""
+    """The page of a running job, while its worker says that it measured more."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     page.evaluate("longTasks.length = 0")
     delays: list[float] = []
     samples = [_sample(session)]
-    began = sampled = time.monotonic()
+    began = sampled = renewed = time.monotonic()
     count = 0
-    while time.monotonic() < began + 60 * minutes:
+    while (now := time.monotonic()) < began + 60 * minutes:
         count += 1
-        trials += 8
         if count % max(1, round(2 * per_second)) == 0:
-            delays.append(_delay(page, say, trials))
+            delays.append(_delay(page, job))
         else:
-            say(_measured(trials))
-        if time.monotonic() > sampled + _SAMPLES_S:
+            job.measure(BATCH, 2 * job.trials)
+        if now > sampled + _SAMPLES_S:
             samples.append(_sample(session))
-            sampled = time.monotonic()
-        page.wait_for_timeout(1000 / per_second)
-    tasks = [round(task[1]) for task in page.evaluate("longTasks")]
+            sampled = now
+        if now > renewed + _RENEWS_S:
+            renew()
+            renewed = now
+        page.wait_for_timeout(max(0.0, 1000 * (began + count / per_second - time.monotonic())))
+    tasks = sorted(round(task[1]) for task in page.evaluate("longTasks"))
     seconds = time.monotonic() - began
-    console.print(f"{count} events in {seconds:.0f} s, {trials:,} trials in the end")
+    console.print(f"{count} events in {seconds:.0f} s, {job.trials:,} trials in the end")
     console.print(f"an event is seen after {_spread(delays)} s (median, 95 %, worst)")
-    console.print(f"tasks of more than 50 ms: {len(tasks)} {sorted(tasks)[-5:]}")
+    console.print(f"tasks of more than 50 ms: {len(tasks)}, the longest in ms {tasks[-5:]}")
     table = Table(box=None)
     for name in ("", "heap, MB", "DOM nodes", "listeners"):
         table.add_column(name, justify="right")
-    for name, sample in (
-        ("begin", samples[0]),
-        ("half", samples[len(samples) // 2]),
-        ("end", samples[-1]),
-    ):
-        table.add_row(name, f"{sample[0]:.1f}", f"{sample[1]:.0f}", f"{sample[2]:.0f}")
+    for name, at in (("begin", 0), ("half", len(samples) // 2), ("end", -1)):
+        heap, nodes, listeners = samples[at]
+        table.add_row(name, f"{heap:.1f}", f"{nodes:.0f}", f"{listeners:.0f}")
     console.print(table)
 
 
-def _measured(trials: int) -> TrialsMeasured:
-    return TrialsMeasured(trials, None, 40 + 60 * 1e4 / (1e4 + trials), 600.0, "conv2d", failed=1)
-
-
-def _delay(page: Any, say: Callable[[TrialsMeasured], None], trials: int) -> float:
-    """Seconds from the event's being said to the frame that shows its count of trials."""
-    written = f"{trials:,}".replace(",", "\u202f")
+def _delay(page: Any, job: SeededJob) -> float:
+    """Seconds from an event's being said to the frame that shows its count of trials."""
+    written = f"{job.trials + BATCH:,}".replace(",", "\u202f")
     page.evaluate("(text) => { window.seen = whenSeen(text); }", written)
     said = time.time()
-    say(_measured(trials))
+    job.measure(BATCH, 2 * job.trials)
     return float(page.evaluate("window.seen")) - said
 
 

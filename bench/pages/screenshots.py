@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
+from PIL import Image
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+
+from bench.demo import Service
+from bench.pages.browser import launch
 from bench.pages.figures import complete, enter
+from bench.workloads import workload
+from farrier.sdk.client import Client
 
 DESK = {"width": 1280, "height": 800}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -19,8 +34,88 @@ LOOKS: dict[str, dict[str, Any]] = {
         "is_mobile": True,
     },
 }
+_PLACES = {
+    "overview": "/",
+    "jobs": "/jobs",
+    "live": "/jobs/{running}",
+    "job": "/jobs/{job}",
+    "kernels": "/jobs/{job}/model",
+    "compare": "/compare?jobs={other},{job}",
+    "devices": "/devices",
+    "device": "/devices/{device}",
+    "records": "/records",
+    "submit": "/submit?model={model}",
+    "model": "/models/{model}",
+    "docs": "/docs",
+}
+_MODEL = "mobilenet_v2"
+_RUNNING = 6  # jobs that bench.seeded leaves running
 _COLOURS = 128
 _TALLEST = 2400  # pixels: of a longer page, the beginning
+
+
+def take_all(folder: Path, budget_s: float, console: Console) -> None:
+    """Pictures of a farm that has much to show, and of jobs that it has tuned itself."""
+    with tempfile.TemporaryDirectory(prefix="farrier-") as place, contextlib.ExitStack() as stack:
+        home = Path(place)
+        running = stack.enter_context(_seeded(home, console))
+        service = stack.enter_context(Service(home, console))
+        places = _places(service, running, budget_s, home, console)
+        browser = launch(stack.enter_context(sync_playwright()))
+        stack.callback(browser.close)
+        take(browser, service.url, service.token, places, folder)
+
+
+@contextlib.contextmanager
+def _seeded(home: Path, console: Console) -> Iterator[str]:
+    """A home with the farm of `bench.seeded`, which goes on; the id of its job that goes on."""
+    words = [*("--jobs", "150"), *("--trials", "6000"), *("--live", "40")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.seeded", str(home), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        console.print(process.stdout.readline().strip())
+        ids = [process.stdout.readline().split()[-1] for _ in range(_RUNNING)]
+        yield ids[-1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+def _places(
+    service: Service, running: str, budget_s: float, home: Path, console: Console
+) -> dict[str, str]:
+    """Where the pages lie."""
+    load = workload(_MODEL)
+    path = home / f"{_MODEL}.onnx"
+    path.write_bytes(load.build())
+    with Client(service.url, service.token) as client:
+        device = next(one.id for one in client.devices() if one.id == "local")
+        target = f"device:{device}"
+        jobs = []
+        for budget in (budget_s / 4, budget_s):
+            console.print(f"tuning {_MODEL} for {budget:.0f} s")
+            name = f"{_MODEL}, {budget:.0f} s"
+            job = client.submit(path, target=target, shapes=load.shapes, budget_s=budget, name=name)
+            jobs.append(client.wait(job.id))
+    ids = {"job": jobs[1].id, "other": jobs[0].id, "model": jobs[1].model}
+    _prepare(service, f"/v1/jobs/{ids['job']}/listing")
+    _prepare(service, f"/v1/models/{ids['model']}/inspection")
+    ids |= {"running": running, "device": device}
+    return {name: place.format(**ids) for name, place in _PLACES.items()}
+
+
+def _prepare(service: Service, path: str) -> None:
+    """Has a worker prepare what a page shows."""
+    headers = {"Authorization": f"Bearer {service.token}"}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=30) as http:
+        http.post(path).raise_for_status()
+        while http.get(path).raise_for_status().json()["state"] in ("queued", "running"):
+            time.sleep(0.5)
 
 
 def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: Path) -> None:
@@ -30,7 +125,8 @@ def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: 
         page = enter(browser, url, token, **options)
         for name, place in places.items():
             page.goto(url + place)
-            complete(page)
+            if name != "docs":
+                complete(page)
             page.wait_for_timeout(1000)  # charts, graphs
             path = folder / f"{name}-{look}.png"
             height = min(page.evaluate("document.documentElement.scrollHeight"), _TALLEST)
@@ -43,8 +139,6 @@ def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: 
 
 def _shrink(path: Path) -> None:
     """Gives the picture a palette."""
-    from PIL import Image
-
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

@@ -27,6 +27,7 @@ collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*
 
 SHAPES = {"x": (1, 3, 13, 17)}
 DESK = {"width": 1280, "height": 800}
+PATIENCE_MS = 20_000  # of a machine that does other things as well
 PHONE = {"width": 390, "height": 844}
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -83,8 +84,9 @@ def running(up: Up, network: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         chromium = launch(playwright)
         yield chromium
@@ -138,7 +140,7 @@ def visit(browser: Any) -> Iterator[Visit]:
     def start(up: Up, *, logged_in: bool = True, **options: Any) -> Any:
         options = {"viewport": DESK, "base_url": up.url, **options}
         context = browser.new_context(**options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_MS)
         watch = Watch(context, options["base_url"])
         if not logged_in:
             watch.expect(r"console: .*401.*/v1/session")  # it asks whether there is a session

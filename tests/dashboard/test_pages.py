@@ -31,7 +31,7 @@ PAGES = {
 def places(up, finished, network):
     """The addresses of the pages, of things that there are."""
     with up.client() as client:
-        (device,) = client.devices()
+        device = client.devices()[0]
         ids = {
             "job": finished[0],
             "other": finished[1],

@@ -18,17 +18,19 @@ export function Chart({ data, series, x = {}, y = {}, height = 260, summary, isT
   const shape = JSON.stringify([series.map((one) => [one.label, one.isStepped, one.isDots, one.size, one.colour]), x, y, height, isTime]);
 
   useEffect(() => {
+    const place = box.current;
+    if (!place) return undefined; // the page was left before it was drawn
+    const widthOf = () => Math.max(place.clientWidth, 160);
     const make = () => {
       plot.current?.destroy();
-      const width = Math.max(box.current.clientWidth, 160);
-      plot.current = new uPlot(options({ series, x, y, width, height, isTime }), latest.current, box.current);
+      plot.current = new uPlot(options({ series, x, y, width: widthOf(), height, isTime }), latest.current, place);
     };
     make();
     const resized = new ResizeObserver(() => {
-      const width = Math.max(box.current.clientWidth, 160);
-      if (plot.current.width !== width) plot.current.setSize({ width, height });
+      const width = widthOf();
+      if (plot.current && plot.current.width !== width) plot.current.setSize({ width, height });
     });
-    resized.observe(box.current);
+    resized.observe(place);
     const ended = onThemeChange(make);
     return () => {
       resized.disconnect();

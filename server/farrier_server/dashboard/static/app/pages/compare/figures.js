@@ -62,11 +62,17 @@ export function Options({ a, b }) {
   const shown = rows.filter((row) => row.a || row.b).sort((one, other) => other.differs - one.differs);
   const columns = [
     { key: "name", label: "Option", cell: (row) => html`${row.name}${row.differs && html` <span class="differs-mark" title="differs">≠</span>`}` },
-    { key: "a", label: "A", cell: (row) => html`<bdi class="option">${visible(row.a || "–")}</bdi>` },
-    { key: "b", label: "B", cell: (row) => html`<bdi class="option">${visible(row.b || "–")}</bdi>` },
+    { key: "a", label: "A", cell: (row) => html`<${Setting} text=${row.a} />` },
+    { key: "b", label: "B", cell: (row) => html`<${Setting} text=${row.b} />` },
   ];
   return html`<${Table} caption="Options" columns=${columns} rows=${shown} rowKey=${(row) => row.name} rowClass=${(row) => (row.differs ? "differs" : "")} />
     ${!rows.some((row) => row.differs) && html`<p class="hint">Their options are the same.</p>`}`;
+}
+
+/** The text of an option: its beginning where it is long, as a described machine; whole in its title. */
+function Setting({ text }) {
+  const shown = visible(text || "–");
+  return html`<bdi class="option" title=${shown.slice(0, 1000)}>${shown.slice(0, 1000)}</bdi>`;
 }
 
 /** What other engines took beside each; nothing where neither was asked for one. */

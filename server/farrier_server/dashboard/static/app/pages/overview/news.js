@@ -41,9 +41,9 @@ export function News({ news }) {
       <p>What the farm's roles warn of is shown here as it comes, and devices that come, go and fail.</p>
     <//>`;
   }
-  return html`<ul class="news" role="log" aria-label="Warnings and devices" tabindex="0">
-    ${news.map((event) => html`<${Item} key=${event.id} event=${event} />`)}
-  </ul>`;
+  return html`<div class="news" role="log" aria-label="Warnings and devices" tabindex="0">
+    <ul>${news.map((event) => html`<${Item} key=${event.id} event=${event} />`)}</ul>
+  </div>`;
 }
 
 function Item({ event }) {
