@@ -11,7 +11,7 @@ import { PageHead, Section } from "../ui/shell.js";
 import { Engines, Figures, Options } from "./compare/figures.js";
 import { KernelPairs } from "./compare/kernels.js";
 import { Side, useSide } from "./compare/side.js";
-import { isFinal } from "./job/live.js";
+import { isFinal, joined } from "./job/live.js";
 
 export function Compare({ query }) {
   const [first = "", second = ""] = (query.get("jobs") ?? "").split(",");
@@ -76,7 +76,7 @@ const measuredOn = (job) => job.report?.verification?.device;
 
 function Curves({ a, b, axis }) {
   const x = axis === "seconds" ? TIME : TRIALS;
-  const data = useMemo(() => merged(a?.points ?? [], b?.points ?? [], x.field), [a, b, x.field]);
+  const data = useMemo(() => merged(a ? joined(a) : [], b ? joined(b) : [], x.field), [a, b, x.field]);
   if (!data[0].length) return html`<${Empty} title="Neither has a curve."><p>A curve begins with the first trials, and is forgotten a while after the job's end.</p><//>`;
   const summary = `Best latency of both jobs over ${x.label}, to ${x.format(data[0].at(-1))}`;
   return html`<${Chart} data=${data} series=${SERIES} x=${x} y=${Y} summary=${summary} />`;
@@ -93,8 +93,9 @@ const SERIES = [
 /** The points of both over one axis; a curve has nothing where only the other has a point. */
 function merged(ours, theirs, field) {
   const at = new Map();
-  for (const point of ours) at.set(point[field], [point.ms, at.get(point[field])?.[1] ?? null]);
-  for (const point of theirs) at.set(point[field], [at.get(point[field])?.[0] ?? null, point.ms]);
+  const known = (point) => point[field] !== null;
+  for (const point of ours.filter(known)) at.set(point[field], [point.ms, at.get(point[field])?.[1] ?? null]);
+  for (const point of theirs.filter(known)) at.set(point[field], [at.get(point[field])?.[0] ?? null, point.ms]);
   const xs = [...at.keys()].sort((one, other) => one - other);
   return [xs, xs.map((value) => at.get(value)[0]), xs.map((value) => at.get(value)[1])];
 }

@@ -8,7 +8,7 @@ import { Tabs } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
 import { Facts } from "../ui/figures.js";
 import { PageHead } from "../ui/shell.js";
-import { Ago, Id, Name, State } from "../ui/text.js";
+import { Ago, Id, Name, Said, State } from "../ui/text.js";
 import { JobActions } from "./job/actions.js";
 import { Choices } from "./job/choices.js";
 import { Curves } from "./job/curve.js";
@@ -85,7 +85,7 @@ function Warnings({ lines }) {
   const warned = useMemo(() => lines.filter((line) => line.kind === "warned"), [lines]);
   if (!warned.length) return null;
   return html`<div class="notice notice-wait" role="status">
-    ${warned.slice(-MOST_WARNINGS).map((line) => html`<p key=${line.id} class="wrap"><${Name} text=${line.text} /></p>`)}
+    ${warned.slice(-MOST_WARNINGS).map((line) => html`<p key=${line.id}><${Said} text=${line.text} /></p>`)}
     ${warned.length > MOST_WARNINGS && html`<p class="hint">${warned.length - MOST_WARNINGS} more warnings are in the log.</p>`}
   </div>`;
 }

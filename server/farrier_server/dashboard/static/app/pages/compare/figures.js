@@ -42,7 +42,7 @@ const took = (job) => (job.started && job.finished ? job.finished - job.started 
 
 const ROWS = [
   ["Latency", (job) => job.report?.verification?.latency_ms, spread, true],
-  ["Estimate so far", (job) => (job.report ? null : job.best_ms), milliseconds, true],
+  ["Latency, estimated", (job) => (job.report?.verification?.latency_ms ? null : job.best_ms), milliseconds, true],
   ["Untuned", (job) => job.report?.untuned_ms, spread, true],
   ["Gain of tuning", (job) => (job.report?.untuned_ms && job.report.tuned_ms ? job.report.untuned_ms.median / job.report.tuned_ms.median : null), ratio],
   ["Largest error", (job) => job.report?.verification?.max_error, number],

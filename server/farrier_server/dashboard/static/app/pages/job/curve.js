@@ -31,7 +31,7 @@ export function Curves({ curve, kernel, axis, isOver }) {
     ${!curve.isKnown && html`<${Problem} error=${curve.error} />`}
     <div id=${CURVES} class=${kernel ? "columns" : ""}>
       <${Curve} points=${curve.points} x=${x} label="Model, estimated" field="ms" format=${milliseconds}
-        empty=${isOver ? "Nothing was measured." : "Nothing is measured yet."} isOver=${isOver} />
+        empty=${isOver ? "There were no trials." : "Nothing is measured yet."} isOver=${isOver} />
       ${kernel && html`<div>${task ? html`<p class="curve-name"><${Name} text=${task.name} /></p>` : null}
         <${Curve} points=${task?.points ?? NONE} x=${x} label="Kernel, one call" field="us" format=${microseconds} colour="--series-2"
           empty=${isOver ? "No trial of this kernel alone." : "No trial of this kernel alone yet."} isOver=${isOver} /></div>`}
@@ -45,7 +45,7 @@ const TICK_DIGITS = 5; // a curve falls by little in the end
 
 function Curve({ points, x, label, field, format, colour = "--series-1", empty, isOver }) {
   const data = useMemo(() => columns(points, x.field, field), [points, x.field, field]);
-  if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "It ended before, or its schedule was known or is the default." : "The curve begins with the first trials."}</p><//>`;
+  if (!data[0].length) return html`<${Empty} title=${empty}><p>${isOver ? "It ended before any, or its schedules are known from earlier jobs, or the defaults." : "The curve begins with the first trials."}</p><//>`;
   const summary = `${label} over ${x.label}: from ${format(data[1][0])} to ${format(data[1].at(-1))} after ${x.format(data[0].at(-1))}`;
   return html`<${Chart} data=${data} series=${[{ label, format, isStepped: true, colour }]} x=${x} y=${{ label: "", format: (value) => format(value, TICK_DIGITS) }} summary=${summary} />`;
 }

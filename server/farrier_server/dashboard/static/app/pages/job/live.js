@@ -92,7 +92,7 @@ function added(old, points, trials) {
 }
 
 /** The server's curve, and the points that came since; where the time stays, only the end of it. */
-function joined(curve, since) {
+export function joined(curve, since = NONE) {
   const points = [...curve.points];
   let end = null;
   for (const point of since) {

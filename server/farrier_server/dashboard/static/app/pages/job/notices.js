@@ -3,7 +3,7 @@
 import { html } from "../../lib/html.js";
 import { Code } from "../../ui/controls.js";
 import { Notice, Problem } from "../../ui/feedback.js";
-import { Name } from "../../ui/text.js";
+import { Name, Said } from "../../ui/text.js";
 import { PlugIn, startCommand, useBroker } from "../devices/plug_in.js";
 
 /** `reason` is the last that was said of why the job is in the queue. */
@@ -26,7 +26,7 @@ export function JobNotices({ job, gone, link, reason }) {
 function Queued({ job, reason }) {
   const asked = job.device ? html`the device <${Name} text=${job.device} />` : html`a device of the class <${Name} text=${job.device_class} />`;
   return html`<${Notice} tone="wait">
-    <p><strong>It waits in the queue.</strong> <span class="wrap">${reason ? `${capitalized(reason)}.` : "A worker takes it when it is its turn."}</span></p>
+    <p><strong>It waits in the queue.</strong> <${Said} text=${reason ? `${capitalized(reason)}.` : "A worker takes it when it is its turn."} /></p>
     ${job.wait_for_device &&
     html`<p>It runs as soon as ${asked} is connected. <a href="/devices">Devices</a> shows which are.</p>
       <details><summary>How to plug one in</summary>${job.device ? html`<${Again} name=${job.device} />` : html`<${PlugIn} />`}</details>`}

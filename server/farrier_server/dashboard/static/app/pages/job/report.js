@@ -110,6 +110,7 @@ function Spent({ tuning }) {
 
 function Stages({ seconds }) {
   const known = Object.entries(seconds ?? {});
+  if (!known.length) return html`<p class="quiet">It is not told.</p>`;
   const all = known.reduce((sum, [, one]) => sum + one, 0);
   const rows = known.map(([name, one]) => ({ name, seconds: one, share: all ? one / all : 0 }));
   return html`<${Table} caption="Time by stage" columns=${TIMES} rows=${rows} rowKey=${(row) => row.name} />`;
@@ -122,7 +123,8 @@ const TIMES = [
 ];
 
 function Sizes({ report }) {
-  const { memory = {}, size = {} } = report;
+  const { memory, size } = report;
+  if (!memory || !size) return html`<p class="quiet">It is not told.</p>`;
   return html`<div class="panel"><${Facts} rows=${[
     ["Weights of the model", bytes(size.weights_bytes)],
     ["Weights, packed", bytes(size.params_bytes)],
