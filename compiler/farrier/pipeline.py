@@ -54,10 +54,11 @@ from farrier.progress.clock import Clock
 from farrier.progress.steps import Dump, Steps, StoppedError
 from farrier.records import MemoryRecords, RecordStore
 from farrier.release.against import race as race_with
+from farrier.release.link import link
 from farrier.release.package import package, specs
 from farrier.release.verify import Verification, Verifier
 from farrier.runtime.artifact import Artifact
-from farrier.targets import Plan, Target, backend_of, parse_target, why_not_here
+from farrier.targets import Target, backend_of, parse_target, why_not_here
 from farrier.targets.linked import LinkedModel
 from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
@@ -285,20 +286,10 @@ class _Compilation:
 
     def linked(self, forms: Sequence[_Form], kernels: Kernels) -> LinkedModel:
         """One library of all forms: the code at hot sizes, and that at all others."""
-        target, threads = self.settings.target, self.settings.threads
-        backend = backend_of(target)
-        general, *rest = forms
-        planned = backend.plan(general.variant.program, kernels.interfaces, target, threads)
-        hot: dict[tuple[int, ...], Plan] = {}
-        for form in rest:
-            beside = next(reversed(hot.values()), planned)
-            program = form.variant.program
-            instead = backend.plan(program, kernels.interfaces, target, threads, beside)
-            # One in which a size decides what others leave to the data would speak of other sizes.
-            if instead.stands_for(planned):
-                hot[planned.given(form.sizes)] = instead
         with self.steps("link") as step:
-            return step.done(backend.assemble(planned, kernels.objects, target, hot))
+            return step.done(
+                link([form.variant for form in forms], [form.sizes for form in forms], kernels)
+            )
 
     def verified(self, verifier: Verifier, linked: LinkedModel, threads: int) -> Verification:
         """Runs the whole model on the device. Raises VerificationError."""

@@ -303,7 +303,8 @@ class Jobs:
         """Stores an event of the running attempt, numbered from 1. Schedules of tasks are no event
         of the job's stream: there may be thousands. Raises StaleLeaseError."""
         if isinstance(event, progress.TasksScheduled):
-            self.trials.schedule(lease.item, event)
+            if Kind.of(lease.item) is Kind.COMPILE:
+                self.trials.schedule(lease.item, event)
             return
         raw = {name: _finite(value) for name, value in progress.to_dict(event).items()}
         news = _news(event)

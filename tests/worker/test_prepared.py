@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import os
 import time
+import zipfile
 
 import pytest
 from onnx import TensorProto, helper
 
 from bench.models import build
+from farrier.errors import NotFoundError
+from farrier.listing import archive
 from farrier.options import CompileOptions
 from farrier_farm.farm import Farm
 from farrier_farm.jobs import Job
@@ -151,3 +156,77 @@ def test_a_worker_of_an_older_version_does_not_see_them(farm: Farm) -> None:
     lease = farm.jobs.lease_prepared("new")
     assert lease is not None
     assert dataclasses.replace(farm.jobs.get(lease.item), started=None).kind is Kind.INSPECT
+
+
+@pytest.fixture
+def compiled(farm: Farm, supervise, ended):
+    """A model that a worker has compiled; the worker goes on."""
+    options = CompileOptions(target=TARGET, verify=False)
+    job = farm.jobs.submit(farm.blobs.put(_model()), options, name="mlp")
+    supervise(list(JOB_COMMAND))
+    job = ended(job)
+    assert job.state is State.SUCCEEDED, job.error
+    return job
+
+
+def test_the_kernels_of_a_compiled_job_are_listed(farm: Farm, compiled, ended) -> None:
+    job, _ = farm.jobs.list_kernels(compiled)
+    job = ended(job)
+    assert (job.state, job.attempts, job.kind) == (State.SUCCEEDED, 1, Kind.LIST), job.error
+    path = farm.blobs.verified(job.artifact)
+    listing = archive.read_listing(path)
+    assert listing["is_same"] is job.report["is_same"] is True
+    [kernel] = listing["kernels"]
+    assert (kernel["flops"], kernel["calls"]) == (5 * 131 * (2 * 67 + 1), 1)
+    assert kernel["symbol"] in archive.read_texts(path, 0)["assembly"]
+    events = [event.data["kind"] for event in farm.events.read(job.id)]
+    assert "stage-started" in events
+
+
+def test_a_listing_that_fails_leaves_the_job_as_it_is(farm: Farm, compiled, ended) -> None:
+    path = farm.blobs.path(compiled.artifact)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1000])
+    damaged = ended(farm.jobs.list_kernels(compiled)[0])
+    assert (damaged.state, damaged.error["code"]) == (State.FAILED, "storage")
+    assert farm.jobs.get(compiled.id) == compiled
+    path.write_bytes(content)
+    again = ended(farm.jobs.list_kernels(compiled)[0])
+    assert again.state is State.SUCCEEDED, again.error
+
+
+def test_an_artifact_of_an_older_version_is_told_so(farm: Farm, compiled, ended) -> None:
+    whole = zipfile.ZipFile(farm.blobs.path(compiled.artifact))
+    older = io.BytesIO()
+    with zipfile.ZipFile(older, "w") as file:
+        for name in whole.namelist():
+            if name != "schedules.json":
+                file.writestr(name, whole.read(name))
+    key = farm.jobs.leases.key(compiled.id)
+    farm.client.command("HSET", key, "artifact", farm.blobs.put(older.getvalue()))
+    job = ended(farm.jobs.list_kernels(farm.jobs.get(compiled.id))[0])
+    assert (job.state, job.error["code"]) == (State.FAILED, "artifact")
+    assert "older Farrier" in job.error["hint"]
+
+
+def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise, eventually) -> None:
+    source = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
+    farm.jobs.succeed(farm.jobs.lease("w", 0.0), farm.blobs.put(b"compiled"), {}, 8)
+    listing, _ = farm.jobs.list_kernels(farm.jobs.get(source.id))
+    supervise(
+        program(
+            """
+            assert open(line.order["artifact"], "rb").read() == b"compiled"
+            line.say(progress.StageStarted(str(os.getpid())))
+            time.sleep(60)
+            """
+        )
+    )
+    pid = eventually(lambda: farm.jobs.get(listing.id).progress.stage)
+    farm.delete(source.id)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    with pytest.raises(NotFoundError):
+        farm.jobs.get(listing.id)
+    asked = farm.jobs.inspect(farm.blobs.put(b"m2"))[0]
+    eventually(lambda: farm.jobs.get(asked.id).attempts)  # the slot is free again
+    farm.delete(asked.id)

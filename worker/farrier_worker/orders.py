@@ -52,7 +52,14 @@ def _inspect(_farm: Farm, _job: Job, _lease: Lease, _listener: Listener) -> Orde
     return Order({})
 
 
+def _list(farm: Farm, job: Job, _lease: Lease, _listener: Listener) -> Order:
+    options = job.compile_options
+    path = farm.blobs.verified(job.compiled or "")
+    return Order({"options": options.to_dict(), "artifact": str(path)})
+
+
 _ORDERS: dict[Kind, Callable[[Farm, Job, Lease, Listener], Order]] = {
     Kind.COMPILE: _compile,
     Kind.INSPECT: _inspect,
+    Kind.LIST: _list,
 }

@@ -224,9 +224,9 @@ def _declared_dims(info: onnx.ValueInfoProto) -> Dims:
 
 def _with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
     """The document with what the import has found out."""
-    graph, names = imported.graph, _names(imported.dims)
+    graph, names = imported.graph, names_of(imported.dims)
     typed = {
-        name: tuple(_extent(extent, names) for extent in value.type.shape)
+        name: tuple(shown_extent(extent, names) for extent in value.type.shape)
         for name, value in zip(imported.output_names, graph.outputs, strict=True)
         if name not in imported.strings
     }
@@ -267,12 +267,13 @@ def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
             yield node, key[1]
 
 
-def _names(dims: Sequence[NamedDim]) -> dict[str, str]:
+def names_of(dims: Sequence[NamedDim]) -> dict[str, str]:
     """The user's names of open dims, by symbol."""
     return {one.symbol: one.name if one.step == 1 else f"({one.name}/{one.step})" for one in dims}
 
 
-def _extent(extent: Extent, names: Mapping[str, str]) -> int | str:
+def shown_extent(extent: Extent, names: Mapping[str, str]) -> int | str:
+    """An extent as text, symbols by the user's names."""
     if isinstance(extent, int):
         return extent
     return _shown(re.sub(r"\b[a-z]\d+\b", lambda found: names.get(found[0], found[0]), str(extent)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from farrier.errors import UsageError
 from farrier.importer import ImportedModel
@@ -123,6 +123,21 @@ def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]
         if losses[key] <= left:
             left -= losses[key]
             shared[key] = known[hot.choices[key].task.key]
+    return _sharing(hot, general, shared)
+
+
+def with_own_kernels(
+    hot: Variant, general: Variant, sizes: Mapping[str, int], own: Collection[str]
+) -> Variant:
+    """The same where it is known which kernels are the hot size's `own`, by key."""
+    known = _known_at(general, sizes)
+    keys = {key: one.task.key for key, one in hot.choices.items() if key not in own}
+    shared = {key: known[task] for key, task in keys.items() if task in known}
+    return _sharing(hot, general, shared)
+
+
+def _sharing(hot: Variant, general: Variant, shared: Mapping[str, Call]) -> Variant:
+    """The variant with calls of the general one's kernels, by the key of what they replace."""
     calls, choices = [], dict[str, ScheduledTask]()
     for call in hot.calls:
         own, same = hot.choices[call.task], shared.get(call.task)

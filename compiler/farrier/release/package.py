@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from farrier.artifact import calls, container
+from farrier.artifact import calls, container, schedules
 from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue, tensor_type
 from farrier.artifact.manifest import (
     STRING,
@@ -23,6 +23,7 @@ from farrier.artifact.manifest import (
     SizeCheck,
     TensorSpec,
 )
+from farrier.artifact.schedules import Schedules
 from farrier.importer import ImportedModel
 from farrier.ir.compared import compared_with
 from farrier.ir.control import graphs_in
@@ -113,6 +114,7 @@ def package(
         members.LIBRARY: linked.library,
         members.GRAPH: print_ir(variant.graph, _Numbers()).encode(),
         members.RECORDS: used.encode(),
+        members.SCHEDULES: schedules.to_json(map(_schedules, variants)).encode(),
         members.CALLS: calls.to_json(linked.calls).encode(),
         members.REPORT: json.dumps(report, indent=1).encode(),
     }
@@ -292,6 +294,14 @@ def _figures(
 def _latency(samples: npt.NDArray[np.float64]) -> dict[str, Any]:
     low, median, high = (float(p) for p in np.percentile(samples, (10, 50, 90)))
     return {"median": median, "p10": low, "p90": high, "runs": len(samples)}
+
+
+def _schedules(variant: Variant) -> Schedules:
+    ways = variant.settings.algorithms.items()
+    return Schedules(
+        algorithms={key: way.value for key, way in ways},
+        decisions={key: dict(choice.decisions) for key, choice in variant.choices.items()},
+    )
 
 
 def _records_used(variant: Variant, records: RecordStore) -> str:

@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from farrier.artifact import calls, container
+from farrier.artifact import calls, container, schedules
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.manifest import Manifest
+from farrier.artifact.schedules import Schedules
 from farrier.errors import ArtifactError
 from farrier.files.atomic import write_atomically
 from farrier_device.describe import cores
@@ -28,6 +29,7 @@ PARAMS = "params.bin"
 GRAPH = "graph.ir"
 RECORDS = "records.jsonl"
 CALLS = "calls.json"
+SCHEDULES = "schedules.json"
 REPORT = "report.json"
 
 
@@ -58,6 +60,17 @@ class Artifact:
                 hint="it was made by an older Farrier: compile the model again",
             )
         return calls.from_json(self.members[CALLS].decode(errors="replace"))
+
+    @property
+    def schedules(self) -> tuple[Schedules, ...]:
+        """Of the model at all its sizes, then at hot ones. Raises ArtifactError where they are not
+        told."""
+        if SCHEDULES not in self.members:
+            raise ArtifactError(
+                f"the artifact of {self.manifest.name} does not tell its schedules",
+                hint="it was made by an older Farrier: compile the model again",
+            )
+        return schedules.from_json(self.members[SCHEDULES].decode(errors="replace"))
 
     @property
     def library(self) -> bytes:

@@ -309,6 +309,19 @@ class Client(Closing):
         for raw in self._measured(job_id, "trials", task, after):
             yield from_json(Trial, raw)
 
+    def listing(self, job_id: str) -> Mapping[str, Any]:
+        """Has a worker list the kernels of a job that has succeeded, and returns what there is:
+        schedules, shares of time, places under the roofline, the graph of their calls. It is done
+        once; `kernel_texts` reads a kernel. Raises ConflictError for a job without an artifact."""
+        return self._prepared(_job_path(job_id), "listing")
+
+    def kernel_texts(self, job_id: str, kernel: int) -> Mapping[str, str]:
+        """Schedule, loops, LLVM text and assembly of a kernel, by its `id` in the listing. Raises
+        NotFoundError."""
+        path = f"{_job_path(job_id)}/listing/kernels/{int(kernel)}"
+        texts: Mapping[str, str] = self._repeated("GET", path)
+        return texts
+
     def records(self, job_id: str, *, task: str = "") -> Iterator[Mapping[str, Any]]:
         """The same as tuning records, whole: JSON objects as `farrier.records` has them."""
         return self._measured(job_id, "records", task, "")

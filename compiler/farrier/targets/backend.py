@@ -47,6 +47,14 @@ class KnownMachine:
     generic: bool = False
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodeTexts:
+    """A kernel's code as text; "" for what a backend does not have."""
+
+    llvm: str = ""
+    assembly: str = ""
+
+
 class Plan(Protocol):
     """Where everything of a model lies, before its code is linked. Backends have their own."""
 
@@ -208,6 +216,10 @@ class Backend(Protocol):
         """Objects that together define every scheduled kernel, one for up to 16; their names must
         differ. Raises CompilerError."""
         ...
+
+    def texts(self, function: Function, target: Target) -> CodeTexts:
+        """What there is to read of a scheduled kernel's code. Raises CompilerError."""
+        return CodeTexts()
 
     def interface(self, function: Function) -> Interface:
         """What whoever calls a scheduled kernel has to know of it."""

@@ -17,7 +17,7 @@ from farrier_server.problems import NotReadyError, RangeError, documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
-_SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".zip"}
+_SUFFIXES = {Kind.COMPILE: ".farrier", Kind.INSPECT: ".json", Kind.LIST: ".listing"}
 
 
 class ArtifactFile(FileResponse):

@@ -20,7 +20,7 @@ from farrier_farm.jobs import Job
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_server.api.models import ModelId
-from farrier_server.api.prepared import document
+from farrier_server.api.prepared import read_json
 from farrier_server.context import FarmDep
 from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
@@ -163,4 +163,4 @@ def get_inspection(model_id: ModelId, farm: FarmDep) -> InspectionView:
 
 
 def _found(farm: Farm, job: Job) -> InspectionDocument | None:
-    return None if job.artifact is None else document(InspectionDocument, farm, job)
+    return None if job.artifact is None else read_json(InspectionDocument, farm, job)

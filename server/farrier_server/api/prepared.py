@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,28 +14,41 @@ from farrier_farm.jobs import Job
 Document = TypeVar("Document", bound=BaseModel)
 
 
-def document(kind: type[Document], farm: Farm, job: Job) -> Document:
-    """The document that is a job's artifact. Raises ServiceError for what is none, NotFoundError
-    where the job was deleted meanwhile."""
-    assert job.artifact is not None
-    path = farm.blobs.path(job.artifact)
-    if farm.blobs.size(job.artifact) > job.kind.most_bytes:
-        raise _malformed(job, "is too large")
-    return read_as(kind, path.read_bytes(), job)
+def path_of(farm: Farm, job: Job) -> Path:
+    """The file of the document that is a job's artifact. Raises ServiceError for one that is too
+    large, NotFoundError where the job was deleted meanwhile."""
+    digest = job.artifact or ""
+    path = farm.blobs.path(digest)
+    if farm.blobs.size(digest) > job.kind.most_bytes:
+        raise malformed(job, "is too large")
+    return path
 
 
-def read_as(kind: type[Document], text: bytes, job: Job) -> Document:
-    """A document as JSON, held to its schema. Raises ServiceError."""
+def read_json(kind: type[Document], farm: Farm, job: Job) -> Document:
+    """A document that is JSON, held to its schema. Raises as `path_of`, ServiceError for what is no
+    such document."""
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(path_of(farm, job).read_bytes())
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise _malformed(job, f"is none: {place}: {first['msg']}"[:300]) from None
+        raise _unlike(job, error) from None
 
 
-def _malformed(job: Job, what: str) -> ServiceError:
+def checked(kind: type[Document], found: Any, job: Job) -> Document:
+    """What was read of a document, held to its schema. Raises ServiceError."""
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        raise _unlike(job, error) from None
+
+
+def malformed(job: Job, what: str) -> ServiceError:
     return ServiceError(
         f"the document of job {job.id} {what}",
         hint=f"DELETE /v1/jobs/{job.id}, and ask for it anew",
     )
+
+
+def _unlike(job: Job, error: ValidationError) -> ServiceError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return malformed(job, f"is none: {place}: {first['msg']}"[:300])

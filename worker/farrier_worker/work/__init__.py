@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from farrier_worker.line import Line
-from farrier_worker.work import compilation, inspection
+from farrier_worker.work import compilation, inspection, listing
 from farrier_worker.work.product import Product
 
 WORK: Mapping[str, Callable[[Line], Product]] = {
     "compile": compilation.work,
     "inspect": inspection.work,
+    "list": listing.work,
 }
 """Each raises FarrierError where the job fails for its model's sake."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.errors import CompilerError
-from farrier.targets.backend import Backend, backend_of
+from farrier.targets.backend import Backend, CodeTexts, backend_of
 from farrier_device import describe
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ class CpuBackend(Backend):
         from farrier.targets.cpu.codegen import compile_functions
 
         return compile_functions(functions, target)
+
+    def texts(self, function: Function, target: Target) -> CodeTexts:
+        from farrier.targets.cpu.codegen import assembly, emit_function
+
+        text = emit_function(function, target)
+        return CodeTexts(text, assembly(text, target))
 
     def interface(self, function: Function) -> Interface:
         from farrier.targets.cpu.codegen import interface

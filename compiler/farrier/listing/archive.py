@@ -1,0 +1,116 @@
+"""The file of a listing: an index, and the texts of each kernel, read one by one.
+
+    magic | length of the index (u64, little-endian) | index | texts of kernel 0 | those of 1 | …
+
+The index is the JSON object {"listing": …, "texts": [[offset, length] | null, …]}, offsets counted
+from behind it; the texts of a kernel are an object of texts. Each is compressed by itself (zlib).
+Whoever reads a listing may take it for an attack: nothing is read or unpacked without a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from farrier.errors import ArtifactError
+
+MOST_BYTES = 64 << 20  # of the file
+MOST_INDEX = 8 << 20  # of the index, unpacked
+LONGEST_TEXT = 2 << 20  # characters of one text of a kernel
+MOST_TEXTS = 24 << 20  # of those of one kernel as JSON
+_MAGIC = b"farrier-listing1"
+_LENGTH = struct.Struct("<Q")
+_LEVEL = 3  # of zlib: 6 takes twice as long for a tenth less
+
+
+def packed(texts: Mapping[str, str]) -> bytes:
+    """The texts of a kernel as they are kept; of one that is too long, the beginning."""
+    cut = {name: _cut(text) for name, text in texts.items()}
+    return zlib.compress(json.dumps(cut).encode(), _LEVEL)
+
+
+def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -> None:
+    """Writes a listing with the `packed` texts of its kernels, in their order. Texts for which
+    there is no room any more are left out."""
+    places: list[tuple[int, int] | None] = []
+    kept: list[bytes] = []
+    at, room = 0, MOST_BYTES - MOST_INDEX - (1 << 10)
+    for text in texts:
+        fits = at + len(text) <= room
+        places.append((at, len(text)) if fits else None)
+        if fits:
+            kept.append(text)
+            at += len(text)
+    index = zlib.compress(json.dumps({"listing": listing, "texts": places}).encode(), _LEVEL)
+    file.write(_MAGIC + _LENGTH.pack(len(index)) + index)
+    file.writelines(kept)
+
+
+def read_listing(path: Path) -> Any:
+    """The listing, as JSON types. Raises ArtifactError for a file that is none."""
+    with path.open("rb") as file:
+        return _index(file)[0].get("listing")
+
+
+def read_texts(path: Path, kernel: int) -> dict[str, str] | None:
+    """The texts of a kernel, None where they were left out. Raises ArtifactError as `read_listing`,
+    LookupError where there is no such kernel."""
+    with path.open("rb") as file:
+        index, start = _index(file)
+        places = index.get("texts")
+        if not isinstance(places, list):
+            raise _damaged("no table of texts")
+        if not 0 <= kernel < len(places):
+            raise LookupError(kernel)
+        match places[kernel]:
+            case None:
+                return None
+            case [int(offset), int(length)] if offset >= 0 and 0 <= length <= MOST_BYTES:
+                file.seek(start + min(offset, MOST_BYTES))
+                found = _unpacked(file.read(length), MOST_TEXTS)
+            case _:
+                raise _damaged("no place of texts")
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise _damaged("no texts")
+    return found
+
+
+def _index(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """The index, and where what follows it begins."""
+    head = file.read(len(_MAGIC) + _LENGTH.size)
+    if len(head) != len(_MAGIC) + _LENGTH.size or not head.startswith(_MAGIC):
+        raise _damaged("no listing")
+    (length,) = _LENGTH.unpack_from(head, len(_MAGIC))
+    if length > MOST_INDEX:
+        raise _damaged("its index is too large")
+    found = _unpacked(file.read(length), MOST_INDEX)
+    if not isinstance(found, dict):
+        raise _damaged("no index")
+    return found, len(head) + length
+
+
+def _unpacked(data: bytes, most: int) -> Any:
+    reader = zlib.decompressobj()
+    try:
+        text = reader.decompress(data, most + 1)
+        if len(text) > most:
+            raise _damaged("it unpacks to too much")
+        if not reader.eof:
+            raise _damaged("it is cut short")
+        return json.loads(text)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise _damaged(f"{type(error).__name__}") from None
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}\n… cut here: the whole has {len(text)} characters\n"
+
+
+def _damaged(what: str) -> ArtifactError:
+    return ArtifactError(f"the listing cannot be read: {what}", hint="ask for it anew")

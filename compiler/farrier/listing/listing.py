@@ -1,0 +1,251 @@
+"""An artifact's kernels as a document: what each computes, how long it takes, how it reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+from farrier.importer.document import names_of, shown_extent
+from farrier.ir.dim import typical
+from farrier.ir.graph import Value
+from farrier.ir.printer import print_ir
+from farrier.kernels import BuildInput, lower
+from farrier.kernels.choose import ScheduledTask
+from farrier.listing import archive
+from farrier.listing.rebuild import Rebuilt, rebuild
+from farrier.model.file import Model
+from farrier.model_tuning.compare import total
+from farrier.model_tuning.variant import Variant
+from farrier.options import CompileOptions
+from farrier.partition.program import Call, DriverProgram, Repeat, steps_in
+from farrier.runtime.artifact import Artifact
+from farrier.space.machine import Machine
+from farrier.targets import Target, backend_of
+
+_MOST = 10_000  # kernels, and calls in the graph
+_MOST_EDGES = 40_000
+_LONGEST = 200  # characters of a name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listing:
+    """`texts` are those of each kernel, packed (`archive.packed`)."""
+
+    document: Mapping[str, Any]
+    texts: Sequence[bytes]
+
+    def write(self, file: IO[bytes]) -> None:
+        archive.write(file, self.document, self.texts)
+
+
+def list_kernels(
+    model: Model,
+    options: CompileOptions,
+    artifact: Artifact,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Listing:
+    """The kernels of an artifact that was made of `model` with `options`. `progress` is told how
+    many have been listed, and how many there are. Raises FarrierError."""
+
+    def texts(variants: tuple[Variant, ...]) -> list[bytes]:
+        found, choices = [], _choices(variants)
+        target = variants[0].settings.target
+        for number, choice in enumerate(choices.values()):
+            progress(number, len(choices))
+            found.append(archive.packed(_texts(choice, target)))
+        return found
+
+    gc_was_enabled = gc.isenabled()
+    gc.disable()  # IR is made of trees, and looking for cycles in them takes a sixth of the time
+    try:
+        rebuilt, packed = rebuild(model, options, artifact, texts)
+    finally:
+        if gc_was_enabled:
+            gc.enable()
+    return Listing(_document(rebuilt), packed)
+
+
+def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
+    """Every kernel, by key, those of the variant that is shown first."""
+    general, *hot = variants
+    ordered = [*hot, general]
+    found: dict[str, ScheduledTask] = {}
+    for variant in ordered:
+        for key, choice in variant.choices.items():
+            found.setdefault(key, choice)
+    return dict(list(found.items())[:_MOST])
+
+
+def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
+    function = lower(BuildInput.of(choice))
+    code = backend_of(target).texts(function, target)
+    return {
+        "schedule": choice.space.trace(choice.decisions),
+        "loops": print_ir(function),
+        "llvm": code.llvm,
+        "assembly": code.assembly,
+    }
+
+
+def _document(rebuilt: Rebuilt) -> dict[str, Any]:
+    shown, settings = rebuilt.shown, rebuilt.shown.settings
+    machine = Machine.of(settings.target, settings.threads)
+    names = names_of(rebuilt.imported.dims)
+    choices = _choices(rebuilt.variants)
+    numbers = {key: number for number, key in enumerate(choices)}
+    first: dict[str, Call] = {}
+    for variant in (shown, *rebuilt.variants):
+        for call in variant.calls:
+            first.setdefault(call.task, call)
+    whole = sum(map(total, shown.choices.values())) or 1.0
+    kernels = []
+    for key, number in numbers.items():
+        own = shown.choices.get(key)
+        calls = 0 if own is None else own.calls
+        share = 0.0 if own is None else total(own) / whole
+        kernels.append(_kernel(number, choices[key], first.get(key), calls, share, machine))
+    return {
+        "is_same": rebuilt.is_same,
+        "target": _named(f"{settings.target.cpu}, {settings.threads} threads"),
+        "sizes": {one.name: one.typical * one.step for one in rebuilt.imported.dims[:1000]},
+        "kernels": kernels,
+        "graph": _graph(rebuilt, numbers, names),
+    }
+
+
+def _kernel(
+    number: int,
+    choice: ScheduledTask,
+    call: Call | None,
+    calls: int,
+    share: float,
+    machine: Machine,
+) -> dict[str, Any]:
+    report = choice.report()
+    us = report.predicted_us if report.measured_us is None else report.measured_us
+    moved = 0 if call is None else sum(_bytes(value) for value in (*call.inputs, *call.outputs))
+    operations = report.operations
+    return {
+        "id": number,
+        "task": report.task,
+        "name": _named(report.name),
+        "symbol": _named(choice.task.symbol),
+        "rule": report.rule,
+        "source": report.source,
+        "decisions": dict(choice.decisions),
+        "origin": "" if call is None else _named(call.origin),
+        "calls": calls,
+        "share": share,
+        "us": us,
+        "predicted_us": report.predicted_us,
+        "measured_us": report.measured_us,
+        "flops": operations,
+        "bytes": moved,
+        "roofline": {
+            "peak_gflops": _peak(machine) / 1e9,
+            "bandwidth_gbs": machine.memory_bandwidth / 1e9,
+            "intensity": operations / moved if moved else 0.0,
+            "achieved_gflops": operations / us / 1e3 if us else 0.0,
+        },
+    }
+
+
+def _peak(machine: Machine) -> float:
+    """Operations on f32 a second, of all threads together, as the analytic model has it."""
+    return 2 * machine.lanes * machine.fma_ports * machine.hertz * machine.threads
+
+
+def _bytes(value: Value) -> int:
+    return typical(value.type.nbytes)
+
+
+def _graph(
+    rebuilt: Rebuilt, numbers: Mapping[str, int], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """The calls of the shown variant in the order of the program's text, with its inputs before and
+    its outputs behind them; edges lead from what writes a buffer to what reads it."""
+    program = rebuilt.shown.program
+    buffers = _Buffers(program)
+    nodes: list[dict[str, Any]] = []
+    edges: dict[tuple[int, int], None] = {}
+
+    def add(
+        kernel: int | None, op: str, name: str, value: Value | None, reads: Sequence[Value]
+    ) -> int:
+        at = len(nodes)
+        for one in reads:
+            for writer in buffers.writers(one):
+                if writer != at and len(edges) < _MOST_EDGES:
+                    edges[writer, at] = None
+        nodes.append(
+            {
+                "id": at,
+                "kernel": kernel,
+                "op": op,
+                "name": _named(name),
+                "dtype": "" if value is None else str(value.type.dtype.value),
+                "shape": []
+                if value is None
+                else [shown_extent(extent, names) for extent in value.type.shape],
+            }
+        )
+        return at
+
+    left_out = 0
+    imported = rebuilt.imported
+    for name, value in zip(imported.input_names, program.inputs, strict=False):
+        buffers.write(value, add(None, "input", name, value, ()))
+    for call in program.calls:
+        if len(nodes) >= _MOST:
+            left_out += 1
+            continue
+        op = _named(rebuilt.shown.choices[call.task].task.name)
+        at = add(numbers.get(call.task), op, call.origin, call.outputs[0], call.inputs)
+        for value in call.outputs:
+            buffers.write(value, at)
+    for name, value in zip(imported.output_names, program.outputs, strict=False):
+        add(None, "output", name, value, (value,))
+    return {"nodes": nodes, "edges": list(edges), "left_out": left_out}
+
+
+class _Buffers:
+    """Which nodes have written a buffer: several where each writes a part."""
+
+    def __init__(self, program: DriverProgram) -> None:
+        self._program = program
+        self._same: dict[str, str] = {}  # what a loop carries changes places
+        self._writers: dict[str, dict[int, None]] = {}
+        for name, other in _carried(program):
+            self._same[self._root(name)] = self._root(other)
+
+    def write(self, value: Value, node: int) -> None:
+        self._writers.setdefault(self._buffer(value), {})[node] = None
+
+    def writers(self, value: Value) -> Sequence[int]:
+        return list(self._writers.get(self._buffer(value), ()))
+
+    def _buffer(self, value: Value) -> str:
+        return self._root(self._program.home(value).name)
+
+    def _root(self, name: str) -> str:
+        while name in self._same and self._same[name] != name:
+            name = self._same[name]
+        return name
+
+
+def _carried(program: DriverProgram) -> Iterator[tuple[str, str]]:
+    """Names of values that lie in one buffer, as far as a reader can tell."""
+    for step in steps_in(program.steps):
+        if isinstance(step, Repeat):
+            for one in step.carried:
+                homes = [program.home(v).name for v in (one.initial, one.current, one.next)]
+                yield homes[0], homes[1]
+                yield homes[2], homes[1]
+            for part in (*step.read, *step.written):
+                yield program.home(part.slice).name, program.home(part.whole).name
+
+
+def _named(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,115 @@
+"""An artifact's kernels once more: the model, with the schedules that the artifact was made with.
+
+Nothing is measured or chosen. What comes of it is held against the artifact's own library, byte by
+byte: code is a function of the model, the schedules, the target and the versions of the tools.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from farrier.artifact import container
+from farrier.artifact.manifest import KernelReport
+from farrier.artifact.schedules import Schedules
+from farrier.errors import ArtifactError
+from farrier.importer import import_model
+from farrier.importer.build import ImportedModel
+from farrier.ir.graph import Graph
+from farrier.kernels import Helpers, helpers_for, lowered
+from farrier.model.file import Model
+from farrier.model_tuning.hot import hot_sizes, shapes_at, with_own_kernels
+from farrier.model_tuning.variant import Variant, make_variant
+from farrier.options import CompileOptions
+from farrier.options.precision import parse_precision
+from farrier.passes import Settings, prepare
+from farrier.passes.algorithm import Algorithm
+from farrier.release.link import link
+from farrier.runtime.artifact import LIBRARY, Artifact
+from farrier.targets import parse_target
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The variants of the model, that for all sizes first, and the names of its open dims by
+    symbol. `is_same`: their library is the artifact's."""
+
+    imported: ImportedModel
+    variants: tuple[Variant, ...]
+    is_same: bool
+
+    @property
+    def shown(self) -> Variant:
+        """What figures are of: the first at hot sizes, where there is one."""
+        return self.variants[1] if len(self.variants) > 1 else self.variants[0]
+
+
+def rebuild(
+    model: Model,
+    options: CompileOptions,
+    artifact: Artifact,
+    meanwhile: Callable[[tuple[Variant, ...]], T],
+) -> tuple[Rebuilt, T]:
+    """The kernels of `artifact`, which was made of `model` with `options`; while helper processes
+    compile them, this one does what `meanwhile` says. Raises FarrierError."""
+    settings = _settings(options, artifact)
+    schedules = artifact.schedules
+    reports = {report.task: report for report in artifact.manifest.kernels}
+    imported = import_model(model, options.shapes, options.hot, options.typical)
+    hot = hot_sizes(imported.dims, options.hot)
+    if len(schedules) != 1 + len(hot):
+        raise ArtifactError(f"{artifact.manifest.name} was made with other options")
+    count = max(1, helpers_for(len(imported.graph.nodes)))
+    with Helpers(count, settings.target, settings.threads) as helpers:
+        general = _variant(imported.graph, settings, schedules[0], reports)
+        variants = [general]
+        for sizes, given in zip(hot, schedules[1:], strict=True):
+            one = import_model(model, shapes_at(imported, sizes))
+            variant = _variant(one.graph, settings, given, reports)
+            variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
+        choices = {key: one for each in variants for key, one in each.choices.items()}
+        build_inputs = lowered(choices, here=False)
+        helpers.begin(build_inputs)
+        made = meanwhile(tuple(variants))
+        linked = link(variants, [{}, *hot], helpers.compile(build_inputs))
+    is_same = container.digest(linked.library) == artifact.manifest.hashes[LIBRARY]
+    return Rebuilt(imported, tuple(variants), is_same), made
+
+
+def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
+    """Raises ArtifactError where the artifact is for another machine than the options name."""
+    target, manifest = parse_target(options.target), artifact.manifest
+    if (target.triple, target.cpu, target.features) != (
+        manifest.triple,
+        manifest.cpu,
+        tuple(manifest.features),
+    ):
+        raise ArtifactError(
+            f"{manifest.name} was made for {manifest.cpu}, and the options name {target.cpu}"
+        )
+    precision = parse_precision(manifest.precision)
+    return Settings(target, manifest.threads, options.max_layer_error, precision)
+
+
+def _variant(
+    imported: Graph, settings: Settings, given: Schedules, reports: Mapping[str, KernelReport]
+) -> Variant:
+    """One form of the model, with the algorithms and schedules that it was given."""
+    algorithms = {key: Algorithm(way) for key, way in given.algorithms.items()}
+    settings = dataclasses.replace(settings, algorithms=algorithms)
+    default = make_variant(prepare(imported, settings), settings)
+    choices = dict(default.choices)
+    for key, decisions in given.decisions.items():
+        own, report = choices.get(key), reports.get(key)
+        if own is None or not own.space.contains(decisions):
+            continue  # of another version: the library will differ
+        choices[key] = dataclasses.replace(own, decisions=dict(decisions))
+        if report is not None:
+            us = report.measured_us
+            choices[key] = dataclasses.replace(
+                choices[key], source=report.source, measured_s=None if us is None else us / 1e6
+            )
+    return dataclasses.replace(default, choices=choices)

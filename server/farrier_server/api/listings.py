@@ -1,0 +1,192 @@
+"""What a compiled model's kernels are: prepared by a worker, from the model and the artifact.
+
+    POST /v1/jobs/{id}/listing               → queued, unless it was before
+    GET  /v1/jobs/{id}/listing               → how far it is, and the kernels
+    GET  /v1/jobs/{id}/listing/kernels/{k}   → the texts of one of them
+
+The file was written by a process that has read what strangers wrote, so it is read as such: of
+bounded size, and every field of its type and within its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from farrier.errors import ArtifactError, NotFoundError
+from farrier.listing import archive
+from farrier_farm.farm import Farm
+from farrier_farm.jobs import Job
+from farrier_farm.kinds import Kind
+from farrier_farm.states import State
+from farrier_server.api.jobs import JobId
+from farrier_server.api.prepared import checked, malformed, path_of
+from farrier_server.context import FarmDep
+from farrier_server.gate import OwnerDep
+from farrier_server.problems import Problem, documented, from_stored
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+_MOST = 10_000  # kernels and nodes
+_Text = Annotated[str, Field(max_length=1100)]
+_Count = Annotated[int, Field(ge=0, le=1 << 63)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_NodeId = Annotated[int, Field(ge=0, lt=2 * _MOST)]
+_Edge = Annotated[list[_NodeId], Field(min_length=2, max_length=2)]
+_Code = Annotated[str, Field(max_length=archive.LONGEST_TEXT + 100)]
+
+
+class _Part(BaseModel):
+    """A newer worker may say more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class RooflineView(_Part):
+    """Where a kernel lies under the roofline of the analytic model's machine."""
+
+    peak_gflops: _Number
+    bandwidth_gbs: _Number = Field(description="of memory")
+    intensity: _Number = Field(description="operations a byte that is moved at least")
+    achieved_gflops: _Number
+
+
+class KernelView(_Part):
+    """A kernel of the model. Times are microseconds of one call."""
+
+    id: _Count
+    task: _Text = Field(description="its key: that of GET /v1/jobs/{id}/tasks")
+    name: _Text
+    symbol: _Text = Field(description="its function in the library")
+    rule: _Text
+    source: _Text = Field(description="tuned, transferred or default")
+    decisions: Annotated[dict[_Text, int], Field(max_length=100)]
+    origin: _Text = Field(description="the model's nodes that its first call computes")
+    calls: _Count = Field(description="of a run at the sizes that are shown; 0: none")
+    share: _Number = Field(description="of the time of all kernels")
+    us: _Number = Field(description="measured, else predicted")
+    predicted_us: _Number
+    measured_us: _Number | None
+    flops: _Count = Field(description="arithmetic of one call")
+    bytes: _Count = Field(description="what one call moves at least")
+    roofline: RooflineView
+
+
+class CallView(_Part):
+    """A call of a kernel, or an input or output of the model."""
+
+    id: _NodeId
+    kernel: _Count | None = Field(description="null: an input or output")
+    op: _Text
+    name: _Text
+    dtype: _Text
+    shape: Annotated[list[int | _Text], Field(max_length=100)] = Field(description="of the result")
+
+
+class CallGraphView(_Part):
+    """The calls in the order of the program; edges lead from who writes to who reads."""
+
+    nodes: Annotated[list[CallView], Field(max_length=2 * _MOST)]
+    edges: Annotated[list[_Edge], Field(max_length=40_000)] = Field(description="[from, to]")
+    left_out: _Count = Field(description="calls beyond what is shown")
+
+
+class ListingDocument(_Part):
+    """What a compiled model consists of."""
+
+    is_same: bool = Field(description="made anew, the kernels were the artifact's byte by byte")
+    target: _Text
+    sizes: Annotated[dict[_Text, _Count], Field(max_length=1000)] = Field(
+        description="what is shown is for these sizes of the open dims"
+    )
+    kernels: Annotated[list[KernelView], Field(max_length=_MOST)]
+    graph: CallGraphView
+
+
+class ListingView(BaseModel):
+    """How far a listing is."""
+
+    state: State
+    job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
+    error: Problem | None = Field(description="why it failed; POST begins it anew")
+    listing: ListingDocument | None = Field(description="once it has succeeded")
+
+    @classmethod
+    def of(cls, job: Job, found: ListingDocument | None) -> ListingView:
+        error = None if job.error is None else from_stored(job.error)
+        return cls(state=job.state, job=job.id, error=error, listing=found)
+
+
+class KernelTexts(_Part):
+    """A kernel as text; what a backend does not have is empty."""
+
+    schedule: _Code = ""
+    loops: _Code = ""
+    llvm: _Code = ""
+    assembly: _Code = ""
+
+
+@router.post("/{job_id}/listing", status_code=201, responses=documented(404, 409, 429, 503))
+def list_kernels(job_id: JobId, farm: FarmDep, owner: OwnerDep, response: Response) -> ListingView:
+    """Queues the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
+    had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
+    artifact."""
+    source = farm.jobs.get(job_id)
+    job, is_new = farm.jobs.list_kernels(source, owner=owner)
+    response.status_code = 201 if is_new else 200
+    return ListingView.of(job, None)
+
+
+@router.get("/{job_id}/listing", responses=documented(404, 503))
+def get_listing(job_id: JobId, farm: FarmDep) -> ListingView:
+    """How far the listing of a job's kernels is, and what there is; 404 where nobody has asked for
+    one."""
+    job = _prepared(farm, job_id)
+    if job.artifact is None:
+        return ListingView.of(job, None)
+    found = _read(farm, job, archive.read_listing)
+    return ListingView.of(job, checked(ListingDocument, found, job))
+
+
+@router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(404, 503))
+def get_kernel(
+    job_id: JobId,
+    kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],
+    farm: FarmDep,
+) -> KernelTexts:
+    """The schedule, loops, LLVM text and assembly of a kernel; of what is longer than 2 Mi
+    characters, the beginning. 404 for one whose texts found no room."""
+    job = _prepared(farm, job_id)
+    unknown = NotFoundError(
+        f"the listing of job {job_id} has no texts of a kernel {kernel}",
+        hint=f"GET /v1/jobs/{job_id}/listing says what there is",
+    )
+    if job.artifact is None:
+        raise unknown
+    try:
+        found = _read(farm, job, lambda path: archive.read_texts(path, kernel))
+    except LookupError:
+        raise unknown from None
+    if found is None:
+        raise unknown
+    return checked(KernelTexts, found, job)
+
+
+def _prepared(farm: Farm, job_id: str) -> Job:
+    farm.jobs.get(job_id)
+    job = farm.jobs.prepared(Kind.LIST, job_id)
+    if job is None:
+        raise NotFoundError(
+            f"the kernels of job {job_id} were not listed",
+            hint=f"POST /v1/jobs/{job_id}/listing does it",
+        )
+    return job
+
+
+def _read(farm: Farm, job: Job, read: Any) -> Any:
+    path = path_of(farm, job)
+    try:
+        return read(path)
+    except ArtifactError as error:
+        raise malformed(job, error.message) from None
