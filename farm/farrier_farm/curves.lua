@@ -1,7 +1,7 @@
 -- Curves of the best time so far: points in the order in which they came, each as the text
 -- `<trial> <seconds> <time>`. Who adds one to a full curve has it thinned to half before.
 --
--- A point goes where its step is seen least: where the time changed little, or for few trials. Of two
+-- A point goes where its step is seen least: where the time changed little, or for few trials. Of three
 -- neighbours one stays at least, so that small steps do not become one large one. The first point, the
 -- last and the lowest stay.
 

@@ -125,7 +125,7 @@ class Curves:
 
 def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
     """At most so many of the points, 3 or more: the first, the last and the lowest, and of the
-    others those whose step is seen best. As in `curves.lua`, of two neighbours one goes at most
+    others those whose step is seen best. As in `curves.lua`, of three neighbours one stays at least
     before all are looked at anew."""
     if most < 3:
         raise ValueError(f"a curve of {most} points shows nothing")

@@ -151,10 +151,12 @@ class Farm:
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Forgets what the settings keep no longer, and removes blobs that nothing refers to and
-        that are `blob_age_s` old, with abandoned uploads; returns bytes."""
+        """Forgets what the settings keep no longer, counts the records that older versions added,
+        and removes blobs that nothing refers to and that are `blob_age_s` old, with abandoned
+        uploads; returns bytes."""
         if self.adoption.is_due(self.settings.blob_age_s):
             self.adoption.run()
+        self.records.count_classes()
         self.retention.apply()
         return self.blobs.sweep(self.references.are_there, self.settings.blob_age_s)
 

@@ -5,6 +5,11 @@ farrier:records:order               list of all digests, in the order of additio
 farrier:records:of:<task>:<target>  the same for one task on one target fingerprint
 farrier:records:archived            how many of `order` are in the archives
 farrier:records:archives            list of sha256: blobs of JSON lines, in order
+farrier:records:counted             how many of `order` are counted in what follows
+farrier:records:classes             set of the ids of all device classes; "" where none is told
+farrier:records:class:<class>       hash: how many `records`, and when the `oldest` and `newest` of
+                                    them were made
+farrier:records:tasks:<class>       set of their tasks
 """
 
 from __future__ import annotations
@@ -25,7 +30,36 @@ from farrier_farm.trials import Trials
 _PREFIX = "farrier:records:"
 ARCHIVES = _PREFIX + "archives"
 _PAGE = 500
+_COUNTED_AT_ONCE = 200
 ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
+
+# Records of a class are counted in the order of addition, up to a number: each when it is added,
+# and those that an older version added by `_COUNT`, which goes through so many of them.
+_COUNTING = """
+local function counted() return tonumber(redis.call('GET', 'farrier:records:counted') or 0) end
+
+local function count_record(class, task, created, number)
+  local key = 'farrier:records:class:' .. class
+  redis.call('SADD', 'farrier:records:classes', class)
+  redis.call('SADD', 'farrier:records:tasks:' .. class, task)
+  redis.call('HINCRBY', key, 'records', 1)
+  local oldest, newest = unpack(redis.call('HMGET', key, 'oldest', 'newest'))
+  local text = string.format('%.3f', created)
+  if not oldest or created < tonumber(oldest) then redis.call('HSET', key, 'oldest', text) end
+  if not newest or created > tonumber(newest) then redis.call('HSET', key, 'newest', text) end
+  redis.call('SET', 'farrier:records:counted', number)
+end
+"""
+_COUNT = """
+local first, found = counted(), 0
+for i, digest in ipairs(redis.call('LRANGE', KEYS[2], first, first + ARGV[1] - 1)) do
+  local is_read, record = pcall(cjson.decode, redis.call('HGET', KEYS[1], digest))
+  if not is_read then record = {} end
+  count_record(record.device_class or '', record.task or '', record.created or 0, first + i)
+  found = i
+end
+return found
+"""
 
 # With a job, its trial as well (`trials.py`). A record that is there was added before, and with it
 # its trial.
@@ -47,14 +81,16 @@ local function trim(trials, fastest, kept)
 end
 
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
-redis.call('RPUSH', KEYS[2], ARGV[1])
+local number, task = redis.call('RPUSH', KEYS[2], ARGV[1]), ARGV[4]
 redis.call('RPUSH', KEYS[3], ARGV[1])
+if number == counted() + 1 then count_record(ARGV[3], task, tonumber(ARGV[5]), number) end
 if #KEYS == 3 or redis.call('HGET', KEYS[4], 'state') ~= 'running' then return 1 end
-local task, context, ns = ARGV[3], ARGV[4], tonumber(ARGV[5])  -- `Trials.trial`
+local context, ns, kept, status = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]  -- `Trials.trial`
 local id = redis.call('XADD', KEYS[5], '*', 'record', ARGV[1], 'task', task, 'context', context,
-  'status', ARGV[7], 'ns', ARGV[5])
+  'status', status, 'ns', ns)
+ns = tonumber(ns)
 redis.call('ZADD', KEYS[8], 0, place('', ns, id), 0, place(task, ns, id))
-trim(KEYS[5], KEYS[8], tonumber(ARGV[6]))
+trim(KEYS[5], KEYS[8], kept)
 count_in_minute('trials')
 local count = redis.call('HINCRBY', KEYS[6], task .. ' trials', 1)
 if not ns then
@@ -62,9 +98,9 @@ if not ns then
 else
   local best = tonumber(redis.call('HGET', KEYS[6], task .. ' ' .. context))
   if not best or ns < best then
-    redis.call('HSET', KEYS[6], task .. ' ' .. context, ARGV[5])
+    redis.call('HSET', KEYS[6], task .. ' ' .. context, ARGV[7])
     if context == 'alone' then
-      add_point_to_field(KEYS[7], task, count, seconds_of(KEYS[4]), ARGV[5])
+      add_point_to_field(KEYS[7], task, count, seconds_of(KEYS[4]), ARGV[7])
     end
   end
 end
@@ -80,6 +116,18 @@ return 1
 """
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordClass:
+    """The records of a device class, "" for those that tell none: how many, of how many tasks, and
+    when the oldest and the newest were made, in Unix seconds."""
+
+    device_class: str
+    records: int
+    tasks: int
+    oldest: float
+    newest: float
+
+
 class Records:
     """Implements `farrier.records.RecordStore`: what `add` returned from survives `kill -9`. Raises
     ServiceError where Redis is out of reach."""
@@ -90,14 +138,15 @@ class Records:
         self._trials = trials
         files = resources.files(__package__)
         parts = [files.joinpath(name).read_text() for name in ("curves.lua", "throughput.lua")]
-        self._add_script = client.script("\n".join([*parts, _ADD]))
+        self._add_script = client.script("\n".join([*parts, _COUNTING, _ADD]))
+        self._count = client.script(_COUNTING + _COUNT)
         self._note_archive = client.script(_NOTE_ARCHIVE)
 
     def add(self, record: TuningRecord, job: str = "") -> None:
         """Once, however often it is added, as a trial of the `job` that measured it. Every
         `ARCHIVED_AT_ONCE` records become a blob."""
         trial = self._trials.trial(job, record) if job else ((), ())
-        self._add_line(record.task, record.fingerprint, record.to_line(), trial)
+        self._add(record, trial)
         if self._waiting() >= ARCHIVED_AT_ONCE:
             self.archive()
 
@@ -139,7 +188,7 @@ class Records:
                 record = TuningRecord.from_line(line)
             except ValueError as error:
                 raise UsageError(f"line {number} is no tuning record: {error}") from None
-            new += self._add_line(record.task, record.fingerprint, record.to_line())
+            new += self._add(record)
         self.archive()
         return new
 
@@ -160,17 +209,44 @@ class Records:
         digests: list[str] = self._client.command("LRANGE", ARCHIVES, 0, -1)
         return digests
 
+    def classes(self) -> Sequence[RecordClass]:
+        """How many records there are of each device class, by its id."""
+        ids = sorted(self._client.command("SMEMBERS", _PREFIX + "classes"))
+        names = ("records", "oldest", "newest")
+        words = [("HMGET", f"{_PREFIX}class:{one}", *names) for one in ids]
+        tasks = [("SCARD", f"{_PREFIX}tasks:{one}") for one in ids]
+        found = self._client.commands([*words, *tasks]) if ids else []
+        each = zip(ids, found[: len(ids)], found[len(ids) :], strict=True)
+        return [
+            RecordClass(one, int(count), int(of_tasks), float(oldest), float(newest))
+            for one, (count, oldest, newest), of_tasks in each
+        ]
+
+    def count_classes(self) -> None:
+        """Counts what an older version added, and nobody has counted."""
+        while self._count([_PREFIX + "lines", _PREFIX + "order"], [_COUNTED_AT_ONCE]):
+            pass
+
+    def _add(
+        self, record: TuningRecord, trial: tuple[Sequence[str], Sequence[str | int]] = ((), ())
+    ) -> int:
+        words = (record.task, record.fingerprint, record.to_line())
+        return self._add_line(*words, record.device_class, record.created, trial)
+
     def _add_line(
         self,
         task: str,
         fingerprint: str,
         line: str,
+        device_class: str = "",
+        created: float = 0.0,
         trial: tuple[Sequence[str], Sequence[str | int]] = ((), ()),
     ) -> int:
         digest = hashlib.sha256(line.encode()).hexdigest()[:32]
         keys = [_PREFIX + "lines", _PREFIX + "order", f"{_PREFIX}of:{task}:{fingerprint}"]
         of_trial, words = trial
-        return int(self._add_script([*keys, *of_trial], [digest, line, *words]))
+        of_class = [device_class, task, repr(created)]
+        return int(self._add_script([*keys, *of_trial], [digest, line, *of_class, *words]))
 
     def _waiting(self) -> int:
         return self.count() - int(self._client.command("GET", _PREFIX + "archived") or 0)

@@ -105,11 +105,11 @@ class Trials:
 
     def trial(self, job_id: str, record: TuningRecord) -> tuple[list[str], list[str | int]]:
         """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
-        task, the context, nanoseconds of an undisturbed call ("" where it failed), how many are
-        kept, and the status."""
+        context, nanoseconds of an undisturbed call ("" where it failed), how many are kept, and the
+        status."""
         keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
-        return keys, [record.task, record.context, ns, self._kept, record.status]
+        return keys, [record.context, ns, self._kept, record.status]
 
     def schedule(self, job_id: str, event: TasksScheduled) -> None:
         """Notes which schedules tasks of a running job have."""

@@ -24,6 +24,7 @@ from farrier_server.api import (
     metrics,
     models,
     overview,
+    records,
     sessions,
     targets,
     trials,
@@ -79,6 +80,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         artifacts,
         devices,
         classes,
+        records,
         targets,
         metrics,
     ):

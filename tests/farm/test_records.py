@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -130,3 +131,47 @@ def test_archiving_at_once_archives_once(farm: Farm) -> None:
     for thread in threads:
         thread.join()
     assert len(farm.records.archives()) == 1
+
+
+def _of_class(number: int, device_class: str, task: str = "t1") -> TuningRecord:
+    return dataclasses.replace(_record(number, task), device_class=device_class)
+
+
+def _counts(farm: Farm) -> dict[str, tuple[int, int, float, float]]:
+    found = farm.records.classes()
+    return {one.device_class: (one.records, one.tasks, one.oldest, one.newest) for one in found}
+
+
+def test_records_are_counted_by_class_when_they_are_added(farm: Farm) -> None:
+    assert _counts(farm) == {}
+    for number, task in ((4, "t1"), (2, "t2"), (6, "t1"), (6, "t1")):
+        farm.records.add(_of_class(number, "a76", task))
+    farm.records.add(_of_class(3, ""))
+    due = {"a76": (3, 2, 3.0, 9.0), "": (1, 1, 4.5, 4.5)}
+    assert _counts(farm) == due
+    farm.records.count_classes()
+    assert _counts(farm) == due
+
+
+def test_what_an_older_version_added_is_counted_once(farm: Farm, monkeypatch) -> None:
+    monkeypatch.setattr(records_module, "_COUNTED_AT_ONCE", 3)
+    for number in range(10):
+        farm.records.add(_of_class(number, f"c{number % 2}", f"t{number % 5}"))
+    due = _counts(farm)
+    # An older version stores the same and counts nothing; it may go on beside this one.
+    for key in farm.client.command("KEYS", "farrier:records:c*"):
+        farm.client.command("DEL", key)
+    for key in farm.client.command("KEYS", "farrier:records:tasks:*"):
+        farm.client.command("DEL", key)
+    farm.records.add(_of_class(10, "c0", "t1"))  # not counted before those that precede it
+    assert _counts(farm) == {}
+    farm.records._add_line("odd", "f", "no JSON")
+    farm.records.count_classes()
+    records, tasks, oldest, _ = due["c0"]
+    assert _counts(farm) == {
+        "": (1, 1, 0.0, 0.0),
+        "c0": (records + 1, tasks, oldest, 15.0),
+        "c1": due["c1"],
+    }
+    farm.records.add(_of_class(11, "c1"))
+    assert _counts(farm)["c1"][0] == due["c1"][0] + 1
