@@ -4,33 +4,24 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { logOut, onSignedOut, openSession } from "./lib/api.js";
 import { html } from "./lib/html.js";
+import { fetchAtRest, page } from "./lib/pages.js";
 import { matched, navigate, useLocation } from "./lib/router.js";
 import { restoreTheme } from "./lib/theme.js";
 import { Loading, Problem } from "./ui/feedback.js";
 import { PageHead, Shell } from "./ui/shell.js";
-import { Compare } from "./pages/compare.js";
-import { Device } from "./pages/device.js";
-import { Devices } from "./pages/devices.js";
-import { Job } from "./pages/job.js";
-import { JobModel } from "./pages/job_model.js";
-import { Jobs } from "./pages/jobs.js";
-import { Login } from "./pages/login.js";
-import { Model } from "./pages/model.js";
-import { Overview } from "./pages/overview.js";
-import { Records } from "./pages/records.js";
-import { Submit } from "./pages/submit.js";
 
+const Login = page(() => import("./pages/login.js").then((of) => of.Login));
 const ROUTES = [
-  ["/", Overview],
-  ["/jobs", Jobs],
-  ["/jobs/:id", Job],
-  ["/jobs/:id/model", JobModel],
-  ["/compare", Compare],
-  ["/devices", Devices],
-  ["/devices/:id", Device],
-  ["/records", Records],
-  ["/submit", Submit],
-  ["/models/:id", Model],
+  ["/", page(() => import("./pages/overview.js").then((of) => of.Overview))],
+  ["/jobs", page(() => import("./pages/jobs.js").then((of) => of.Jobs))],
+  ["/jobs/:id", page(() => import("./pages/job.js").then((of) => of.Job))],
+  ["/jobs/:id/model", page(() => import("./pages/job_model.js").then((of) => of.JobModel))],
+  ["/compare", page(() => import("./pages/compare.js").then((of) => of.Compare))],
+  ["/devices", page(() => import("./pages/devices.js").then((of) => of.Devices))],
+  ["/devices/:id", page(() => import("./pages/device.js").then((of) => of.Device))],
+  ["/records", page(() => import("./pages/records.js").then((of) => of.Records))],
+  ["/submit", page(() => import("./pages/submit.js").then((of) => of.Submit))],
+  ["/models/:id", page(() => import("./pages/model.js").then((of) => of.Model))],
 ];
 
 function App() {
@@ -54,6 +45,7 @@ function App() {
       setSession(null);
     });
     begin();
+    fetchAtRest([Login, ...ROUTES.map(([, each]) => each)]);
   }, []);
 
   const leave = async () => {
