@@ -38,8 +38,8 @@ function Gain({ job, points }) {
   const tuned = job.report?.tuned_ms?.median;
   if (untuned && tuned) {
     const isFaster = job.report.tuned_is_faster;
-    const detail = isFaster ? `from ${milliseconds(untuned)}` : `defaults kept: ${milliseconds(untuned)}`;
-    return html`<${Figure} name="Against untuned" value=${`${ratio(untuned / tuned)}`} detail=${detail} tone=${isFaster ? "good" : ""} />`;
+    const detail = isFaster ? `untuned ${milliseconds(untuned)}` : `defaults kept: ${milliseconds(untuned)}`;
+    return html`<${Figure} name="Against untuned" value=${`${ratio(untuned / tuned)}`} detail=${detail} tone=${isFaster && untuned > tuned ? "good" : ""} />`;
   }
   const [first] = points;
   if (!first || !job.best_ms || isFinal(job) || first.ms <= job.best_ms) return null;

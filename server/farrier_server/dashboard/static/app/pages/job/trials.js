@@ -65,7 +65,7 @@ function columnsWith(names) {
     { key: "context", label: "Context", cell: (row) => (row.context === "alone" ? "alone" : "in the model") },
     { key: "status", label: "Outcome", cell: (row) => html`<span class=${row.status === "ok" ? "" : "trial-bad"}>${row.status}</span>` },
     { key: "us", label: "Time", isNumber: true, cell: (row) => microseconds(row.us) },
-    { key: "decisions", label: "Decisions", isWide: true, cell: (row) => html`<${Name} text=${decisionsText(row.decisions)} empty="none" />` },
+    { key: "decisions", label: "Decisions", isWide: true, cell: (row) => html`<span class="decisions">${decisionsText(row.decisions) || "none"}</span>` },
     { key: "device", label: "Device", cell: (row) => html`<${Name} text=${row.device} empty="–" />` },
   ];
 }
