@@ -39,10 +39,14 @@ from farrier.model.file import Model
 from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.sdk.models import (
+    Choices,
+    Curve,
     Device,
     FarmEvent,
     Happening,
     Job,
+    LogLine,
+    Overview,
     StateChanged,
     Task,
     Trial,
@@ -63,11 +67,15 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = [
+    "Choices",
     "Client",
+    "Curve",
     "Device",
     "FarmEvent",
     "Happening",
     "Job",
+    "LogLine",
+    "Overview",
     "Sending",
     "StateChanged",
     "Task",
@@ -303,11 +311,41 @@ class Client(Closing):
             yield from (from_json(Task, raw) for raw in page["tasks"])
             first = page["next"]
 
-    def trials(self, job_id: str, *, task: str = "", after: str = "") -> Iterator[Trial]:
-        """What the job measured, the oldest first; only of one task, by its key, or after the trial
-        with the id `after`, where given."""
-        for raw in self._measured(job_id, "trials", task, after):
+    def trials(
+        self,
+        job_id: str,
+        *,
+        task: str = "",
+        status: str = "",
+        context: str = "",
+        order: str = "oldest",
+        after: str = "",
+    ) -> Iterator[Trial]:
+        """What the job measured, the oldest first, or the newest or fastest; only of one task, by
+        its key, with one status or context, or after the trial with the id `after`, where given."""
+        wanted = {"task": task, "status": status, "context": context, "order": order}
+        for raw in self._paged(f"{_job_path(job_id)}/trials", "trials", after=after, **wanted):
             yield from_json(Trial, raw)
+
+    def curve(self, job_id: str, points: int = 500) -> Curve:
+        """How the best time of the model fell, and that of each kernel, in so many points at most.
+        Raises NotFoundError."""
+        raw = self._repeated("GET", f"{_job_path(job_id)}/curve", params={"points": points})
+        curve: Curve = from_json(Curve, raw)
+        return curve
+
+    def choices(self, job_id: str, task: str) -> Choices:
+        """What each choice of a kernel's schedule brought, in the trials of the job. Raises
+        NotFoundError."""
+        path = f"{_job_path(job_id)}/tasks/{urllib.parse.quote(task, safe='')}/choices"
+        choices: Choices = from_json(Choices, self._repeated("GET", path))
+        return choices
+
+    def log(self, job_id: str, after: str = "") -> Iterator[LogLine]:
+        """What happened to the job, but for its trials, the oldest first; only after the line with
+        the id `after`, where given. Raises NotFoundError."""
+        for raw in self._paged(f"{_job_path(job_id)}/log", "lines", after=after):
+            yield from_json(LogLine, raw)
 
     def listing(self, job_id: str) -> Mapping[str, Any]:
         """Has a worker list the kernels of a job that has succeeded, and returns what there is:
@@ -324,12 +362,12 @@ class Client(Closing):
 
     def records(self, job_id: str, *, task: str = "") -> Iterator[Mapping[str, Any]]:
         """The same as tuning records, whole: JSON objects as `farrier.records` has them."""
-        return self._measured(job_id, "records", task, "")
+        return self._paged(f"{_job_path(job_id)}/records", "records", task=task)
 
-    def _measured(self, job_id: str, what: str, task: str, after: str) -> Iterator[Any]:
+    def _paged(self, path: str, what: str, *, after: str = "", **query: str) -> Iterator[Any]:
         while True:
-            params = {"task": task, "after": after, "limit": "500"}
-            page = self._repeated("GET", f"{_job_path(job_id)}/{what}", params=params)
+            params = {**query, "after": after, "limit": "500"}
+            page = self._repeated("GET", path, params=params)
             yield from page[what]
             after = page["next"]
             if not after:
@@ -434,6 +472,11 @@ class Client(Closing):
                     file.write(chunk)
 
     # The farm
+
+    def overview(self) -> Overview:
+        """The farm at a glance, as it stood a second ago at most."""
+        overview: Overview = from_json(Overview, self._repeated("GET", "/v1/overview"))
+        return overview
 
     def events(self, last_id: str = "") -> Iterator[FarmEvent]:
         """What happens on the farm, from now on or after the event with an id ("0-0": all that are

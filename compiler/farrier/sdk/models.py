@@ -137,6 +137,107 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ModelPoint:
+    """From this trial on the best time of the model was this; seconds are since the job began."""
+
+    trial: int
+    seconds: float
+    ms: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskPoint:
+    """The same of one kernel, whose trials are counted from its first."""
+
+    trial: int
+    seconds: float
+    us: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskCurve:
+    """One kernel's best time so far."""
+
+    task: str
+    name: str
+    calls: int
+    share: float
+    points: tuple[TaskPoint, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Curve:
+    """The model's best time so far, and that of each kernel that was measured. All that was said
+    until the event with the id `event` is in it."""
+
+    event: str
+    trials: int
+    points: tuple[ModelPoint, ...]
+    tasks: tuple[TaskCurve, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogLine:
+    """What happened to a job, as a sentence; `id` grows with time."""
+
+    id: str
+    time: float  # Unix seconds
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """One value of a knob, and the trials that chose it; no times where all failed."""
+
+    value: int
+    trials: int
+    best_us: float | None
+    median_us: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Knob:
+    """One decision of a kernel's schedule, and what its values brought."""
+
+    knob: str
+    values: tuple[Value, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choices:
+    """What the choices of a kernel's schedule brought, in so many trials."""
+
+    trials: int
+    best_us: float | None
+    knobs: tuple[Knob, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Minute:
+    """What the farm did in the minute that began at `time`, in Unix seconds."""
+
+    time: float
+    trials: int
+    batches: int
+    finished: int  # jobs
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overview:
+    """The farm at a glance: jobs by state, devices by how they stand, the last hour by minute, the
+    newest jobs that run, and those that ended last."""
+
+    time: float
+    jobs: Mapping[str, int]
+    devices: Mapping[str, int]
+    throughput: tuple[Minute, ...]
+    running: tuple[Job, ...]
+    finished: tuple[Job, ...]
+    records: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class FarmEvent:
     """Something that happened on the farm. `data` is the event's JSON object, `kind` job, device or
     warning."""
