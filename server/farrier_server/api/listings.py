@@ -107,13 +107,15 @@ class ListingDocument(_Part):
 class ListingView(BaseModel):
     """How far a listing is."""
 
-    state: State
-    job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
+    state: State | None = Field(description="null where nobody has asked for it: POST does")
+    job: str | None = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
     error: Problem | None = Field(description="why it failed; POST begins it anew")
     listing: ListingDocument | None = Field(description="once it has succeeded")
 
     @classmethod
-    def of(cls, job: Job, found: ListingDocument | None) -> ListingView:
+    def of(cls, job: Job | None, found: ListingDocument | None) -> ListingView:
+        if job is None:
+            return cls(state=None, job=None, error=None, listing=None)
         error = None if job.error is None else from_stored(job.error)
         return cls(state=job.state, job=job.id, error=error, listing=found)
 
@@ -140,10 +142,10 @@ def list_kernels(job_id: JobId, farm: FarmDep, owner: OwnerDep, response: Respon
 
 @router.get("/{job_id}/listing", responses=documented(404, 503))
 def get_listing(job_id: JobId, farm: FarmDep) -> ListingView:
-    """How far the listing of a job's kernels is, and what there is; 404 where nobody has asked for
-    one."""
+    """How far the listing of a job's kernels is, and what there is; all of it null where nobody has
+    asked for one."""
     job = _prepared(farm, job_id)
-    if job.artifact is None:
+    if job is None or job.artifact is None:
         return ListingView.of(job, None)
     found = _read(farm, job, archive.read_listing)
     return ListingView.of(job, checked(ListingDocument, found, job))
@@ -162,7 +164,7 @@ def get_kernel(
         f"the listing of job {job_id} has no texts of a kernel {kernel}",
         hint=f"GET /v1/jobs/{job_id}/listing says what there is",
     )
-    if job.artifact is None:
+    if job is None or job.artifact is None:
         raise unknown
     try:
         found = _read(farm, job, lambda path: archive.read_texts(path, kernel))
@@ -173,15 +175,10 @@ def get_kernel(
     return checked(KernelTexts, found, job)
 
 
-def _prepared(farm: Farm, job_id: str) -> Job:
+def _prepared(farm: Farm, job_id: str) -> Job | None:
+    """The job that lists the kernels of this one; None where nobody has asked for it."""
     farm.jobs.get(job_id)
-    job = farm.jobs.prepared(Kind.LIST, job_id)
-    if job is None:
-        raise NotFoundError(
-            f"the kernels of job {job_id} were not listed",
-            hint=f"POST /v1/jobs/{job_id}/listing does it",
-        )
-    return job
+    return farm.jobs.prepared(Kind.LIST, job_id)
 
 
 def _read(farm: Farm, job: Job, read: Any) -> Any:

@@ -47,10 +47,9 @@ function Prepared({ job, path, query }) {
   if (data && ["queued", "running"].includes(data.state)) {
     return html`<p role="status" class="loading"><${State} state=${data.state} /> ${data.state === "running" ? "A worker lists the kernels…" : "Waiting for a worker to list the kernels…"}</p>`;
   }
-  const isMissing = error?.status === 404 && error.code === "not-found";
   const lost = data?.state === "cancelled" ? { title: "", detail: "The listing was cancelled." } : null;
   return html`
-    <${Problem} error=${(isMissing ? null : error) ?? data?.error ?? lost} />
+    <${Problem} error=${error ?? data?.error ?? lost} />
     <${Empty} title="The kernels of this job have not been listed yet.">
       <p>A worker reads them from the job's tuning: schedules, loops, LLVM and assembly. It takes about as long as a compilation without tuning.</p>
       <p><${Action} tone="main" run=${begin}>Prepare<//></p>
