@@ -189,7 +189,7 @@ class Jobs:
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
         """The same for the listing of a compilation's kernels. Raises ConflictError for one that
-        has no artifact, QueueFullError."""
+        has no artifact, NotFoundError for one that was deleted meanwhile, QueueFullError."""
         if job.kind is not Kind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
@@ -203,7 +203,12 @@ class Jobs:
             "of": job.id,
             "compiled": job.artifact,
         }
-        return self._prepare(Kind.LIST, job.id, fields, owner)
+        listing, is_new = self._prepare(Kind.LIST, job.id, fields, owner)
+        if self.leases.state(job.id) is None:  # whoever deleted it did not find the listing
+            with contextlib.suppress(NotFoundError):
+                self._leases[Kind.LIST].forget(listing.id)
+            raise self.leases.unknown(job.id)
+        return listing, is_new
 
     def prepared(self, kind: Kind, of: str) -> Job | None:
         """The inspection of a model, or the listing of a job, as it stands."""

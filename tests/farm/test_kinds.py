@@ -105,6 +105,15 @@ def test_a_listing_goes_with_its_job_and_keeps_the_artifact_meanwhile(farm: Farm
     audit(farm)
 
 
+def test_a_listing_of_a_job_that_was_deleted_meanwhile_is_none(farm: Farm, audit) -> None:
+    source = compiled(farm)
+    farm.delete(source.id)
+    with pytest.raises(NotFoundError, match=source.id):
+        farm.jobs.list_kernels(source)
+    assert farm.jobs.list(kind=Kind.LIST)[0] == []
+    audit(farm)
+
+
 def test_what_has_no_artifact_has_no_kernels_to_list(farm: Farm) -> None:
     job = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET))
     with pytest.raises(ConflictError, match="it has no kernels"):

@@ -16,6 +16,7 @@ from pathlib import Path
 from farrier.errors import FarrierError, TimeLimitError
 from farrier_farm.children import bound_to_this_process
 from farrier_farm.farm import Farm
+from farrier_farm.kinds import Kind
 from farrier_farm.leases import Lease
 from farrier_farm.settings import Settings
 from farrier_worker.clock import JobClock
@@ -122,7 +123,10 @@ class Attempt:
         if self._process.returncode is not None or self.failure is not None:
             return
         used, silent_s = self.clock.used, self._gateway.silent_s()
-        if used is not None and used.worked_s > self._settings.job_deadline_s:
+        kind = Kind.of(self.lease.item)
+        if used is not None and used.worked_s > kind.most_s:
+            self._fail(_past_limit(kind))
+        elif used is not None and used.worked_s > self._settings.job_deadline_s:
             self._fail(_past_deadline(self._settings))
         elif silent_s > self._settings.job_silence_s:
             self._fail(_silent(self._settings))
@@ -174,6 +178,13 @@ def _past_deadline(settings: Settings) -> TimeLimitError:
         "and may not run for longer",
         hint="raise FARRIER_JOB_DEADLINE_S, or give it a smaller --budget or --trials; "
         "what it measured is kept and used when the model is submitted again",
+    )
+
+
+def _past_limit(kind: Kind) -> TimeLimitError:
+    return TimeLimitError(
+        f"the {kind.items} has run for {kind.most_s:g} s, and may not run for longer",
+        hint="the model can be compiled all the same: what is prepared to be shown is bounded",
     )
 
 
