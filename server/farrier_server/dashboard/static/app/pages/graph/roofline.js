@@ -26,7 +26,8 @@ export function Roofline({ kernel, kernels }) {
   const bound = Math.min(roof.peak_gflops, roof.intensity * roof.bandwidth_gbs);
   const isMemory = roof.intensity * roof.bandwidth_gbs < roof.peak_gflops;
   const share = roof.achieved_gflops / bound;
-  const summary = `The kernel does ${number(roof.achieved_gflops)} GFLOP/s at ${number(roof.intensity)} FLOP for each byte: ${percent(share)} of the roof there, which is the ${isMemory ? "memory's" : "processor's"}.`;
+  const how = kernel.measured_us === null ? ", as predicted," : "";
+  const summary = `The kernel does ${number(roof.achieved_gflops)} GFLOP/s${how} at ${number(roof.intensity)} FLOP for each byte: ${percent(share)} of the roof there, which is the ${isMemory ? "memory's" : "processor's"}.`;
   return html`
     <p>${summary}</p>
     <${Chart} data=${data} series=${SERIES} x=${X} y=${Y} height=${300} summary=${summary} />
