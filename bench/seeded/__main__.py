@@ -93,6 +93,7 @@ async def run(farm: Farm, arguments: argparse.Namespace, owned: bool) -> None:
     )
     try:
         if arguments.live is not None:
+            print(f"live, with {arguments.live:g} trials a second", flush=True)
             await live(farm, fleet, jobs, arguments.live)
     finally:
         await fleet.close()

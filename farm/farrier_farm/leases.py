@@ -43,11 +43,17 @@ _LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them
 SCOPE = "\n"  # ends what an idempotency key is within, where it is within something
 _PARTS = ("curves.lua", "throughput.lua", "items.lua", "shares.lua", "leases.lua")
 NOTHING: Mapping[str, str] = types.MappingProxyType({})
+# Fields of items: how many fields, their names, then the items; of 0 all, names and values in turn.
 _LOOK = """
 local names, found = {}, {}
 for i = 2, ARGV[1] + 1 do names[#names + 1] = ARGV[i] end
 for i = #names + 2, #ARGV do
-  found[#found + 1] = redis.call('HMGET', KEYS[1] .. ARGV[i], unpack(names))
+  local key = KEYS[1] .. ARGV[i]
+  if #names > 0 then
+    found[#found + 1] = redis.call('HMGET', key, unpack(names))
+  else
+    found[#found + 1] = redis.call('HGETALL', key)
+  end
 end
 return cjson.encode(found)
 """
@@ -288,10 +294,15 @@ class Leases:
         return found
 
     def fields_of_many(self, items: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The fields of those of the items that are known, in one round trip."""
+        """The fields of those of the items that are known. One script, whose answer is one text, is
+        several times as fast as a command for each."""
         ids = list(items)
-        found = self._client.commands(("HGETALL", self.key(item)) for item in ids) if ids else []
-        both = zip(ids, found, strict=True)
+        if not ids:
+            return {}
+        each = json.loads(self._look([self.key("")], [0, *ids]))
+        rows = [words or [] for words in each]  # nothing is an empty object to Lua
+        pairs = (dict(zip(words[::2], words[1::2], strict=True)) for words in rows)
+        both = zip(ids, pairs, strict=True)
         return {item: fields for item, fields in both if "state" in fields}
 
     def read(self, item: str, *names: str) -> list[str]:

@@ -47,6 +47,8 @@ class JobQuery:
     descending: bool = True
 
     def matches(self, job_id: str, fields: Mapping[str, Any]) -> bool:
+        if not self.text and not self.target:
+            return True
         targets = [_called(fields["target"] or ""), fields["class"] or "", fields["device"] or ""]
         texts = [job_id, fields["name"] or "", *targets]
         return _is_in(self.text, texts) and _is_in(self.target, targets)
@@ -144,4 +146,4 @@ def _called(target: str) -> str:
 
 
 def _is_in(part: str, texts: Sequence[str]) -> bool:
-    return not part or any(part.casefold() in text.casefold() for text in texts)
+    return not part or part.casefold() in "\n".join(texts).casefold()

@@ -138,3 +138,10 @@ def test_an_after_that_no_page_has_given_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match="after"):
         farm.jobs.search(JobQuery(order=JobOrder.FINISHED), after=after)
+
+
+def test_jobs_that_are_gone_are_left_out(farm: Farm, jobs: list[Job]) -> None:
+    farm.delete(jobs[4].id)
+    found = farm.jobs.many([jobs[5].id, jobs[4].id, jobs[3].id])
+    assert found == [jobs[5], jobs[3]]
+    assert farm.jobs.many([jobs[4].id]) == farm.jobs.many([]) == []

@@ -1,0 +1,245 @@
+"""`python -m bench.viewers`: what the API answers within, while many people watch a farm.
+
+    python -m bench.viewers --viewers 50 --seconds 60
+
+A seeded farm of its own (`bench.seeded`) whose newest job measures on, and a server's process. Each
+viewer follows the event streams of that job and of the farm, and asks every two seconds for the
+overview and for the list of jobs, as the dashboard's pages do; some also for the job, its curve and
+its log. It prints how long answers took by route, how old events were when they came, and the
+server's memory and share of a core. The viewers share the machine, so latencies are theirs as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import httpx
+
+_POLL_S = 2.0
+_LOOK_S = 1.0  # between two looks at the server's memory
+_START_S = 120.0
+_P99_MS = 100.0  # what is to be held
+
+
+@dataclasses.dataclass
+class Seen:
+    """What the viewers saw: milliseconds by route, and how old events were, in milliseconds."""
+
+    answers: dict[str, list[float]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(list)
+    )
+    ages: list[float] = dataclasses.field(default_factory=list)
+    failed: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+
+class Viewer:
+    """One person with a page open."""
+
+    def __init__(self, http: httpx.AsyncClient, job: str, seen: Seen, draw: random.Random) -> None:
+        self._http = http
+        self._job = job
+        self._seen = seen
+        self._draw = draw
+
+    async def follow(self, path: str) -> None:
+        """An event stream, for ever."""
+        async with self._http.stream("GET", path, timeout=60) as answer:
+            if answer.status_code != 200:
+                self._seen.failed[f"{path} {answer.status_code}"] += 1
+                return
+            async for line in answer.aiter_lines():
+                if line.startswith("id: "):
+                    said = int(line[4:].partition("-")[0])
+                    self._seen.ages.append(time.time() * 1000 - said)
+
+    async def ask(self, number: int) -> None:
+        """Every two seconds, for ever, from a moment of its own on."""
+        await asyncio.sleep(self._draw.random() * _POLL_S)
+        paths = ["/v1/overview", "/v1/jobs"]
+        if number % 5 == 0:
+            job = f"/v1/jobs/{self._job}"
+            paths += [job, f"{job}/curve", f"{job}/log", "/v1/devices"]
+        while True:
+            begin = time.monotonic()
+            for path in paths:
+                await self._get(path)
+            await asyncio.sleep(max(0.0, _POLL_S - (time.monotonic() - begin)))
+
+    async def _get(self, path: str) -> None:
+        begin = time.perf_counter()
+        try:
+            answer = await self._http.get(path, timeout=30)
+        except httpx.HTTPError as error:
+            self._seen.failed[f"{path} {type(error).__name__}"] += 1
+            return
+        route = path.replace(self._job, "{id}")
+        if answer.status_code != 200:
+            self._seen.failed[f"{route} {answer.status_code}"] += 1
+        self._seen.answers[route].append((time.perf_counter() - begin) * 1000)
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    """A process of this interpreter, which is told to end at the end."""
+    words = [sys.executable, "-m", *command]
+    with subprocess.Popen(words, text=True, **options) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _first_lines(process: subprocess.Popen[str]) -> list[str]:
+    """What a seeded farm says when it is there: its size, then the jobs that run."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith("live"):
+            return lines
+    raise SystemExit("the farm could not be seeded")
+
+
+async def _watch(url: str, token: str, job: str, server: int, viewers: int, seconds: float) -> int:
+    draw, seen = random.Random(7), Seen()
+    memory: list[float] = []
+    async with contextlib.AsyncExitStack() as stack:
+        tasks: list[asyncio.Task[None]] = []
+        for number in range(viewers):
+            http = await stack.enter_async_context(
+                httpx.AsyncClient(
+                    base_url=url,
+                    headers={"Authorization": f"Bearer {token}"},
+                    trust_env=False,
+                    verify=False,
+                )
+            )
+            viewer = Viewer(http, job, seen, draw)
+            newest = (await http.get(f"/v1/jobs/{job}/curve")).json()["event"]
+            for path in (f"/v1/jobs/{job}/events?after={newest}", "/v1/events"):
+                tasks.append(asyncio.create_task(viewer.follow(path)))
+            tasks.append(asyncio.create_task(viewer.ask(number)))
+        await asyncio.sleep(2 * _POLL_S)  # until all are at it
+        seen.answers.clear()
+        seen.ages.clear()
+        busy, begin = _processor_s(server), time.monotonic()
+        while time.monotonic() - begin < seconds:
+            memory.append(_rss_mb(server))
+            await asyncio.sleep(_LOOK_S)
+        share = (_processor_s(server) - busy) / (time.monotonic() - begin)
+        broken = sum(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return _report(seen, memory, share, broken, viewers)
+
+
+def _report(seen: Seen, memory: Sequence[float], share: float, broken: int, viewers: int) -> int:
+    print(f"{'':32}{'answers':>9}{'p50':>9}{'p99':>9}{'most':>9}  ms")
+    everything = [one for found in seen.answers.values() for one in found]
+    for route, found in [*sorted(seen.answers.items()), ("all", everything)]:
+        print(f"{route:32}{len(found):9}{_quantiles(found)}")
+    print(f"{'age of events':32}{len(seen.ages):9}{_quantiles(seen.ages)}")
+    third = len(memory) // 3 or 1
+    print(
+        f"memory of the server: {statistics.mean(memory[:third]):.1f} MB in the first third of the "
+        f"time, {statistics.mean(memory[-third:]):.1f} MB in the last; {share:.0%} of a core"
+    )
+    for what, count in seen.failed.items():
+        print(f"failed: {what}: {count}")
+    if broken:
+        print(f"{broken} tasks of viewers ended early")
+    p99 = statistics.quantiles(everything, n=100)[98]
+    holds = p99 <= _P99_MS and not seen.failed and not broken
+    print(
+        f"p99 of {viewers} viewers: {p99:.1f} ms, of {_P99_MS:.0f} ms{'' if holds else ': FAILED'}"
+    )
+    return 0 if holds else 1
+
+
+def _quantiles(found: Sequence[float]) -> str:
+    if len(found) < 2:
+        return ""
+    cuts = statistics.quantiles(found, n=100)
+    return f"{cuts[49]:9.1f}{cuts[98]:9.1f}{max(found):9.1f}"
+
+
+def _rss_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _wait_for(url: str, server: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                return
+        time.sleep(0.1)
+    raise SystemExit("the server does not come up")
+
+
+def _environment(home: Path) -> Mapping[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FARRIER_", "REDIS_"))}
+    return {**kept, "FARRIER_HOME": str(home), "FARRIER_MIN_FREE_BYTES": "1"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.viewers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--viewers", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--long", type=int, default=0, help="trials of the job that is watched")
+    parser.add_argument("--rate", type=float, default=50.0, help="of its trials, a second")
+    given = parser.parse_args(arguments)
+    home = Path(tempfile.mkdtemp(prefix="farrier-"))  # a unix socket's path is short
+    seeding = ["bench.seeded", str(home), "--jobs", given.jobs, "--trials", given.trials]
+    seeding += ["--long", given.long, "--live", given.rate]
+    try:
+        with _running(list(map(str, seeding)), stdout=subprocess.PIPE) as seeded:
+            size, *_, job, _live = _first_lines(seeded)
+            print(size, flush=True)
+            port = _free_port()
+            url, serving = f"http://127.0.0.1:{port}", ["farrier.cli", "serve", "--port", str(port)]
+            with _running(serving, env=_environment(home), stderr=subprocess.DEVNULL) as server:
+                _wait_for(url, server)
+                token = (home / "user.token").read_text().strip()
+                words = (url, token, job.rpartition(" ")[2], server.pid)
+                return asyncio.run(_watch(*words, given.viewers, given.seconds))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
