@@ -103,6 +103,11 @@ export function useEvents(path, onEvents, { after = "", enabled = true, onRefuse
   return link;
 }
 
+/** Whether an answer says what is shown already: then nothing is rendered. */
+function isSame(old, path, data) {
+  return old.path === path && !old.error && JSON.stringify(old.data) === JSON.stringify(data);
+}
+
 const REFUSED = new Set([400, 401, 403, 404, 422]); // asked again, the answer is the same
 
 /**
@@ -125,7 +130,7 @@ export function useResource(path, { every = 0 } = {}) {
         try {
           const data = await get(path, { signal: abort.signal });
           failedRecently.current = false;
-          setState({ path, data, error: null, isLoading: false });
+          setState((old) => (isSame(old, path, data) ? old : { path, data, error: null, isLoading: false }));
         } catch (error) {
           if (abort.signal.aborted) return;
           failedRecently.current = true;

@@ -20,7 +20,11 @@ const COLUMNS = [
 ];
 
 function named(row) {
-  return html`<${Name} text=${row.name || row.device_class} /><span class="row-note"><${Name} text=${row.device_class} /></span>`;
+  const place = `/devices?${new URLSearchParams({ q: row.device_class })}`;
+  return html`
+    ${row.device_class ? html`<a href=${place}><${Name} text=${row.name} /></a>` : html`<${Name} text=${row.name} />`}
+    <span class="row-note"><${Name} text=${row.device_class} empty="no class" /></span>
+  `;
 }
 
 export function Records() {
