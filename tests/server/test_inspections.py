@@ -7,13 +7,16 @@ import sys
 import threading
 
 import pytest
+from onnx import helper
 
 from bench.models import build
 from farrier.errors import CompilerError
+from farrier.importer import inspection
 from farrier_farm.kinds import Kind
 from farrier_farm.states import State
 from farrier_server.api.inspections import InspectionDocument
 from farrier_worker.supervisor import Supervisor
+from tests.fuzz.hostile import HOSTILE, model_of
 
 
 @pytest.fixture
@@ -90,6 +93,38 @@ def test_the_process_that_crashes_is_an_error_of_the_inspection(service, worker,
     found = service.http().get(f"/v1/models/{job.model}/inspection").json()
     assert (found["state"], found["error"]["code"]) == ("dead", "dead")
     assert "farrier inspect" in found["error"]["hint"]
+
+
+HURTING = [
+    "a loop of 2^60 trips that stacks",
+    "messages nested 400 deep",
+    "functions that double 40 times",
+    "a tensor that claims terabytes",
+    "an input of rank 5000",
+    "a name with NUL",
+    "a name of lines",
+    "a name that is HTML",
+    "a name that moves the cursor",
+    "a name of a megabyte",
+    "the same output 1000 times",
+    "opset -1",
+]
+
+
+def _without_text() -> bytes:
+    """An operator of a function whose name is no text: after the checks of names it is inlined."""
+    body = helper.make_node("Warp", ["a"], ["b"])
+    opsets = [helper.make_opsetid("", 21)]
+    function = helper.make_function("local", "f", ["a"], ["b"], [body], opsets)
+    call = helper.make_node("f", ["x"], ["y"], domain="local")
+    return model_of([call], functions=[function]).replace(b"Warp", b"W\xff\x80p")
+
+
+@pytest.mark.parametrize("name", [*HURTING, "an operator that is no text"])
+def test_documents_on_models_that_are_made_to_hurt_have_their_form(name):
+    data = HOSTILE[name]() if name in HURTING else _without_text()
+    found = InspectionDocument.model_validate_json(inspection(data).to_json())
+    assert found.problems or found.operators
 
 
 GOOD = {

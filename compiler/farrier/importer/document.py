@@ -275,7 +275,7 @@ def names_of(dims: Sequence[NamedDim]) -> dict[str, str]:
 def shown_extent(extent: Extent, names: Mapping[str, str]) -> int | str:
     """An extent as text, symbols by the user's names."""
     if isinstance(extent, int):
-        return extent
+        return min(extent, _MOST_NUMBER)
     return _shown(re.sub(r"\b[a-z]\d+\b", lambda found: names.get(found[0], found[0]), str(extent)))
 
 
@@ -365,9 +365,12 @@ def _problem(error: FarrierError) -> Problem:
     return Problem(error.code, error.message, error.hint)
 
 
-def _shown(text: str, longest: int = _LONGEST_NAME) -> str:
+def _shown(text: str | bytes, longest: int = _LONGEST_NAME) -> str:
+    """protobuf hands over as bytes what is not UTF-8."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="backslashreplace")
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def _label(name: str) -> str:
+def _label(name: str | bytes) -> str:
     return _shown(name, _LONGEST_IN_GRAPH)
