@@ -13,6 +13,7 @@ from farrier_farm.states import State
 def check_indexes(farm: Farm) -> None:
     """Every set, line and turn is what follows from the items themselves, and no other is there."""
     kinds = [(kind.items, "default", False) for kind in Kind]
+    _check_trials(farm)
     for kind, default, forgets in (*kinds, ("batch", "", True)):
         prefix = f"farrier:{kind}"
         due: dict[str, dict[str, float]] = defaultdict(dict)
@@ -55,6 +56,19 @@ def check_indexes(farm: Farm) -> None:
         assert _hash(farm, f"{prefix}:once") == keys
 
 
+def _check_trials(farm: Farm) -> None:
+    """The trials of each job are in the index by time, each among all and among its task's."""
+    command = farm.client.command
+    for key in command("KEYS", "farrier:job:fastest:*"):
+        trials = command("XRANGE", key.replace(":fastest:", ":trials:"), "-", "+")
+        due = {
+            f"{task} {float(fields['ns'] or 1e18):022.1f} {entry}"
+            for entry, fields in trials
+            for task in ("", fields["task"])
+        }
+        assert set(command("ZRANGE", key, 0, -1)) == due
+
+
 def _sorted_up_to(farm: Farm, stream: str) -> tuple[int, int]:
     [group] = farm.client.command("XINFO", "GROUPS", stream)
     return _entry(dict(zip(group[::2], group[1::2], strict=True))["last-delivered-id"])
@@ -78,7 +92,8 @@ def _hash(farm: Farm, key: str) -> dict[str, str]:
 def _sorted_sets(farm: Farm, prefix: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for key in farm.client.command("KEYS", f"{prefix}:*"):
-        if farm.client.command("TYPE", key) == "zset":
+        is_index = not key.startswith("farrier:job:fastest:")
+        if is_index and farm.client.command("TYPE", key) == "zset":
             pairs: list[Any] = farm.client.command("ZRANGE", key, 0, -1, "WITHSCORES")
             flat = [x for pair in pairs for x in (pair if isinstance(pair, tuple) else (pair,))]
             members = {flat[i]: float(flat[i + 1]) for i in range(0, len(flat), 2)}

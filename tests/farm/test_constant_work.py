@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from farrier.options import CompileOptions
+from farrier.progress import TrialsMeasured
+from farrier.records import TuningRecord
 from farrier_device.describe import describe
 from farrier_device.measurement import CandidateResult, MeasureResult, Status
 from farrier_farm.batches import Report
@@ -97,3 +99,39 @@ def test_no_step_costs_more_in_a_larger_farm(farm: Farm, request_of) -> None:
         "result": 0,
     }
     assert many == few
+
+
+def test_a_trial_costs_no_more_in_a_long_job(farm: Farm) -> None:
+    farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
+    lease = farm.jobs.lease("w", 0)
+    assert lease is not None
+    records = farm.records.of_job(lease.item)
+
+    def costs(numbers: range) -> list[collections.Counter[str]]:
+        found = []
+        for number in numbers:
+            before = _commands(farm)
+            measured = TrialsMeasured(number, None, 9.0, None, "k")
+            farm.jobs.say(lease, number, measured)
+            records.add(_record(number))
+            found.append(_commands(farm) - before)
+        return found
+
+    few = costs(range(1, 20))[-1]
+    costs(range(20, 400))
+    many = costs(range(400, 420))
+    assert all(cost == few for cost in many)
+
+
+def _record(number: int) -> TuningRecord:
+    return TuningRecord(
+        task="k",
+        fingerprint="f",
+        threads=2,
+        rule="tile",
+        version=3,
+        decisions=(("ti", number),),
+        trace="",
+        status=Status.OK,
+        samples_ns=(1000 + number,),
+    )

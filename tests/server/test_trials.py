@@ -12,6 +12,7 @@ from farrier.options import CompileOptions
 from farrier.progress import TaskSchedule, TasksScheduled
 from farrier.records import Context, TuningRecord
 from farrier_device.measurement import Status
+from tests.farm.indexes import check_indexes
 
 
 def record(task: str, number: int, ns: int | None = None, context=Context.ALONE) -> TuningRecord:
@@ -241,4 +242,5 @@ def test_the_list_of_trials_is_bounded(farm_settings, start_service):
         for order in ("newest", "fastest")
     )
     assert newest == fastest
+    check_indexes(service.farm)
     assert service.farm.records.count() == 400
