@@ -23,7 +23,7 @@ export function trialsAMinute(minutes, now) {
 /** `now` is when the answer was made, in Unix seconds. */
 export function Throughput({ minutes, now }) {
   // A new answer with the same figures draws nothing anew.
-  const text = JSON.stringify(minutes.map((minute) => [minute.time, minute.trials]));
+  const text = JSON.stringify(whole(minutes).map((minute) => [minute.time, minute.trials]));
   const data = useMemo(() => {
     const rows = JSON.parse(text);
     return [0, 1].map((column) => rows.map((row) => row[column]));
@@ -34,4 +34,10 @@ export function Throughput({ minutes, now }) {
   }
   const summary = `Trials of each minute of the last hour: ${count(total)} in all, ${count(rate)} in the last one.`;
   return html`<${Chart} data=${data} series=${SERIES} x=${X} y=${Y} height=${236} isTime=${true} summary=${summary} />`;
+}
+
+/** Without the newest minute, which is not over and would look like a fall, unless it is the first with trials. */
+function whole(minutes) {
+  const past = minutes.slice(0, -1);
+  return past.some((minute) => minute.trials) ? past : minutes;
 }
