@@ -42,6 +42,15 @@ const UNITS = [
   ["d", "h", 86_400, 3600, Infinity],
 ];
 
+/** A span of seconds as a stopwatch shows it: 0:35, 1:02:03. */
+export function stopwatch(seconds) {
+  if (!isKnown(seconds)) return UNKNOWN;
+  const whole = Math.round(seconds);
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const two = (value) => String(value).padStart(2, "0");
+  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
+}
+
 /** Bytes: 12 kB, 97.8 MB. */
 export function bytes(value) {
   if (!isKnown(value)) return UNKNOWN;

@@ -1,7 +1,7 @@
 // Two jobs side by side.
 
 import { useMemo } from "preact/hooks";
-import { count, duration, milliseconds } from "../lib/format.js";
+import { count, milliseconds, stopwatch } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
 import { Chart } from "../ui/chart.js";
@@ -83,7 +83,7 @@ function Curves({ a, b, axis }) {
 }
 
 const TRIALS = { label: "trials", field: "trial", format: (value) => count(value) };
-const TIME = { label: "time since the start", field: "seconds", format: (value) => duration(value) };
+const TIME = { label: "time since the start, min:s", field: "seconds", format: (value) => stopwatch(value) };
 const Y = { label: "", format: (value) => milliseconds(value, 5) };
 const SERIES = [
   { label: "A", format: milliseconds, isStepped: true, colour: "--series-1" },

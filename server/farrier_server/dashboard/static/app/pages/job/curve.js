@@ -1,7 +1,7 @@
 // How the best time fell: of the model, and of one kernel.
 
 import { useMemo } from "preact/hooks";
-import { count, duration, microseconds, milliseconds } from "../../lib/format.js";
+import { count, microseconds, milliseconds, stopwatch } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { setQuery } from "../../lib/router.js";
 import { Chart } from "../../ui/chart.js";
@@ -16,7 +16,7 @@ export const CURVES = "curves"; // the id of where they are
 const AXES = [["trials", "over trials"], ["seconds", "over seconds"]];
 const X = {
   trials: { label: "trials", field: "trial", format: (value) => count(value) },
-  seconds: { label: "time since the start", field: "seconds", format: (value) => duration(value) },
+  seconds: { label: "time since the start, min:s", field: "seconds", format: (value) => stopwatch(value) },
 };
 
 /** `curve` is that of a live job, which `isOver` or not; `kernel` the key of the task that is chosen, "" for none. */
