@@ -58,7 +58,7 @@ export function Submit({ query }) {
           `}<//>`}
         <//>
       </div>
-      <${Send} ...${{ form, change, request, errors, farm, inspection, model, file: file || chosenFile || "" }} />
+      <${Send} ...${{ form, change, request, errors, farm, inspection, model, file: file || chosenFile || "", path: query.get("file") ?? chosenFile }} />
     </div>
   `;
 }
@@ -71,7 +71,7 @@ function useFarm() {
   return { classes: classes.data?.classes ?? NONE, devices: devices.data?.devices ?? NONE, targets: targets.data?.targets ?? NONE };
 }
 
-function Send({ form, change, request, errors, farm, inspection, model, file }) {
+function Send({ form, change, request, errors, farm, inspection, model, file, path }) {
   const [refusal, setRefusal] = useState(null); // {error, text}: of which request
   const [isBusy, setBusy] = useState(false);
   const key = useRef({});
@@ -106,7 +106,7 @@ function Send({ form, change, request, errors, farm, inspection, model, file }) 
         ${model && hasErrors && html`<span class="field-error">A field cannot be read: see above.</span>`}
       </p>
     <//>
-    <${Same} request=${{ ...request, file: file || "model.onnx", options: { ...request.options, target: named(request.options.target, farm) } }} />
+    <${Same} request=${{ ...request, name: request.name || (path ? "" : file), file: path, options: { ...request.options, target: named(request.options.target, farm) } }} />
   </form>`;
 }
 

@@ -2,7 +2,8 @@
 
 import { colour } from "../../lib/theme.js";
 
-const TEXT_SCALE = 0.42; // from which on nodes have texts
+const TEXT_SCALE = 0.5; // from which on nodes have all their texts
+const TITLE_SCALE = 0.25; // from which on they have their titles, in large letters
 const CURVE_SCALE = 0.12; // from which on edges are drawn along their points
 const OUTLINE_SCALE = 0.06; // from which on nodes have a border; below, those of little share are grey
 const MOST_EDGES = 6000; // drawn at once where they are hairlines
@@ -76,7 +77,7 @@ function drawNodes(context, view, scene, colours, box) {
   const { graph, layout, matches } = scene;
   const { widths, height } = graph;
   const isOutlined = view.scale >= OUTLINE_SCALE;
-  const hasText = view.scale >= TEXT_SCALE;
+  const writeText = view.scale >= TEXT_SCALE ? drawText : drawTitle;
   context.direction = "ltr";
   const groups = new Map(); // nodes of one colour are one path
   for (let node = 0; node < widths.length; node++) {
@@ -101,10 +102,16 @@ function drawNodes(context, view, scene, colours, box) {
     context.lineWidth = Math.max(1, 0.6 / view.scale);
     context.stroke();
   }
-  if (hasText) for (const nodes of groups.values()) for (const node of nodes) drawText(context, scene, colours, node);
+  if (view.scale >= TITLE_SCALE) for (const nodes of groups.values()) for (const node of nodes) writeText(context, scene, colours, node);
   if (matches) outline(context, scene, [...matches], colours.match, 3, view, [6, 4]);
   if (scene.chosen.length) outline(context, scene, scene.chosen, colours.accent, 3, view);
   if (scene.cursor >= 0) outline(context, scene, [scene.cursor], colours.text, 2, view, [2, 3], 5);
+}
+
+function drawTitle(context, { graph, layout }, colours, node) {
+  context.fillStyle = graph.marks[node] ? colours.bad : colours.text;
+  context.font = "600 20px system-ui, sans-serif";
+  context.fillText(graph.titles[node], layout.x[node] - graph.widths[node] / 2 + 8, layout.y[node] + 7, graph.widths[node] - 16);
 }
 
 function drawText(context, { graph, layout }, colours, node) {

@@ -2,7 +2,7 @@
 
 const SMALLEST = 0.004;
 const LARGEST = 4;
-const READABLE = 0.3; // at which scale a graph is first shown, where the whole would be smaller
+const READABLE = 0.28; // at which scale a graph is first shown, where the whole would be smaller
 const MARGIN = 12;
 
 export const scaled = (scale) => Math.max(SMALLEST, Math.min(LARGEST, scale));
