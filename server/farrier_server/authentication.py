@@ -48,6 +48,11 @@ class Authentication:
         self._logouts = farm.logouts
         self.sessions = Sessions(token, self._users, farm.settings)
 
+    def names(self, request: Request) -> bool:
+        """Whether a request says who sends it, be it true or not."""
+        cookie = request.cookies.get(self.sessions.cookie)
+        return bool(cookie or request.headers.get("authorization"))
+
     async def caller(self, request: Request) -> Caller:
         """By the Authorization header where there is one. Raises AuthenticationError, StorageError,
         for a session also ServiceError where Redis is away."""

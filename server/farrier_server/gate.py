@@ -11,6 +11,7 @@ from fastapi import Depends
 from fastapi.security import APIKeyCookie, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farrier.errors import AuthenticationError, FarrierError
@@ -20,6 +21,7 @@ from farrier_server.sessions import Session
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
 LOGIN = ("POST", "/v1/session")  # the token is in its body
+WHO_AM_I = ("GET", "/v1/session")  # 204 for nobody: a page asks before it shows its login
 ADMITTED = "farrier.admitted"
 """In the state of a scope: what a request that has shown its token or session calls, so that the
 server keeps its connection before those of strangers."""
@@ -50,9 +52,9 @@ def session_scheme(cookie: str) -> APIKeyCookie:
 
 
 class Gate:
-    """ASGI middleware. Everything but `OPEN_PATHS` and `LOGIN` needs a token or a session, unknown
-    paths included; the route learns whose it is by `OwnerDep`. A request with one is one of
-    `REQUESTS` at once."""
+    """ASGI middleware. Everything but `OPEN_PATHS`, `LOGIN` and `WHO_AM_I` needs a token or a
+    session, unknown paths included; the route learns whose it is by `OwnerDep`. A request with one
+    is one of `REQUESTS` at once."""
 
     def __init__(self, app: ASGIApp, authentication: Authentication) -> None:
         self._app = app
@@ -66,6 +68,11 @@ class Gate:
         request = Request(scope, receive)
         if (request.method, scope["path"]) == LOGIN:
             await self._pass(request, send, LOGIN_BYTES)
+            return
+        if (request.method, scope["path"]) == WHO_AM_I and not self._authentication.names(request):
+            await Response(status_code=204, headers={"Cache-Control": "no-store"})(
+                scope, receive, send
+            )
             return
         try:
             scope[_CALLER] = await self._authentication.caller(request)

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from farrier_farm.users import Users
-from farrier_server.gate import LOGIN, OPEN_PATHS
+from farrier_server.gate import LOGIN, OPEN_PATHS, WHO_AM_I
 from farrier_server.problems import MEDIA_TYPE
 
-OPEN = {LOGIN, ("GET", "/healthz"), ("GET", "/readyz")}
+OPEN = {LOGIN, WHO_AM_I, ("GET", "/healthz"), ("GET", "/readyz")}
 
 
 def routes(service) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ def test_documentation_says_of_every_route_whether_it_needs_a_token(service):
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["description"]
-            is_guarded = (method.upper(), path) not in OPEN
+            is_guarded = (method.upper(), path) not in OPEN - {WHO_AM_I}
             assert bool(operation.get("security")) == is_guarded
             assert ("401" in operation["responses"]) == (path not in OPEN_PATHS)
     assert "Problem" in document["components"]["schemas"]

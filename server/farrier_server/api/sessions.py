@@ -67,9 +67,10 @@ async def log_in(credentials: Credentials, request: Request, response: Response)
     return SessionView.of(session)
 
 
-@router.get("")
+@router.get("", responses={204: {"description": "The request has no session and no token"}})
 async def get_session(session: SessionDep, response: Response) -> SessionView:
-    """The session of the request's cookie; 401 for a request with a token."""
+    """The session of the request's cookie; 204 where it has none, 401 where that has ended, and for
+    a request with a token."""
     response.headers["Cache-Control"] = "no-store"
     return SessionView.of(session)
 

@@ -6,7 +6,7 @@ const SAFE = new Set(["GET", "HEAD", "OPTIONS"]);
 /** The session of this browser, or null. */
 async function session() {
   const answer = await fetch("/v1/session", { headers: { Accept: "application/json" } });
-  return answer.ok ? answer.json() : null;
+  return answer.status === 200 ? answer.json() : null;
 }
 
 /** Adds what a request of a session has to carry. One with a token needs no more. */

@@ -28,7 +28,8 @@ export const remove = (path, options) => request("DELETE", path, options);
  */
 export async function openSession() {
   try {
-    return remember(await request("GET", "/v1/session", { quiet: true }));
+    const session = await request("GET", "/v1/session", { quiet: true });
+    return session && remember(session);
   } catch (error) {
     if (error.status !== 401) throw error;
     if (error.code === "session-expired") whenSignedOut(error);
