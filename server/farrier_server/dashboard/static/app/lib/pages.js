@@ -23,8 +23,9 @@ export function page(load) {
   function Page(props) {
     const [error, setError] = useState(null);
     const [, setFetched] = useState(false);
+    const isThere = Content !== null; // it may come between this and the effect
     useEffect(() => {
-      if (!Content) fetch().then(() => setFetched(true), setError);
+      if (!isThere) fetch().then(() => setFetched(true), setError);
     }, []);
     if (Content) return html`<${Content} ...${props} />`;
     return error ? html`<${Problem} error=${NOT_FETCHED} retry=${() => location.reload()} />` : html`<${Loading} what="Opening" />`;
