@@ -14,6 +14,7 @@ Where Chromium is missing, root on Debian gets it by apt-get.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 def main() -> int:
     arguments = _parser().parse_args()
+    # A shell that starts this in the background has it ignore Ctrl-C, and so would its services.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         install_chromium(print)
         if arguments.tests:

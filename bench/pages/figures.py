@@ -151,7 +151,7 @@ def enter(browser: Any, url: str, token: str, **options: Any) -> Any:
 def complete(page: Any) -> None:
     """Waits until the page shows all that it has to say."""
     page.wait_for_selector("h1")
-    page.wait_for_function("document.querySelector('.loading') === null")
+    page.wait_for_selector(".loading", state="detached")
 
 
 def watch(
