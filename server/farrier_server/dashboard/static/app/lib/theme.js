@@ -34,10 +34,15 @@ export function onThemeChange(handler) {
   };
 }
 
-/** The value of a custom property of the style sheet, as `--series-1`. */
+/** The colour that a custom property of the style sheet, as `--series-1`, has in the theme of the page. */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  probe.style.color = `var(${name})`;
+  if (!probe.isConnected) document.documentElement.append(probe);
+  return getComputedStyle(probe).color;
 }
+
+const probe = document.createElement("span"); // computes colours and shows nothing
+probe.hidden = true;
 
 function stored() {
   const theme = localStorage.getItem(KEY);

@@ -141,8 +141,8 @@ function outline(context, { graph, layout }, nodes, stroke, width, view, dash = 
   context.setLineDash([]);
 }
 
-/** A colour between two of the form #rrggbb. */
+/** A colour between two, as `colour` gives them. */
 export function mixed(one, other, part) {
-  const channel = (text, at) => parseInt(text.slice(at, at + 2), 16);
-  return `#${[1, 3, 5].map((at) => Math.round(channel(one, at) * (1 - part) + channel(other, at) * part).toString(16).padStart(2, "0")).join("")}`;
+  const [from, to] = [one, other].map((text) => text.match(/[\d.]+/g).map(Number));
+  return `rgb(${[0, 1, 2].map((at) => Math.round(from[at] * (1 - part) + to[at] * part)).join(", ")})`;
 }
