@@ -69,7 +69,7 @@ def take_all(folder: Path, budget_s: float, console: Console) -> None:
 @contextlib.contextmanager
 def _seeded(home: Path, console: Console) -> Iterator[str]:
     """A home with the farm of `bench.seeded`, which goes on; the id of its job that goes on."""
-    words = [*("--jobs", "150"), *("--trials", "6000"), *("--live", "40")]
+    words = [*("--jobs", "153"), *("--trials", "6000"), *("--live", "40")]
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.seeded", str(home), *words],
         stdout=subprocess.PIPE,

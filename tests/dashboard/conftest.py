@@ -146,6 +146,7 @@ def visit(browser: Any) -> Iterator[Visit]:
             answer = context.request.post("/v1/session", data={"token": up.token})
             assert answer.ok, answer.text()
         page = context.new_page()
+        page.on("filechooser", lambda _: None)  # caught from now on: an `expect` may come too late
         page.watch = watch
         open_ones.append((context, watch))
         return page

@@ -17,7 +17,8 @@ export function fitted(layout, width, height) {
 export function first(layout, width, height) {
   const whole = fitted(layout, width, height);
   if (whole.scale >= READABLE) return whole;
-  const top = layout.y.indexOf(Math.min(...layout.y.slice(0, 20_000)));
+  const depths = layout.y.map((y, node) => (layout.columns > 1 ? y + layout.x[node] : y)); // of columns, the first
+  const top = depths.reduce((least, depth, node) => (depth < depths[least] ? node : least), 0);
   const scale = 0.7;
   return { scale, x: layout.x[top] - width / 2 / scale, y: -MARGIN / scale };
 }
