@@ -39,13 +39,15 @@ class AsyncClient:
         """One command; the answer is as Python's redis shapes it."""
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
-        with self._breaker.guard(), translated(self._address):
-            answer = await self._tried(words)
-        # In Python 3.11 `wait_for`, by which the library sends, forgets a cancellation that comes
-        # as it ends: a caller that has left would get a batch.
-        if task and task.cancelling() > before:
-            raise asyncio.CancelledError
-        return answer
+        try:
+            with self._breaker.guard(), translated(self._address):
+                return await self._tried(words)
+        finally:
+            # In Python 3.11 `wait_for`, by which the library sends, forgets a cancellation that
+            # comes as it ends: a caller that has left would get a batch, and one that goes on after
+            # errors would never end.
+            if task and task.cancelling() > before:
+                raise asyncio.CancelledError
 
     async def _tried(self, words: tuple[str | int, ...]) -> Any:
         tries = Tries(self._patience)

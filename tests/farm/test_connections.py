@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+
+import redis.exceptions
 
 from farrier_farm.async_connection import AsyncClient
 from farrier_farm.connection import Client
@@ -50,3 +53,28 @@ def test_threads_wait_for_a_connection(installation) -> None:
         thread.join()
     assert answers == [True] * 8
     client.close()
+
+
+def test_what_tries_again_after_errors_ends_when_it_is_cancelled(installation):
+    """At whatever moment of a command that fails."""
+
+    async def keeps_trying(client: AsyncClient) -> None:
+        while True:
+            with contextlib.suppress(redis.exceptions.NoScriptError):
+                await client.command("EVALSHA", "0" * 40, 0)
+
+    async def cancelled_after(client: AsyncClient, turns: int) -> None:
+        task = asyncio.create_task(keeps_trying(client))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5.0)
+        assert done, f"it goes on, cancelled after {turns} turns of the loop"
+
+    async def scenario() -> None:
+        client = AsyncClient(installation.redis_url, _IMPATIENT, connections=1)
+        for turns in range(200):
+            await cancelled_after(client, turns)
+        await client.close()
+
+    asyncio.run(scenario())
