@@ -59,7 +59,10 @@ LAYERS = {
     "bias of floats": Layer((1, 32, 8, 8), bias="floats"),
     "no bias": Layer((1, 32, 8, 8), bias="none", zero=20),
     "groups": Layer((1, 32, 8, 8), group=2, is_integer=False),
-    "depthwise": Layer((1, 16, 8, 8), group=16, is_integer=False),
+    "depthwise": Layer((1, 16, 8, 8), group=16),
+    "depthwise with a zero point": Layer((2, 20, 9, 7), outputs=20, group=20, zero=77, stride=2),
+    "depthwise without padding": Layer((1, 24, 8, 8), outputs=24, group=24, pads=0, zero=9),
+    "two results a channel": Layer((1, 8, 8, 8), group=8, bias="floats"),
     "a line": Layer((2, 32, 20), taps=(5,), pads=2, zero=17),
     "open sizes": Layer((2, 32, 9, 12), zero=77, open_sizes=True),
     "open image": Layer((2, 3, 9, 12), zero=77, open_sizes=True),
@@ -149,7 +152,7 @@ def test_products_are_integers_where_dot_products_take_them(name):
     graph = import_model(model_of(layer)).graph
     made = integer_products(graph, SETTINGS)
     (convolution,) = (node for node in made.nodes if node.op == "Conv")
-    assert (convolution.outputs[0].type.dtype is DType.I32) == layer.is_integer
+    assert (convolution.attr("accumulator") is not None) == layer.is_integer
     pool = made.producers()[made.outputs[1].name]
     assert pool.op == "MaxPool"
     assert pool.outputs[0].type.dtype is DType.U8
@@ -200,3 +203,12 @@ def test_matrix_products(inner, columns, transposed, target):
     found = compile_model(model, CompileOptions(target, threads=1, verify=False)).run({"x": x})["y"]
     (expected,) = _reference(model, x)
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_no_division_is_left_where_sums_are_scaled():
+    """The scale of the result joins that of the product."""
+    graph = import_model(model_of(LAYERS["blocks"])).graph
+    made = integer_products(graph, SETTINGS)
+    constants = {constant.value.name: constant.data for constant in made.constants}
+    (quantized,) = (node for node in made.nodes if node.op == "QuantizeLinear")
+    assert constants[quantized.inputs[1].name] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Array: TypeAlias = npt.NDArray[Any]
 
 _CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a rounding of f32
+_EXACT_TAPS = 2**24 // (255 * 128)  # products of bytes whose sum f32 holds, whatever they are
 # Their results are some of their first input's elements, whatever these stand for.
 _MOVERS = frozenset(
     ("Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -42,7 +44,9 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
     """Computes a Conv, MatMul or Gemm of a dequantized u8 tensor and dequantized constant weights
     in integers, where the target has dot products for these: one exact sum, scaled once. Zero
     points of the tensor pad it, and are taken off the bias. A bias that is quantized with the
-    product's own scale is added to the integers. Grouped convolutions stay floats.
+    product's own scale is added to the integers. Depthwise convolutions, whose products no dot
+    product groups, sum the integers in f32, where all of their sums are exact. Other grouped
+    convolutions stay floats.
 
     What quantizes a result that was made of integers multiplies by the reciprocal of its scale,
     which may round to the neighbouring integer where the quotient lies within a rounding of the
@@ -99,13 +103,14 @@ class _Products:
             made = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
             for each in made:
                 self._rewriter.emit(each)
-            self._note(made[-1])
+                self._note(each)
         return self._rewriter.finish()
 
     def _note(self, node: Node) -> None:
         inputs = {value.name for value in node.inputs if value is not None}
         follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
-        if node.op == "DequantizeLinear" or follows:
+        is_sum = node.op in ("Conv", "MatMul") and node.attr("accumulator") is not None
+        if node.op == "DequantizeLinear" or is_sum or follows:
             self._of_integers |= {value.name for value in node.outputs}
 
     # Reading --------------------------------------------------------------------------------------
@@ -156,23 +161,44 @@ class _Products:
     def _convolution(self, node: Node) -> tuple[Node, ...] | None:
         x = self._points(node.inputs[0])
         weights = self._weights(node.inputs[1], axis=0)
-        if x is None or weights is None or node.attr("group", 1) != 1:
+        if x is None or weights is None:
             return None
         data, scales = weights
-        rank, zero = data.ndim, int(x.zero.reshape(-1)[0])
-        operands = self._in_groups(node, x.integers, data, zero)
+        zero, is_grouped = int(x.zero.reshape(-1)[0]), node.attr("group", 1) != 1
+        form = self._depthwise if is_grouped else self._in_groups
+        operands = form(node, x.integers, data, zero)
         if operands is None:
             return None
         points, data, attrs, made = operands
-        sums = data.sum(axis=tuple(range(1, rank)), dtype=np.int32)
+        total = DType.F32 if is_grouped else DType.I32
         factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[0],))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         added, rest = self._split_bias(bias, factor, data.shape[0])
-        added = added - zero * sums
-        channels = (1, -1) + (1,) * (rank - 2)
+        added = added - zero * data.sum(axis=tuple(range(1, data.ndim)), dtype=np.int32)
+        channels = (1, -1) + (1,) * (data.ndim - 2)
         given = (points, self._weights_like(node.inputs[1], data))
-        total = Node("Conv", given, node.outputs, attributes(**attrs, accumulator="i32"))
-        return (*made, *self._scaled(node, total, factor.reshape(channels), added, rest, channels))
+        sums = Node("Conv", given, node.outputs, attributes(**attrs, accumulator=total.value))
+        return (*made, *self._scaled(node, sums, factor.reshape(channels), added, rest, channels))
+
+    def _depthwise(
+        self, node: Node, x: Value, weights: Array, zero: int
+    ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
+        """A depthwise convolution's tensor, weights and attributes for sums in f32, and the nodes
+        that this takes: padding that is not zero lies in memory."""
+        if weights.shape[1] != 1 or math.prod(weights.shape[2:]) > _EXACT_TAPS:
+            return None
+        attrs, made = dict(node.attrs), list[Node]()
+        if zero:
+            window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
+            if not all(isinstance(pad, int) for pad in window.before + window.after):
+                return None
+            before, after = (0, 0, *map(number, window.before)), (0, 0, *map(number, window.after))
+            attrs.pop("auto_pad", None)
+            attrs["pads"] = (0,) * 2 * window.rank
+            if any(before + after):
+                x, pad = self._padded(x, before, after, zero)
+                made.append(pad)
+        return x, weights.astype(np.float32), attrs, tuple(made)
 
     def _in_groups(
         self, node: Node, x: Value, weights: Array, zero: int
@@ -261,22 +287,25 @@ class _Products:
         """A product's sums with what is `added` to them, in f32: times `factor`, plus the `rest` of
         its bias, which lies along the axis of `channels` that is -1."""
         (y,), made = node.outputs, []
-        sums = self._like(y, f"{y.name}_sums", DType.I32)
+        kind = DType(str(total.attr("accumulator")))
+        sums = self._like(y, f"{y.name}_sums", kind)
         if added.any():
-            bias = self._rewriter.constant(added.astype(np.int32), f"{y.name}_bias")
+            bias = self._rewriter.constant(added.astype(kind.numpy), f"{y.name}_bias")
             if total.op == "Conv":
                 made.append(
                     dataclasses.replace(total, inputs=(*total.inputs, bias), outputs=(sums,))
                 )
             else:
-                alone = self._like(y, f"{y.name}_product", DType.I32)
+                alone = self._like(y, f"{y.name}_product", kind)
                 made.append(dataclasses.replace(total, outputs=(alone,)))
                 made.append(Node("Add", (alone, bias), (sums,)))
         else:
             made.append(dataclasses.replace(total, outputs=(sums,)))
         made[0] = dataclasses.replace(made[0], origin=node.origin)
-        wide = self._like(y, f"{y.name}_sums_f32", DType.F32)
-        made.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
+        wide = sums
+        if kind is not DType.F32:
+            wide = self._like(y, f"{y.name}_sums_f32", DType.F32)
+            made.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
         scales = self._rewriter.constant(factor.astype(np.float32), f"{y.name}_factor")
         if rest is None:
             return (*made, Node("Mul", (wide, scales), (y,)))
