@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.target import Target
 
 if TYPE_CHECKING:
+    from farrier.intrinsics import Dot
     from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
     from farrier.targets.cpu.codegen.builder import Instructions
@@ -81,12 +82,18 @@ class ArmBackend(CpuBackend):
     def instructions(self, target: Target) -> Instructions:
         from farrier.targets.cpu.codegen.builder import Instructions
 
-        return Instructions(converts_f16=True, keeps_nan=True, counts_loops=True)
+        return Instructions(converts_f16=True, keeps_nan=True, counts_loops=True, takes_lanes=True)
 
     def support(self, target: Target) -> str:
         from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
 
         return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
+
+    @property
+    def dots(self) -> Sequence[Dot]:
+        from farrier.targets.arm.intrinsics import DOTS
+
+        return DOTS
 
     @property
     def page_bytes(self) -> int:

@@ -51,7 +51,8 @@ class Instructions:
     of two with one instruction, 0 where no bit of `mask`, an integer, is set. `rounds_bf16` says
     whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
     between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
-    operand is, `counts_loops` whether going round a loop that does little shows beside it.
+    operand is, `counts_loops` whether going round a loop that does little shows beside it,
+    `takes_lanes` whether a dot product takes one lane of a register as factor for all its lanes.
     """
 
     scale: Scale | None = None
@@ -60,6 +61,7 @@ class Instructions:
     converts_f16: bool = False
     keeps_nan: bool = False
     counts_loops: bool = False
+    takes_lanes: bool = False
 
 
 class Builder:
@@ -183,6 +185,22 @@ class Builder:
         first = self.pure(f"insertelement {wide} poison, {value.type} {value.text}, i64 0")
         zeros = f"{vector('i32', lanes)} zeroinitializer"
         splat = self.pure(f"shufflevector {wide} {first}, {wide} poison, {zeros}")
+        return Value(splat, value.dtype, lanes)
+
+    def widen_group(self, value: Value, lanes: int) -> Value:
+        """A group of neighbours, an i32, in every lane, for a dot product.
+
+        Where that takes one lane of a register, the group is loaded as a float, into the first.
+        LLVM would load it into every lane, which keeps a port of arithmetic busy, if it saw that
+        what it multiplies by comes from memory; a vector of another type between hides it.
+        """
+        if value.lanes == lanes or not self.instructions.takes_lanes or value.const is not None:
+            return self.widen(value, lanes)
+        floats, words = vector("float", lanes), vector("i32", lanes)
+        group = self.pure(f"bitcast i32 {value.text} to float")
+        first = self.pure(f"insertelement {floats} poison, float {group}, i64 0")
+        first = self.pure(f"bitcast {floats} {first} to {words}")
+        splat = self.pure(f"shufflevector {words} {first}, {words} poison, {words} zeroinitializer")
         return Value(splat, value.dtype, lanes)
 
     def both(self, left: Value | None, right: Value | None) -> Value | None:

@@ -308,8 +308,27 @@ class _Emitter:
         dot = dot_of(left.buffer.dtype, right.buffer.dtype, store.buffer.dtype, self.target)
         if dot is None or dot.group != loop.extent or self.bindings.lanes not in dot.lanes:
             return None
-        one, other = (self.memory.load_group(load, loop.var, dot.group) for load in factors)
+        one, other = (self._factor(load, loop.var, dot.group) for load in factors)
         return None if one is None or other is None else (dot, one, other)
+
+    def _factor(self, load: Load, loop: str, size: int) -> Value | None:
+        """A group of neighbours for each lane, as i32; None where they are none."""
+        if load.buffer.scope is MemoryScope.REGISTER:
+            return self._group_in_register(load, loop, size)
+        value = self.memory.load_group(load, loop, size)
+        return None if value is None else self.b.widen_group(value, self.bindings.lanes)
+
+    def _group_in_register(self, load: Load, loop: str, size: int) -> Value | None:
+        """As `_factor`, of the same group for all lanes."""
+        constants, ranges = self.bindings.constants, []
+        for number in range(size):
+            constants[loop] = number
+            ranges.append(self.expressions.register_range(load))
+        del constants[loop]
+        first, _ = ranges[0]
+        if ranges != [(first + number, 0) for number in range(size)]:
+            return None
+        return self.registers.find_group(load.buffer.name, first, size)
 
     def _group(self, loop: For) -> None:
         """All elements that the loop stores by one store of wider ones, where they are neighbours;

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from farrier.errors import CompilerError
+from farrier.ir.types import DType
 from farrier.targets.cpu.codegen.builder import Builder
-from farrier.targets.cpu.codegen.text import Value, type_of
+from farrier.targets.cpu.codegen.text import Value, type_of, vector
 from farrier.targets.cpu.codegen.transpose import column
 
 _FEWEST = 4  # rows and lanes of a square worth transposing
@@ -83,6 +84,20 @@ class Registers:
                 f"{element.type} {element.text}, i64 {lane}"
             )
         return None if dtype is None else Value(total, dtype, lanes)
+
+    def find_group(self, name: str, first: int, size: int) -> Value | None:
+        """`size` neighbouring elements from `first` on, 32 bits together, as one i32; None where no
+        one vector of neighbours holds them, at a multiple of their number."""
+        for start, (value, width, stride) in self.tiles[name].items():
+            at = first - start
+            inside = 0 <= at <= width - size and at % size == 0
+            if inside and stride == 1 and value.lanes % size == 0:
+                words = vector("i32", value.lanes // size)
+                text = self.b.pure(f"bitcast {value.type} {value.text} to {words}")
+                if value.lanes > size:
+                    text = self.b.pure(f"extractelement {words} {text}, i64 {at // size}")
+                return Value(text, DType.I32)
+        return None
 
     def write(self, name: str, first: int, piece: Piece) -> None:
         """Sets the elements of `piece`; older pieces that reach beyond it are split."""

@@ -265,7 +265,7 @@ def _one_tile(
         if not machine.folds_loads:
             operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
         issue = operations / machine.issue
-        if machine.by_lane:  # what is broadcast goes the way of arithmetic
+        if machine.by_lane and problem.group == 1:  # what is broadcast goes the way of arithmetic
             multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
         point_bytes = field * steps / (problem.taps[0] * problem.taps[1]) * 4
     panel_bytes = steps * v * machine.lanes * 4

@@ -89,8 +89,8 @@ class TiledSum:
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
         found = {steps for steps in choices if inner % steps == 0 and steps <= limit}
         two, stage = 2 * self.block, self.contraction.stage
-        if self.by_lane and 0 < two <= limit and extent_of(stage, self.blocked) % two == 0:
-            found.add(two)
+        if self.by_lane and two and extent_of(stage, self.blocked) % two == 0:
+            found |= {2 * inner} if 2 * inner <= limit else set()
         return tuple(sorted(found | ({inner} if inner <= _SHORT_LOOP else set())))
 
     @property
@@ -216,7 +216,7 @@ class TiledSum:
         steps.remove(loops[self._inner])
         parts = ""  # of an iteration's steps: the points of each are read by themselves
         if self.blocked:
-            several = max(1, unroll // self.block)
+            several = max(1, unroll // self.inner_steps)
             block, inner = self._split(
                 schedule, loops[self.blocked], self.block * several, "block", "in_block"
             )
@@ -234,7 +234,7 @@ class TiledSum:
         if found.depthwise:
             unrolled += steps if self._is_window else []
         elif unroll > 1:
-            held = self.block if parts else unroll
+            held = self.inner_steps if parts else unroll
             step, in_step = self._split(schedule, steps[-1], held, "step", "in_step")
             if self.by_lane and not parts and unroll > self.width and unroll % self.width == 0:
                 parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
@@ -263,10 +263,13 @@ class TiledSum:
         """Whether steps of the innermost loop read neighbours of the points, so that several steps
         may read them once, as vectors, of which each multiply-add takes a lane."""
         found = self.contraction
-        if not self.lanes_are_factors or found.depthwise or self.grouping is not None:
+        if not self.lanes_are_factors or found.depthwise:
             return False
-        is_word = found.broadcast_load.buffer.dtype.nbytes == found.stage.buffer.dtype.nbytes == 4
-        return is_word and neighbours(found, found.broadcast_load, 2) == self._inner
+        points = found.broadcast_load.buffer.dtype
+        if points.is_narrow_float:  # registers hold these as f32
+            return False
+        is_word = points.nbytes * self.group == found.stage.buffer.dtype.nbytes == 4
+        return is_word and neighbours(found, found.broadcast_load, 2 * self.group) == self._inner
 
     def _read_by_lane(self, schedule: Schedule, step: str) -> None:
         """Has each iteration of `step` read the points of all its steps before them.
@@ -278,18 +281,23 @@ class TiledSum:
                      for row: points[row, 0:4] = x[row, 4*step:4*step + 4]
                      for in_step in 4: for row: for vector:
                          sum[row, vector] += points[row, in_step] * w[…]
-        """
-        self._read_into_registers(schedule, step, f"{self.prefix}points", self._inner)
 
-    def _vectorize_all(self, schedule: Schedule, loop: str) -> None:
-        """Vectors, as many as there are, and what is left in smaller ones: a vector under a mask
-        would be loaded element by element."""
+        With dot products, a group of neighbours stands for each of the points.
+        """
+        self._read_into_registers(
+            schedule, step, f"{self.prefix}points", self._inner, self.width * self.group
+        )
+
+    def _vectorize_all(self, schedule: Schedule, loop: str, lanes: int) -> None:
+        """Vectors of `lanes`, as many as there are, and what is left in smaller ones: a vector
+        under a mask would be loaded element by element."""
         extent = schedule.extent(loop)
         assert isinstance(extent, int)
-        width = min(self.width, 1 << (extent.bit_length() - 1))
+        width = min(lanes, 1 << (extent.bit_length() - 1))
         rest = extent % width
         if rest:
-            self._vectorize_all(schedule, schedule.cut(loop, extent - rest, f"{loop}_rest"))
+            rests = schedule.cut(loop, extent - rest, f"{loop}_rest")
+            self._vectorize_all(schedule, rests, lanes)
         if extent - rest > width:
             outer, loop = schedule.split(loop, width)
             schedule.unroll(outer)
@@ -304,11 +312,15 @@ class TiledSum:
                      line[0:9] = x[row, 0:9]
                      for tap in 3: for column in 7: s[row, column] += line[column + tap] * w[tap]
         """
-        self._read_into_registers(schedule, loop, f"{self.prefix}line", self.contraction.lane)
+        self._read_into_registers(
+            schedule, loop, f"{self.prefix}line", self.contraction.lane, self.width
+        )
 
-    def _read_into_registers(self, schedule: Schedule, loop: str, name: str, along: str) -> None:
+    def _read_into_registers(
+        self, schedule: Schedule, loop: str, name: str, along: str, lanes: int
+    ) -> None:
         """Has each iteration of `loop` first read what it needs of the points into registers, in
-        vectors of neighbours along an axis of the sum."""
+        vectors of `lanes` neighbours along an axis of the sum."""
         load = self.contraction.broadcast_load
         lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
         schedule.cache_read(load.buffer.name, loop, name)
@@ -316,7 +328,7 @@ class TiledSum:
         others = [f"{name}_{at}" for at in range(len(load.indices)) if at != lane]
         if others:
             schedule.reorder(*others, f"{name}_{lane}")
-        self._vectorize_all(schedule, f"{name}_{lane}")
+        self._vectorize_all(schedule, f"{name}_{lane}", lanes)
         for other in others:
             schedule.unroll(other)
 

@@ -1,0 +1,102 @@
+"""Dot products of aarch64: what they compute, and which instructions do it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
+from farrier.ir.loop import Block, For, Function, LoopKind, Store
+from farrier.ir.parser import parse_ir
+from farrier.ir.run_loops import run_loops
+from farrier.ir.types import DType
+from farrier.lower.region import lower_region
+from farrier.targets import parse_target
+from farrier.targets.cpu.codegen.compile import assembly
+from farrier.targets.cpu.codegen.emit import emit_function
+from farrier.targets.cpu.rules import for_program
+from tests.codegen.emulated import needs_qemu, run_emulated
+
+# The factors' dtypes, a target, the processor of qemu that has no more than it, the instruction.
+PRODUCTS = {
+    "sdot": (DType.I8, DType.I8, "rpi5", "neoverse-n1", "sdot"),
+    "udot": (DType.U8, DType.U8, "rpi5", "neoverse-n1", "udot"),
+    "usdot": (DType.U8, DType.I8, "graviton3", "max,sve=off", "sudot"),
+}
+products = pytest.mark.parametrize(
+    ("left", "right", "target", "cpu", "instruction"), PRODUCTS.values(), ids=PRODUCTS
+)
+
+
+def any_of(dtype, rng, *shape):
+    """Random integers, the least and the greatest among them."""
+    low, high = dtype.limits
+    found = rng.integers(low, high + 1, shape)
+    return np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), found).astype(
+        dtype.numpy
+    )
+
+
+def space_of(left, right, m, k, n, target):
+    graph = parse_ir(f"""\
+@graph
+def g(x: {left}[{m}, {k}], w: {right}[{k}, {n}]):
+    y: i32[{m}, {n}] = MatMul(x, w, accumulator='i32')
+    return y
+""")
+    code = parse_target(target)
+    return for_program(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
+
+
+@needs_qemu
+@products
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_a_group_of_each_lane(left, right, target, cpu, instruction, lanes):
+    x, w = Buffer("x", left, (4,)), Buffer("w", right, (lanes, 4))
+    out = Buffer("out", DType.I32, (lanes,))
+    lane, step = Var("n"), Var("g")
+    factors = (Cast(DType.I32, Load(x, (step,))), Cast(DType.I32, Load(w, (lane, step))))
+    total = Binary(BinaryOp.ADD, Load(out, (lane,)), Binary(BinaryOp.MUL, *factors))
+    dot = For("g", 4, LoopKind.DOT, Store(out, (lane,), total))
+    start = Store(out, (Var("m"),), Const(-5, DType.I32))
+    kind = LoopKind.VECTORIZED
+    nest = Block((For("m", lanes, kind, start), For("n", lanes, kind, dot)))
+    function, rng = Function("kernel", (x, w, out), nest), np.random.default_rng(lanes)
+    code = parse_target(target)
+    assert instruction in assembly(emit_function(function, code), code)
+    inputs = {"x": any_of(left, rng, 4), "w": any_of(right, rng, lanes, 4)}
+    expected = run_loops(function, inputs)["out"]
+    np.testing.assert_array_equal(run_emulated(function, inputs, code, cpu)["out"], expected)
+
+
+@needs_qemu
+@products
+@pytest.mark.parametrize("shape", [(13, 36, 48), (7, 64, 20), (5, 4, 33), (1, 96, 16)])
+def test_matrices(left, right, target, cpu, instruction, shape):
+    """The first schedule and some others, each exact."""
+    m, k, n = shape
+    space, rng = space_of(left, right, *shape, target), np.random.default_rng(m)
+    x, w = any_of(left, rng, m, k), any_of(right, rng, k, n)
+    drawn = space.candidates()
+    others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
+    for decisions in (space.default(), *others):
+        function = space.build(decisions)
+        names = [param.name for param in function.params]
+        inputs = dict(zip(names[:2], (x, w), strict=True))
+        (found,) = run_emulated(function, inputs, parse_target(target), cpu).values()
+        np.testing.assert_array_equal(found, x.astype(np.int32) @ w.astype(np.int32))
+
+
+@products
+def test_factors_that_all_lanes_share_are_lanes_of_a_register(
+    left, right, target, cpu, instruction
+):
+    """The canary of what LLVM makes of a broadcast: an instruction that loads it into every lane
+    takes the time of arithmetic."""
+    space = space_of(left, right, 48, 64, 48, target)
+    code = parse_target(target)
+    text = assembly(emit_function(space.build(space.default()), code), code)
+    assert len(re.findall(rf"\t{instruction}\t.*\.4b\[\d\]", text)) >= 8
+    assert not re.search(r"\t(ld1r|dup)\t", text)
