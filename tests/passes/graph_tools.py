@@ -15,7 +15,7 @@ from farrier.ops import lookup, run_graph, run_node
 from farrier.options.precision import Precision
 from farrier.passes import Settings
 from farrier.passes.plan_memory import Segment
-from farrier.targets import Target
+from farrier.targets import Target, parse_target
 
 _AVX512 = Target(
     triple="x86_64-unknown-linux-gnu",
@@ -34,7 +34,8 @@ SETTINGS = Settings(_AVX512, threads=2)
 def settings_of(name):
     """Settings in which the pass of that name has something to do."""
     precision = Precision.BF16 if name == "lower-precision" else Precision.F32
-    return dataclasses.replace(SETTINGS, precision=precision)
+    target = parse_target("rpi5") if name == "match-signedness" else SETTINGS.target
+    return dataclasses.replace(SETTINGS, precision=precision, target=target)
 
 
 # How far results may move, where it is more than another order of sums does.

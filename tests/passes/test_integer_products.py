@@ -37,6 +37,7 @@ class Layer:
     dilation: int = 1
     per_channel: bool = True
     bias: str = "own"  # scale of the bias: the product's own, another, floats, or none at all
+    dtype: type = np.uint8
     is_integer: bool = True  # whether it becomes a product of integers
     open_sizes: bool = False
 
@@ -64,6 +65,9 @@ LAYERS = {
     "depthwise without padding": Layer((1, 24, 8, 8), outputs=24, group=24, pads=0, zero=9),
     "two results a channel": Layer((1, 8, 8, 8), group=8, bias="floats"),
     "a line": Layer((2, 32, 20), taps=(5,), pads=2, zero=17),
+    "signed": Layer((1, 32, 9, 11), dtype=np.int8),
+    "signed with a zero point": Layer((1, 18, 9, 11), dtype=np.int8, zero=-7, stride=2),
+    "signed image": Layer((1, 3, 13, 15), taps=(7, 7), pads=3, dtype=np.int8, zero=127),
     "open sizes": Layer((2, 32, 9, 12), zero=77, open_sizes=True),
     "open image": Layer((2, 3, 9, 12), zero=77, open_sizes=True),
 }
@@ -76,12 +80,12 @@ def model_of(layer: Layer) -> bytes:
     low, high = (-127, 128) if layer.weights_zero == 0 else (-60, 60)
     constants = {
         "xs": np.float32(0.02),
-        "xz": np.uint8(layer.zero),
+        "xz": layer.dtype(layer.zero),
         "w": rng.integers(low, high, shape).astype(np.int8),
         "ws": scales,
         "wz": np.full(scales.shape, layer.weights_zero, np.int8),
         "ys": np.float32(0.4),
-        "yz": np.uint8(100),
+        "yz": layer.dtype(100),
     }
     dequantized = [("x", "xs", "xz"), ("w", "ws", "wz")]
     own = np.broadcast_to(constants["xs"] * scales, (layer.outputs,)).astype(np.float32)
@@ -112,11 +116,12 @@ def model_of(layer: Layer) -> bytes:
         helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["pooled"]),
     ]
     given = ["n", layer.x[1], *"hw"[:rank]] if layer.open_sizes else layer.x
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(layer.dtype))
     graph = helper.make_graph(
         nodes,
         "layer",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, given)],
-        [helper.make_tensor_value_info(name, TensorProto.UINT8, None) for name in ("y", "pooled")],
+        [helper.make_tensor_value_info("x", kind, given)],
+        [helper.make_tensor_value_info(name, kind, None) for name in ("y", "pooled")],
         [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
     )
     opset = [helper.make_opsetid("", 19)]
@@ -135,7 +140,7 @@ def _reference(model: bytes, x: np.ndarray) -> list[np.ndarray]:
 def test_convolutions_are_as_in_floats_within_a_quantum(name, target):
     layer = LAYERS[name]
     model = model_of(layer)
-    x = np.random.default_rng(3).integers(0, 256, layer.x).astype(np.uint8)
+    x = np.random.default_rng(3).integers(0, 256, layer.x).astype(layer.dtype)
     artifact = compile_model(model, CompileOptions(target, threads=2, verify=False))
     results = artifact.run({"x": x})
     for found, expected in zip(
@@ -155,7 +160,7 @@ def test_products_are_integers_where_dot_products_take_them(name):
     assert (convolution.attr("accumulator") is not None) == layer.is_integer
     pool = made.producers()[made.outputs[1].name]
     assert pool.op == "MaxPool"
-    assert pool.outputs[0].type.dtype is DType.U8
+    assert pool.outputs[0].type.dtype.numpy == layer.dtype
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])

@@ -41,11 +41,11 @@ class _Quantized:
 
 
 def integer_products(graph: Graph, settings: Settings) -> Graph:
-    """Computes a Conv, MatMul or Gemm of a dequantized u8 tensor and dequantized constant weights
-    in integers, where the target has dot products for these: one exact sum, scaled once. Zero
-    points of the tensor pad it, and are taken off the bias. A bias that is quantized with the
-    product's own scale is added to the integers. Depthwise convolutions, whose products no dot
-    product groups, sum the integers in f32, where all of their sums are exact. Other grouped
+    """Computes a Conv, MatMul or Gemm of a tensor that was dequantized from bytes and dequantized
+    constant weights in integers, where the target has dot products for these: one exact sum, scaled
+    once. Zero points of the tensor pad it, and are taken off the bias. A bias that is quantized
+    with the product's own scale is added to the integers. Depthwise convolutions, whose products no
+    dot product groups, sum the integers in f32, where all of their sums are exact. Other grouped
     convolutions stay floats.
 
     What quantizes a result that was made of integers multiplies by the reciprocal of its scale,
@@ -83,9 +83,11 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
 
 
 def integer_dot(target: Target) -> Dot | None:
-    """What a target multiplies u8 by i8 with: directly, or as i16 (`widen-integers`)."""
-    direct = dot_of(DType.U8, DType.I8, DType.I32, target)
-    return direct or dot_of(DType.I16, DType.I16, DType.I32, target)
+    """What a target multiplies bytes by i8 with: directly, whatever the signedness of these
+    (`match-signedness`), or as i16 (`widen-integers`)."""
+    kinds = ((DType.U8, DType.I8), (DType.I8, DType.I8), (DType.I16, DType.I16))
+    dots = (dot_of(*pair, DType.I32, target) for pair in kinds)
+    return next((dot for dot in dots if dot is not None), None)
 
 
 class _Products:
@@ -130,9 +132,9 @@ class _Products:
         return _Quantized(integers, scale, zero)
 
     def _points(self, value: Value | None) -> _Quantized | None:
-        """A tensor that was quantized as u8, with one scale."""
+        """A tensor that was quantized as bytes, with one scale."""
         found = self._quantized(value)
-        if found is None or found.integers.type.dtype is not DType.U8:
+        if found is None or found.integers.type.dtype not in (DType.I8, DType.U8):
             return None
         return found if found.scale.size == 1 and found.zero.size == 1 else None
 

@@ -197,14 +197,14 @@ def _convolution(
 ) -> str:
     """The convolution in i32, plus a bias.
 
-    Of u8 and weights that fit in i8 it is one of bytes, which machines have dot products for: the
-    zero point of x pads it, and what it adds to each sum is taken off the bias. Other tensors lose
-    their zero points first.
+    Of bytes and weights that fit in i8 it is one of bytes, which machines have dot products for:
+    the zero point of x pads it, and what it adds to each sum is taken off the bias. Other tensors
+    lose their zero points first.
     """
     rank = len(scope.shape(w))
     attrs = {**node.attrs, "accumulator": str(DType.I32)}
     weights = _as_signed_bytes(w, w_zero, scope)
-    if scope.dtype(x) is not DType.U8 or not weights:
+    if scope.dtype(x) not in (DType.I8, DType.U8) or not weights:
         channels = (-1, *(1,) * (rank - 1))
         x, weights = _centred(x, x_zero, (), scope), _centred(w, w_zero, channels, scope)
     elif not _is_zero(x_zero, scope):

@@ -6,6 +6,7 @@ ORDER: tuple[str, ...] = (
     "integer-products",
     "fold-constants",
     "eliminate-common-subexpressions",
+    "match-signedness",
     "split-products",
     "simplify",
     "eliminate-common-subexpressions",

@@ -1,0 +1,354 @@
+"""Gives products of bytes the signedness that the target's dot products take."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.intrinsics import dot_of
+from farrier.ir.graph import Graph, Node, Value, attributes
+from farrier.ir.types import DType
+from farrier.ops.window import window_of
+from farrier.passes.rewriting import Rewriter
+from farrier.passes.settings import Settings
+from farrier.targets import Target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_OTHER = {DType.U8: DType.I8, DType.I8: DType.U8}
+_SIGN = 0x80  # the bit in which a byte differs from the byte of the other signedness
+_PRODUCTS = frozenset(("Conv", "MatMul"))
+# Their results are elements of their inputs, by position whatever these stand for; of MaxPool
+# because both signednesses have one order.
+_MOVERS = frozenset(
+    (
+        *("Concat", "Flatten", "Identity", "MaxPool", "Pad", "Reshape"),
+        *("Slice", "Squeeze", "Transpose", "Unsqueeze"),
+    )
+)
+
+
+def match_signedness(graph: Graph, settings: Settings) -> Graph:
+    """Makes a tensor of u8 one of i8, or the other way round, where a product with constant weights
+    reads it that the target has a dot product for with the other signedness alone. Bytes become
+    less, or more, by 128, and the product's sums are made up for that; its padding is written out,
+    as it is no longer zero.
+
+    A QuantizeLinear quantizes with its zero point moved by 128, and a DequantizeLinear of the
+    tensor takes off as much; what moves elements moves the other bytes. Bytes that come from
+    elsewhere, or that something else reads, are converted. All integers stay the same, but for what
+    a NaN is quantized to, which ONNX leaves open.
+
+    before:
+        @graph
+        def g(x: f32[2, 8], s: f32[()]):
+            z: u8[()] = constant(3)
+            w: i8[8, 2] = constant([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8])
+            q: u8[2, 8] = QuantizeLinear(x, s, z, precision='f32', saturate=1, to='u8')
+            y: i32[2, 2] = MatMul(q, w, accumulator='i32')
+            return y
+
+    after:
+        @graph
+        def g(x: f32[2, 8], s: f32[()]):
+            z: u8[()] = constant(3)
+            w: i8[8, 2] = constant([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8])
+            q_zero: i8[()] = constant(-125)
+            y_moved: i32[1, 2] = constant([4096, 5120])
+            q_i8: i8[2, 8] = QuantizeLinear(x, s, q_zero, precision='f32', saturate=1, to='i8')
+            y_product: i32[2, 2] = MatMul(q_i8, w, accumulator='i32')
+            y: i32[2, 2] = Add(y_product, y_moved)
+            return y
+    """
+    changed = _tensors(graph, settings.target)
+    return _Change(graph, changed).run() if changed else graph
+
+
+# Which tensors change -----------------------------------------------------------------------------
+
+
+def _tensors(graph: Graph, target: Target) -> frozenset[str]:
+    """The names of the tensors that change: what products ask for, and what only moves these."""
+    constants = {constant.value.name for constant in graph.constants}
+    found = {
+        node.inputs[0].name
+        for node in graph.nodes
+        if node.inputs and node.inputs[0] is not None and _asks(node, constants, target)
+    }
+    movers = [
+        {value.name for value in (*_moved_by(node), *node.outputs) if value is not None}
+        for node in graph.nodes
+        if _moves_bytes(node)
+    ]
+    settled = not found
+    while not settled:
+        settled = True
+        for names in movers:
+            if found & names and not names <= found:
+                found |= names
+                settled = False
+    return frozenset(found - constants)
+
+
+def _asks(node: Node, constants: set[str], target: Target) -> bool:
+    """Whether a product has a dot product with the first factor of the other signedness alone."""
+    if not _is_movable(node, constants) or node.attr("group", 1) != 1:
+        return False
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
+    kind, weights = x.type.dtype, w.type.dtype
+    as_it_is = dot_of(kind, weights, DType.I32, target)
+    return as_it_is is None and dot_of(_OTHER[kind], weights, DType.I32, target) is not None
+
+
+def _is_movable(node: Node, constants: set[str]) -> bool:
+    """Whether what 128 more or less of the first factor adds to a product's sums is constant."""
+    if node.op not in _PRODUCTS or node.outputs[0].type.dtype is not DType.I32:
+        return False
+    x, w = node.inputs[:2]
+    if x is None or w is None or w.name not in constants or x.type.dtype not in _OTHER:
+        return False
+    if x.name in constants or min(x.type.rank, w.type.rank) < 2:
+        return False
+    return node.op == "MatMul" or _pads(node) is not None
+
+
+def _pads(node: Node) -> tuple[int, ...] | None:
+    """A convolution's padding of all its axes, all of their beginnings first; None where it depends
+    on sizes that are open."""
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
+    window = window_of(dict(node.attrs), x.type.shape[2:], w.type.shape[2:])
+    pads = (0, 0, *window.before, 0, 0, *window.after)
+    known = tuple(pad for pad in pads if isinstance(pad, int))
+    return known if len(known) == len(pads) else None
+
+
+def _moves_bytes(node: Node) -> bool:
+    x = node.inputs[0] if node.inputs else None
+    if node.op not in _MOVERS or x is None or x.type.dtype not in _OTHER:
+        return False
+    return len(node.outputs) == 1
+
+
+def _moved_by(node: Node) -> tuple[Value | None, ...]:
+    """The inputs of a mover whose elements it moves."""
+    return node.inputs if node.op == "Concat" else node.inputs[:1]
+
+
+def _other_bytes(data: Array) -> Array:
+    """Bytes in the other signedness."""
+    kind = _OTHER[DType.from_numpy(data.dtype)].numpy
+    other: Array = (np.ascontiguousarray(data).view(np.uint8) ^ np.uint8(_SIGN)).view(kind)
+    return other.reshape(data.shape)
+
+
+# The change ---------------------------------------------------------------------------------------
+
+
+class _Change:
+    def __init__(self, graph: Graph, changed: frozenset[str]) -> None:
+        self._graph = graph
+        self._changed = changed
+        self._rewriter = Rewriter(graph)
+        self._constants = {constant.value.name for constant in graph.constants}
+        self._there = {value.name for value in graph.inputs}  # computed as the model has them
+        self._others: dict[str, Value] = {}  # what changed, by name of what it was
+        self._moved: dict[str, tuple[Node, Value, Array]] = {}  # sums that were made up for it
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            self._rewrite(node)
+        for value in self._graph.outputs:
+            self._keep(value)
+        return self._rewriter.finish()
+
+    def _rewrite(self, node: Node) -> None:
+        x = node.inputs[0] if node.inputs else None
+        changes = node.outputs[0].name in self._changed
+        if changes and node.op == "QuantizeLinear":
+            self._quantize(node)
+        elif changes and _moves_bytes(node):
+            self._move(node)
+        elif x is None or x.name not in self._changed:
+            self._emit(node)
+        elif node.op == "DequantizeLinear":
+            self._dequantize(node, x)
+        elif _is_movable(node, self._constants):
+            self._multiply(node, x)
+        else:
+            self._emit(node)
+
+    def _emit(self, node: Node) -> None:
+        """A node that reads what the model has it read."""
+        if self._joins(node):
+            return
+        for value in node.inputs:
+            if value is not None:
+                self._keep(value)
+        self._rewriter.emit(node)
+        self._there |= {value.name for value in node.outputs}
+
+    # Bytes ----------------------------------------------------------------------------------------
+
+    def _other(self, value: Value) -> Value:
+        """A tensor in the other signedness."""
+        if value.name not in self._others:
+            data = self._rewriter.data(value)
+            if data is None:
+                self._others[value.name] = self._like(value)
+                self._convert(value, self._others[value.name])
+            else:
+                other = self._rewriter.constant(_other_bytes(data), self._hint(value))
+                self._others[value.name] = other
+        return self._others[value.name]
+
+    def _keep(self, value: Value) -> None:
+        """Computes a tensor as the model has it, where only the other is there."""
+        if value.name in self._others and value.name not in self._there | self._constants:
+            self._convert(self._others[value.name], value)
+            self._there.add(value.name)
+
+    def _convert(self, given: Value, wanted: Value) -> None:
+        kind = wanted.type.dtype
+        cast = Value(self._rewriter.fresh(f"{wanted.name}_bits"), wanted.type)
+        self._rewriter.emit(Node("Cast", (given,), (cast,), attributes(to=kind.value)))
+        bit = np.array(_SIGN, np.uint8).view(kind.numpy)
+        sign = self._rewriter.constant(bit, f"{wanted.name}_sign")
+        self._rewriter.emit(Node("BitwiseXor", (cast, sign), (wanted,)))
+
+    def _like(self, value: Value) -> Value:
+        kind = dataclasses.replace(value.type, dtype=_OTHER[value.type.dtype])
+        return Value(self._rewriter.fresh(self._hint(value)), kind)
+
+    def _hint(self, value: Value) -> str:
+        return f"{value.name}_{_OTHER[value.type.dtype].value}"
+
+    def _zero_point(self, node: Node, kind: DType) -> Value:
+        """The zero point of a node in the other signedness than `kind`."""
+        point = node.inputs[2] if len(node.inputs) > 2 else None
+        if point is not None and self._rewriter.constant_of(point) is None:
+            return self._other(point)
+        given = np.zeros((), kind.numpy) if point is None else self._rewriter.data(point)
+        assert given is not None
+        return self._rewriter.constant(_other_bytes(given), f"{node.outputs[0].name}_zero")
+
+    def _quantize(self, node: Node) -> None:
+        (y,) = node.outputs
+        for value in node.inputs[:2]:
+            assert value is not None
+            self._keep(value)
+        self._others[y.name] = self._like(y)
+        zero = self._zero_point(node, y.type.dtype)
+        attrs = attributes(**{**dict(node.attrs), "to": _OTHER[y.type.dtype].value})
+        made = dataclasses.replace(
+            node, inputs=(*node.inputs[:2], zero), outputs=(self._others[y.name],), attrs=attrs
+        )
+        self._rewriter.emit(made)
+
+    def _dequantize(self, node: Node, x: Value) -> None:
+        zero = self._zero_point(node, x.type.dtype)
+        inputs = (self._other(x), node.inputs[1], zero)
+        self._rewriter.emit(dataclasses.replace(node, inputs=inputs))
+        self._there.add(node.outputs[0].name)
+
+    def _move(self, node: Node) -> None:
+        (y,) = node.outputs
+        moved = [value and self._other(value) for value in _moved_by(node)]
+        inputs = [*moved, *node.inputs[len(moved) :]]
+        if node.op == "Pad":
+            value = inputs[2] if len(inputs) > 2 else None
+            if value is None:
+                value = self._rewriter.constant(np.zeros((), y.type.dtype.numpy), f"{y.name}_value")
+            inputs[2:3] = [self._other(value)]
+        self._others[y.name] = self._like(y)
+        outputs = (self._others[y.name],)
+        self._rewriter.emit(dataclasses.replace(node, inputs=tuple(inputs), outputs=outputs))
+
+    # Sums -----------------------------------------------------------------------------------------
+
+    def _multiply(self, node: Node, x: Value) -> None:
+        """A product of the other bytes, and what its sums lack."""
+        (y,), other, w = node.outputs, self._other(x), node.inputs[1]
+        weights = self._rewriter.data(w)
+        assert weights is not None
+        step = 128 if x.type.dtype is DType.U8 else -128
+        self._there.add(y.name)
+        if node.op == "Conv":
+            lack = step * weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
+            self._convolve(node, other, lack)
+            return
+        lack = step * weights.sum(axis=-2, keepdims=True, dtype=np.int64)
+        total = Value(self._rewriter.fresh(f"{y.name}_product"), y.type)
+        product = dataclasses.replace(node, inputs=(other, w), outputs=(total,))
+        self._rewriter.emit(product)
+        moved = self._rewriter.constant(lack.astype(np.int32), f"{y.name}_moved")
+        added = Node("Add", (total, moved), (y,))
+        self._rewriter.emit(added)
+        self._moved[y.name] = (added, total, lack)
+
+    def _convolve(self, node: Node, x: Value, lack: Array) -> None:
+        """A convolution of the other bytes: what it lacks goes to its bias, and its padding lies in
+        memory."""
+        pads, attrs = _pads(node), dict(node.attrs)
+        assert pads is not None
+        if any(pads):
+            x = self._padded(x, pads)
+            attrs.pop("auto_pad", None)
+            attrs["pads"] = (0,) * (len(pads) - 4)
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        name = f"{node.outputs[0].name}_moved"
+        known = np.zeros((), np.int64) if bias is None else self._rewriter.data(bias)
+        if known is None:
+            assert bias is not None
+            moved = self._rewriter.constant(lack.astype(np.int32), name)
+            total = Value(self._rewriter.fresh(f"{bias.name}_moved"), bias.type)
+            self._rewriter.emit(Node("Add", (bias, moved), (total,)))
+        else:
+            total = self._rewriter.constant((known + lack).astype(np.int32), name)
+        inputs = (x, node.inputs[1], total)
+        self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
+
+    def _padded(self, x: Value, pads: tuple[int, ...]) -> Value:
+        """An image inside what was zero before the change."""
+        rank = len(pads) // 2
+        sides = zip(x.type.shape, pads[:rank], pads[rank:], strict=True)
+        kind = dataclasses.replace(x.type, shape=tuple(n + a + b for n, a, b in sides))
+        wider = Value(self._rewriter.fresh(f"{x.name}_padded"), kind)
+        zero = np.array(_SIGN, np.uint8).view(x.type.dtype.numpy)
+        given = (
+            x,
+            self._rewriter.constant(np.array(pads, np.int64), f"{x.name}_pads"),
+            self._rewriter.constant(zero, f"{x.name}_zero"),
+        )
+        self._rewriter.emit(Node("Pad", given, (wider,)))
+        return wider
+
+    def _joins(self, node: Node) -> bool:
+        """Adds what sums lack to the constant that a node adds to them, or takes off, and that
+        nothing else reads; says whether it is so."""
+        if node.op not in ("Add", "Sub") or len(node.inputs) != 2:
+            return False
+        sums, rest = node.inputs
+        if node.op == "Add" and rest is not None and rest.name in self._moved:
+            sums, rest = rest, sums
+        known = self._rewriter.data(rest)
+        if sums is None or sums.name not in self._moved or known is None:
+            return False
+        if not self._rewriter.single_use(sums):
+            return False
+        added, total, lack = self._moved.pop(sums.name)
+        self._rewriter.withdraw(added)
+        (y,), sign = node.outputs, 1 if node.op == "Add" else -1
+        all_of_it = (lack + sign * known.astype(np.int64)).astype(np.int32)
+        constant = self._rewriter.constant(all_of_it, f"{y.name}_moved")
+        self._rewriter.emit(dataclasses.replace(node, op="Add", inputs=(total, constant)))
+        self._there.add(y.name)
+        return True
