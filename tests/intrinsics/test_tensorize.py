@@ -17,7 +17,7 @@ from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.targets.x86.intrinsics import BROADCASTS
 from tests.intrinsics.written_out import written_out
-from tests.schedule.programs import assert_same_result, bf16_matmul, matmul
+from tests.schedule.programs import assert_same_result, matmul, narrow_matmul
 
 NAME = "avx512_broadcast_fma"
 
@@ -103,7 +103,7 @@ def test_an_emitter_calls_fma_on_the_operands_in_order():
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(2, 32), (7, 16), (16, 32)])
-def test_tiles_of_rows_mean_what_they_say(rows, depth):
+def test_tiles_of_bf16_mean_what_they_say(rows, depth):
     rng = np.random.default_rng(rows)
     c = rng.standard_normal((rows, 16)).astype(np.float32)
     shapes = (rows, depth), (depth, 16)
@@ -112,16 +112,35 @@ def test_tiles_of_rows_mean_what_they_say(rows, depth):
     def run(name, inputs, output):
         return run_loops(lookup(name).semantics, inputs, initial={output: c})[output]
 
-    assert (run(f"amx_zero_{rows}", {}, "c") == 0).all()
-    np.testing.assert_array_equal(run(f"amx_store_{rows}", {"c": 2 * c}, "memory"), 2 * c)
+    assert (run(f"amx_zero_f32_{rows}", {}, "c") == 0).all()
+    np.testing.assert_array_equal(run(f"amx_store_f32_{rows}", {"c": 2 * c}, "memory"), 2 * c)
     expected = c + a.astype(np.float64) @ b.astype(np.float64)
     found = run(f"amx_dot_bf16_{rows}x{depth}", {"a": a, "b": b}, "c")
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("rows", "depth"), [(2, 64), (7, 16), (16, 8)])
+def test_tiles_of_bytes_mean_what_they_say(rows, depth):
+    """Sums of i32 wrap around."""
+    rng = np.random.default_rng(rows)
+    c = rng.integers(2**31 - 2**18, 2**31, (rows, 16)).astype(np.int32)
+    a = rng.integers(0, 256, (rows, depth)).astype(np.uint8)
+    b = rng.integers(-20, 128, (depth, 16)).astype(np.int8)
+
+    def run(name, inputs, output):
+        return run_loops(lookup(name).semantics, inputs, initial={output: c})[output]
+
+    assert (run(f"amx_zero_i32_{rows}", {}, "c") == 0).all()
+    np.testing.assert_array_equal(run(f"amx_store_i32_{rows}", {"c": c}, "memory"), c)
+    expected = (c + a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
+    assert (expected < 0).any()
+    found = run(f"amx_dot_u8_i8_{rows}x{depth}", {"a": a, "b": b}, "c")
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_rows_that_do_not_lie_as_declared_are_refused():
     """The weights of a bf16 product want pairs beside each other."""
-    program = bf16_matmul(16, 16, 32)
+    program = narrow_matmul(16, 16, 32)
     s = Schedule(to_loops(program))
     s.split("y_k", 32)
     s.split("y_m", 16)

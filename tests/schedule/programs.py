@@ -26,6 +26,8 @@ from farrier.ir.types import DType, Layout
 from farrier.lower.loops import to_loops
 
 F32 = DType.F32
+BF16 = (DType.BF16, DType.BF16)  # operands of a product
+U8_I8 = (DType.U8, DType.I8)
 
 
 def axes(**extents: int) -> tuple[Axis, ...]:
@@ -52,6 +54,23 @@ def relu(value: e.Expr) -> e.Expr:
     return Binary(BinaryOp.MAX, value, Const(0.0, F32))
 
 
+def real(value: e.Expr) -> e.Expr:
+    """A value as f32."""
+    return value if e.dtype_of(value) is F32 else e.Cast(F32, value)
+
+
+def requantized(value: e.Expr) -> e.Expr:
+    """Sums of i32 as u8: scaled, rounded, clipped."""
+    scaled = e.Unary(e.UnaryOp.ROUND, times(real(value), Const(0.001, F32)))
+    clipped = Binary(BinaryOp.MIN, relu(scaled), Const(255.0, F32))
+    return e.Cast(DType.U8, clipped)
+
+
+def sum_of(*operands: DType) -> DType:
+    """What products of narrow operands add up to."""
+    return F32 if operands[0].is_float else DType.I32
+
+
 def matmul(m: int, n: int, k: int) -> TensorProgram:
     """y[m, n] = sum_k x[m, k] * w[k, n]"""
     x = Buffer("x", F32, (m, k))
@@ -61,19 +80,27 @@ def matmul(m: int, n: int, k: int) -> TensorProgram:
     return TensorProgram("matmul", (x, w), (Stage(y, axes(m=m, n=n), body),), (y,))
 
 
-def bf16_matmul(m: int, n: int, k: int, *follow: Callable[[e.Expr], e.Expr]) -> TensorProgram:
-    """y[m, n] = sum_k x[m, k] * w[k, n], multiplied in bf16 and summed in f32; `follow` are applied
-    to the sum, a stage each."""
-    x = Buffer("x", DType.BF16, (m, k))
-    w = Buffer("w", DType.BF16, (k, n), None, MemoryScope.CONSTANT)
-    factors = (e.Cast(F32, load(x, "m", "k")), e.Cast(F32, load(w, "k", "n")))
-    names = [*(f"s{number}" for number in range(len(follow))), "y"]
-    buffers = [Buffer(name, F32, (m, n), None, MemoryScope.WORKSPACE) for name in names[:-1]]
-    buffers.append(Buffer("y", F32, (m, n)))
-    stages = [Stage(buffers[0], axes(m=m, n=n), total(axes(k=k), times(*factors)))]
-    for before, after, apply in zip(buffers, buffers[1:], follow, strict=False):
-        stages.append(Stage(after, axes(m=m, n=n), apply(load(before, "m", "n"))))
-    return TensorProgram("matmul", (x, w), tuple(stages), (buffers[-1],))
+def narrow_matmul(
+    m: int,
+    n: int,
+    k: int,
+    *follow: Callable[[e.Expr], e.Expr],
+    operands: tuple[DType, DType] = BF16,
+) -> TensorProgram:
+    """y[m, n] = sum_k x[m, k] * w[k, n], multiplied in narrow dtypes and summed in 32 bits;
+    `follow` are applied to the sum, a stage each."""
+    wide = sum_of(*operands)
+    x = Buffer("x", operands[0], (m, k))
+    w = Buffer("w", operands[1], (k, n), None, MemoryScope.CONSTANT)
+    factors = (e.Cast(wide, load(x, "m", "k")), e.Cast(wide, load(w, "k", "n")))
+    value: e.Expr = total(axes(k=k), times(*factors))
+    stages = []
+    for number, apply in enumerate((*follow, None)):
+        name, scope = (f"s{number}", MemoryScope.WORKSPACE) if apply else ("y", MemoryScope.PARAM)
+        made = Buffer(name, e.dtype_of(value), (m, n), None, scope)
+        stages.append(Stage(made, axes(m=m, n=n), value))
+        value = apply(load(made, "m", "n")) if apply else value
+    return TensorProgram("matmul", (x, w), tuple(stages), (stages[-1].buffer,))
 
 
 def conv_bias_relu(
@@ -86,11 +113,11 @@ def conv_bias_relu(
     padding: int = 1,
     block: int | None = 16,
     halo_out: int = 0,
-    dtype: DType = F32,
+    operands: tuple[DType, DType] = (F32, F32),
     planar: bool = False,
 ) -> TensorProgram:
     """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
-    plain. What is multiplied is of `dtype`, the rest of f32; the input lies in planes if
+    plain. What is multiplied is of `operands`, the rest of f32; the input lies in planes if
     `planar`."""
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
@@ -99,10 +126,12 @@ def conv_bias_relu(
         return Layout.blocked(4, 1, block, around) if block else None
 
     planes = Layout(Layout.plain(4).dims, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    x = Buffer("x", dtype, (1, channels, size, size), planes if planar else blocked(padding))
-    w = Buffer("w", dtype, (filters, channels, kernel, kernel), None, MemoryScope.CONSTANT)
+    left, right = operands
+    wide = sum_of(*operands)
+    x = Buffer("x", left, (1, channels, size, size), planes if planar else blocked(padding))
+    w = Buffer("w", right, (filters, channels, kernel, kernel), None, MemoryScope.CONSTANT)
     b = Buffer("b", F32, (filters,), None, MemoryScope.CONSTANT)
-    conv = Buffer("conv", F32, (1, filters, out, out), blocked(0), MemoryScope.WORKSPACE)
+    conv = Buffer("conv", wide, (1, filters, out, out), blocked(0), MemoryScope.WORKSPACE)
     y = Buffer("y", F32, (1, filters, out, out), blocked(halo_out))
     rows, cols = (
         e.sub(e.add(e.mul(Var(o), stride), e.mul(Var(k), dilation)), padding)
@@ -114,12 +143,12 @@ def conv_bias_relu(
             inside = e.both(e.less(-1, at), e.less(at, size))
             read = e.Select(inside, read, Const(0.0, F32))
     factors = read, load(w, "oc", "ic", "kh", "kw")
-    product = times(*(factors if dtype is F32 else (e.Cast(F32, factor) for factor in factors)))
+    product = times(*(factors if left is F32 else (e.Cast(wide, factor) for factor in factors)))
     reduced = axes(ic=channels, kh=kernel, kw=kernel)
     points = axes(n=1, oc=filters, oh=out, ow=out)
     stages = (
         Stage(conv, points, total(reduced, product)),
-        Stage(y, points, relu(plus(load(conv, "n", "oc", "oh", "ow"), load(b, "oc")))),
+        Stage(y, points, relu(plus(real(load(conv, "n", "oc", "oh", "ow")), load(b, "oc")))),
     )
     return TensorProgram("conv_bias_relu", (x, w, b), stages, (y,))
 
@@ -147,7 +176,16 @@ def softmax(rows: int, columns: int) -> TensorProgram:
 
 def inputs_of(program: TensorProgram, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {b.name: rng.standard_normal(b.shape).astype(b.dtype.numpy) for b in program.inputs}
+    return {b.name: _some(b, rng) for b in program.inputs}
+
+
+def _some(buffer: Buffer, rng: np.random.Generator) -> np.ndarray:
+    """Normal floats, or any integers of the dtype."""
+    kind = buffer.dtype.numpy
+    if buffer.dtype.is_float:
+        return rng.standard_normal(buffer.shape).astype(kind)
+    low, high = buffer.dtype.limits
+    return rng.integers(low, high, buffer.shape, endpoint=True).astype(kind)
 
 
 def run(function: Function, program: TensorProgram, seed: int = 0) -> dict[str, np.ndarray]:

@@ -30,7 +30,6 @@ from farrier.ops.winograd import filtering_of, transformed
 from farrier.space.space import Space
 from farrier.targets import Target
 from farrier.targets.cpu.rules import for_program
-from farrier.targets.x86.intrinsics import AMX_FEATURES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PATHS = sorted((GOLDEN / "loops").glob("*.txt"))
@@ -51,7 +50,7 @@ TARGETS = {
     "x86-64-v4 with AMX": Target(
         triple="x86_64-unknown-linux-gnu",
         cpu="x86-64-v4",
-        features=tuple(sorted({*AMX_FEATURES, "avx512_bf16"})),
+        features=("amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni"),
         vector_bits=512,
         registers=32,
         cores=2,

@@ -50,6 +50,6 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
     return None
 
 
-def has_tiles(operands: DType, target: Target) -> bool:
+def has_tiles(left: DType, right: DType, target: Target) -> bool:
     """Whether the target multiplies whole tiles of such operands, in registers of their own."""
-    return backend_of(target).multiplies_tiles(operands, target)
+    return backend_of(target).multiplies_tiles(left, right, target)

@@ -83,20 +83,20 @@ class Layer:
         rate = self.machine.lanes * self.machine.fma_ports * (1 if dot is None else dot.group)
         if way is not Algorithm.DIRECT:
             return _seconds(self.node, self.filtering(way), kind, rate, self.machine)
-        if kind is DType.BF16:
-            rate = max(rate, self._products_in_tiles())
+        rate = max(rate, self._products_in_tiles(kind))
         return _seconds(self.node, None, kind, rate, self.machine)
 
-    def _products_in_tiles(self) -> float:
-        """Products that a core adds up in a cycle in tile registers; 0 where the target has none
-        for this layer."""
+    def _products_in_tiles(self, kind: DType) -> float:
+        """Products of such operands that a core adds up in a cycle in tile registers; 0 where the
+        target has none for this layer."""
         assert self.node.inputs[1] is not None
         outputs, inputs, *_ = self.node.inputs[1].type.static_shape
         width = self.node.outputs[0].type.shape[3]
         if not isinstance(width, int):
             return 0.0
         block = math.gcd(inputs, self.machine.lanes)  # of channels that lie together
-        return backend_of(self.target).tile_rate(self.target, outputs, width, block)
+        backend = backend_of(self.target)
+        return backend.tile_rate(kind, kind, self.target, outputs, width, block)
 
     def filtering(self, way: Algorithm) -> Filtering:
         """The tiles of an algorithm for the strides of the layer."""

@@ -38,7 +38,7 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     which is worth the way of the image.
     """
     threads = settings.threads
-    operands = FLOATS - {kind for kind in FLOATS if has_tiles(kind, settings.target)}
+    operands = FLOATS - {kind for kind in FLOATS if has_tiles(kind, kind, settings.target)}
     search = _Search(graph, home, operands)
     found: dict[int, Node] = {}
     for node in graph.nodes:

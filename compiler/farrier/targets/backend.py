@@ -192,13 +192,16 @@ class Backend(Protocol):
         """The dot products of its machines, the best first."""
         return ()
 
-    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
+    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
         """Whether the target multiplies whole tiles of such operands, in registers of their own."""
         return False
 
-    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
-        """Products that a core adds up in a cycle in tile registers, of matrices with so many lanes
-        and rows whose reduction has blocks of `depth`; 0 where it has none for them."""
+    def tile_rate(
+        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
+    ) -> float:
+        """Products that a core adds up in a cycle in tile registers, of matrices of such operands
+        with so many lanes and rows whose reduction has blocks of `depth`; 0 where it has none for
+        them."""
         return 0.0
 
     # -- its part of a compilation, in the order of the steps

@@ -32,6 +32,7 @@ _LLVM_NAMES = {
     "avx_vnni": "avxvnni",
     "amx_tile": "amx-tile",
     "amx_bf16": "amx-bf16",
+    "amx_int8": "amx-int8",
 }
 
 _BF16 = "avx512_bf16"
@@ -128,16 +129,19 @@ class X86Backend(CpuBackend):
 
         return (matrix_tile.space,)
 
-    def multiplies_tiles(self, operands: DType, target: Target) -> bool:
-        from farrier.ir.types import DType
-        from farrier.targets.x86.intrinsics import AMX_FEATURES
+    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
+        from farrier.targets.x86.intrinsics import tile_product
 
-        return operands is DType.BF16 and set(target.features) >= AMX_FEATURES
+        return tile_product(left, right, target) is not None
 
-    def tile_rate(self, target: Target, lanes: int, rows: int, depth: int) -> float:
+    def tile_rate(
+        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
+    ) -> float:
+        from farrier.targets.x86.intrinsics import tile_product
         from farrier.targets.x86.matrix_tile import products_a_cycle
 
-        return products_a_cycle(target, lanes, rows, depth)
+        product = tile_product(left, right, target)
+        return 0.0 if product is None else products_a_cycle(product, lanes, rows, depth)
 
 
 def _microarchitecture(machine: MachineDescription) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
@@ -9,6 +10,7 @@ from farrier.intrinsics.dot import Dot, EmitDot
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.targets import Target
 
 
 def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
@@ -80,21 +82,62 @@ def _store_rows(
 
 
 AMX_TILES = RowRegisters("x86_amx", _load_rows, _store_rows)
-AMX_FEATURES = frozenset({"amx_tile", "amx_bf16"})
+AMX_FEATURE = "amx_tile"
 AMX_FEWEST_ROWS = 2  # of a tile that is worth one: one row is a product of a vector
 AMX_ROWS = 16  # of a tile register, at most
-AMX_LANES = 16  # f32 totals of a row
-AMX_DEPTHS = (
-    32,
-    16,
-    8,
-    4,
-)  # products that one instruction adds to each total; it takes as long for all
+AMX_LANES = 16  # totals of a row, 32 bits each
 _ROW_BYTES = 64
+_DEPTH_BYTES = (64, 32, 16, 8)  # of a row of the left operand; vectors take fewer as fast
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TileProduct:
+    """What one instruction on tile registers multiplies: c[m, n] += a[m, k] * b[k, n], with `group`
+    neighbours of k beside each other in b, as wide together as a total."""
+
+    name: str
+    left: DType
+    right: DType
+    total: DType
+    instruction: str
+    feature: str  # of `Target.features`, that the target has beside AMX_FEATURE
+
+    @property
+    def group(self) -> int:
+        return self.total.nbytes // self.right.nbytes
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Products that one instruction may add to each total; it takes as long for all."""
+        return tuple(size // self.left.nbytes for size in _DEPTH_BYTES)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({AMX_FEATURE, self.feature})
+
+
+TILE_PRODUCTS = (
+    TileProduct("amx_dot_bf16", DType.BF16, DType.BF16, DType.F32, "tdpbf16ps", "amx_bf16"),
+    TileProduct("amx_dot_u8_i8", DType.U8, DType.I8, DType.I32, "tdpbusd", "amx_int8"),
+)
+
+
+def tile_product(left: DType, right: DType, target: Target) -> TileProduct | None:
+    """How the target multiplies tiles of such operands; None where it does not."""
+    for product in TILE_PRODUCTS:
+        if (product.left, product.right) == (left, right):
+            return product if product.features <= set(target.features) else None
+    return None
 
 
 def _amx(
-    name: str, rows: int, operands: Sequence[Buffer], value: Expr, emit: Emit, depth: int = 0
+    name: str,
+    rows: int,
+    operands: Sequence[Buffer],
+    value: Expr,
+    emit: Emit,
+    features: frozenset[str] = frozenset({AMX_FEATURE}),
+    depth: int = 0,
 ) -> TensorIntrinsic:
     """operands[0][m, n] = value, for `rows` rows m of 16 lanes n, and `depth` k where not 0."""
     output, point = operands[0], (Var("m"), Var("n"))
@@ -103,44 +146,47 @@ def _amx(
         body = For("k", depth, LoopKind.SERIAL, body)
     body = For("n", AMX_LANES, LoopKind.SERIAL, body)
     semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, body))
-    return TensorIntrinsic(name, semantics, AMX_FEATURES, emit, AMX_TILES)
+    return TensorIntrinsic(name, semantics, features, emit, AMX_TILES)
 
 
-def _amx_zero(rows: int) -> TensorIntrinsic:
+def _amx_zero(total: DType, rows: int) -> TensorIntrinsic:
     """c[m, n] = 0: one tilezero."""
-    c = Buffer("c", DType.F32, (rows, AMX_LANES))
+    c = Buffer("c", total, (rows, AMX_LANES))
 
     def emit(writer: Writer, operands: Sequence[str]) -> str:
         # Each total is a register of its own, so none may be another's value.
         return writer.effect("llvm.x86.tilezero.internal", "x86_amx", *_i16(rows, _ROW_BYTES))
 
-    return _amx(f"amx_zero_{rows}", rows, (c,), Const(0.0, DType.F32), emit)
+    zero = Const(0.0 if total.is_float else 0, total)
+    return _amx(f"amx_zero_{total.value}_{rows}", rows, (c,), zero, emit)
 
 
-def _amx_dot_bf16(rows: int, depth: int) -> TensorIntrinsic:
-    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for `depth` k, with pairs of k beside each other in b:
-    one tdpbf16ps, which flushes subnormal numbers to zero."""
+def _amx_dot(product: TileProduct, rows: int, depth: int) -> TensorIntrinsic:
+    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for `depth` k, with groups of k beside each other in b:
+    one instruction. That of bf16 flushes subnormal numbers to zero; sums of i32 wrap around."""
     point, k = (Var("m"), Var("n")), Var("k")
-    pairs = Layout((PhysicalDim(0, 2), PhysicalDim(1), PhysicalDim(0, 1, 2)))
-    c = Buffer("c", DType.F32, (rows, AMX_LANES))
-    a = Buffer("a", DType.BF16, (rows, depth))
-    b = Buffer("b", DType.BF16, (depth, AMX_LANES), pairs)
-    factors = (Cast(DType.F32, Load(a, (Var("m"), k))), Cast(DType.F32, Load(b, (k, Var("n")))))
+    group, total = product.group, product.total
+    groups = Layout((PhysicalDim(0, group), PhysicalDim(1), PhysicalDim(0, 1, group)))
+    c = Buffer("c", total, (rows, AMX_LANES))
+    a = Buffer("a", product.left, (rows, depth))
+    b = Buffer("b", product.right, (depth, AMX_LANES), groups)
+    factors = (Cast(total, Load(a, (Var("m"), k))), Cast(total, Load(b, (k, Var("n")))))
     value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
 
     def emit(writer: Writer, operands: Sequence[str]) -> str:
         tiles = [("x86_amx", operand) for operand in operands]
-        shape = _i16(rows, _ROW_BYTES, depth * DType.BF16.nbytes)
-        return writer.call("llvm.x86.tdpbf16ps.internal", "x86_amx", *shape, *tiles)
+        shape = _i16(rows, _ROW_BYTES, depth * product.left.nbytes)
+        return writer.call(f"llvm.x86.{product.instruction}.internal", "x86_amx", *shape, *tiles)
 
-    return _amx(f"amx_dot_bf16_{rows}x{depth}", rows, (c, a, b), value, emit, depth)
+    name = f"{product.name}_{rows}x{depth}"
+    return _amx(name, rows, (c, a, b), value, emit, product.features, depth)
 
 
-def _amx_store(rows: int) -> TensorIntrinsic:
+def _amx_store(total: DType, rows: int) -> TensorIntrinsic:
     """memory[m, n] = c[m, n]: a tilestored."""
-    memory, c = (Buffer(name, DType.F32, (rows, AMX_LANES)) for name in ("memory", "c"))
-    value = Load(c, (Var("m"), Var("n")))
-    return _amx(f"amx_store_{rows}", rows, (memory, c), value, lambda _, operands: operands[1])
+    memory, c = (Buffer(name, total, (rows, AMX_LANES)) for name in ("memory", "c"))
+    value, name = Load(c, (Var("m"), Var("n"))), f"amx_store_{total.value}_{rows}"
+    return _amx(name, rows, (memory, c), value, lambda _, operands: operands[1])
 
 
 AVX512_DOT_U8_I8 = Dot(
@@ -186,14 +232,20 @@ AVX512_DOT_BF16 = Dot(
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
 BROADCASTS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
-AMX = tuple(
-    intrinsic
-    for rows in range(AMX_FEWEST_ROWS, AMX_ROWS + 1)
-    for intrinsic in (
-        _amx_zero(rows),
-        *(_amx_dot_bf16(rows, depth) for depth in AMX_DEPTHS),
-        _amx_store(rows),
-    )
+_AMX_COUNTS = range(AMX_FEWEST_ROWS, AMX_ROWS + 1)
+AMX = (
+    *(
+        declare(total, rows)
+        for total in dict.fromkeys(product.total for product in TILE_PRODUCTS)
+        for rows in _AMX_COUNTS
+        for declare in (_amx_zero, _amx_store)
+    ),
+    *(
+        _amx_dot(product, rows, depth)
+        for product in TILE_PRODUCTS
+        for rows in _AMX_COUNTS
+        for depth in product.depths
+    ),
 )
 INTRINSICS = (*BROADCASTS, *AMX)
 DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8, AVX512_DOT_I16, SSE2_DOT_I16)  # the best first

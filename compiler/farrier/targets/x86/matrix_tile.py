@@ -1,15 +1,17 @@
-"""Products of bf16 in tile registers: a block of tiles, each updated by whole tiles.
+"""Products in tile registers: a block of tiles, each updated by whole tiles.
 
     for panel, block in parallel:        `wide` tiles of lanes, `lines` × `high` tiles of rows
-        for 32 of the reduction:         sum[tile] += rows[32 k] x lanes[32 k], for each tile
+        for 64 bytes of the reduction:   sum[tile] += rows[k] x lanes[k], for each tile
         for each tile:                   from its register to memory of the thread's own
         epilogue, store                  on vectors, from there
 
-The rows are those of a matrix product, or the points along a line of an image, as far apart as a
-convolution's windows; the reduction then also runs over the taps. Of an image in blocks of 16
-channels an instruction takes 16 of them, at half the rate. The weights lie as the tiles want them:
-in panels, pairs of the reduction beside each other. The last block of rows begins early enough to
-be whole. Where lanes do not divide evenly, the register tile of vectors remains.
+Which operands there are products of, `TILE_PRODUCTS` declares. A row of the left one is 64 bytes of
+the reduction: 32 of bf16, 64 of u8. The rows are those of a matrix product, or the points along a
+line of an image, as far apart as a convolution's windows; the reduction then also runs over the
+taps. Of an image in blocks of 16 channels an instruction takes 16 of them, at half the rate in
+bf16, at a quarter in u8. The weights lie as the tiles want them: in panels, groups of the reduction
+beside each other. The last block of rows begins early enough to be whole. Where lanes do not divide
+evenly, the register tile of vectors remains.
 """
 
 from __future__ import annotations
@@ -21,13 +23,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from farrier.intrinsics import has_tiles
 from farrier.ir.dim import typical
 from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
 from farrier.ir.substitute import variables
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
@@ -49,17 +50,18 @@ from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operati
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
 from farrier.targets.x86.intrinsics import (
-    AMX_DEPTHS,
     AMX_FEWEST_ROWS,
     AMX_LANES,
     AMX_ROWS,
+    TileProduct,
+    tile_product,
 )
 
 RULE = RuleId("matrix_tile", version=6)
 _REGISTERS = 8
 _SIDES = (1, 2, 3)  # tiles of a block along each side
 # Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
-_ROW_CYCLES = 1.0  # a product takes for a row of its tile, be it 32 or 16 deep,
+_ROW_CYCLES = 1.0  # a product takes for a row of its tile, whole or not,
 _PRODUCT_CYCLES = 9.3  # but no less than that
 _LOAD_CYCLES = 0.52  # a row of a tile, from the first-level cache
 _L2_BYTES = 48.0  # a cycle, of tiles from the second-level cache
@@ -71,29 +73,30 @@ _EXPOSED_AHEAD = 0.2
 
 
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
-    """The space of products of rows, or of an image's windows, with constant lanes, both bf16; None
-    for any other program, and for a target without such tiles."""
-    if not has_tiles(DType.BF16, target) or program.dims:
+    """The space of products of rows, or of an image's windows, with constant lanes; None for any
+    other program, and for a target without tiles of such operands."""
+    if program.dims:
         return None
     program = by_first_use(without_halos(program))
     found = find_contraction(program)
-    if found is None or not _fits(found):
+    product = None if found is None else _product(found, target)
+    if found is None or product is None or not _fits(found, product):
         return None
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = _Kernel(program, made, Machine.of(target, threads))
+    kernel = _Kernel(program, made, product, Machine.of(target, threads))
     return Space.of(RULE, kernel) if kernel.rows else None
 
 
-def products_a_cycle(target: Target, lanes: int, rows: int, depth: int) -> float:
+def products_a_cycle(product: TileProduct, lanes: int, rows: int, depth: int) -> float:
     """How many products a core adds up in a cycle, of `rows` rows with `lanes` lanes, where `depth`
-    neighbours of a row are reduced; 0 where the target has no tiles for them."""
-    steps = [step for step in AMX_DEPTHS if depth % step == 0]
+    neighbours of a row are reduced; 0 where tiles do not fit them."""
+    steps = [step for step in product.depths if depth % step == 0]
     counts = _row_counts(rows)
-    if not has_tiles(DType.BF16, target) or lanes % AMX_LANES or not steps or not counts:
+    if lanes % AMX_LANES or not steps or not counts:
         return 0.0
     cycles = min(-(-rows // count) * float(_product_cycles(count)) for count in counts)
     return steps[0] * AMX_LANES * rows / cycles
@@ -108,18 +111,23 @@ def _product_cycles(rows: Floats | int) -> Floats:
     return np.maximum(rows * _ROW_CYCLES, _PRODUCT_CYCLES)
 
 
-def _fits(found: Contraction) -> bool:
+def _product(found: Contraction, target: Target) -> TileProduct | None:
+    """How tiles of the target multiply the operands; None where it has none for them."""
+    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
+    product = tile_product(*operands, target)
+    return product if product and found.stage.buffer.dtype is product.total else None
+
+
+def _fits(found: Contraction, product: TileProduct) -> bool:
     """Whether tiles of both operands are rows in memory, or can be made so."""
     point, lane = found.broadcast_load, found.vector_load
     body = found.stage.body
     assert isinstance(body, Reduce)
-    if found.padded or found.depthwise or found.stage.buffer.dtype is not DType.F32:
+    if found.padded or found.depthwise or not is_constant(lane):
         return False
-    if (point.buffer.dtype, lane.buffer.dtype) != (DType.BF16, DType.BF16):
+    if not _tiled(found)[1] or not _depth(found, product)[1]:
         return False
-    if not is_constant(lane) or not _tiled(found)[1] or not _depth(found)[1]:
-        return False
-    is_left = isinstance(body.body, Binary) and body.body.left == Cast(DType.F32, point)
+    is_left = isinstance(body.body, Binary) and body.body.left == Cast(product.total, point)
     whole = extent_of(found.stage, found.lane) % AMX_LANES == 0
     return is_left and whole and not any(found.lane in variables(i) for i in point.indices)
 
@@ -132,10 +140,10 @@ def _tiled(found: Contraction) -> tuple[str, str]:
     return (others or [""])[-1], row if window_along(found, row) else ""
 
 
-def _depth(found: Contraction) -> tuple[str, int]:
+def _depth(found: Contraction, product: TileProduct) -> tuple[str, int]:
     """The reduced axis along which products go deep, and how many at once; ("", 0) where its
     elements do not lie together."""
-    for depth in AMX_DEPTHS:
+    for depth in product.depths:
         axis = neighbours(found, found.broadcast_load, depth)
         if axis is not None and extent_of(found.stage, axis) % depth == 0:
             return axis, depth if Var(axis) in found.vector_load.indices else 0
@@ -148,6 +156,7 @@ class _Kernel:
 
     program: TensorProgram
     contraction: Contraction
+    product: TileProduct
     machine: Machine
 
     @functools.cached_property
@@ -162,7 +171,7 @@ class _Kernel:
     @functools.cached_property
     def depth(self) -> tuple[str, int]:
         """The reduced axis that instructions run along, and how far."""
-        return _depth(self.contraction)
+        return _depth(self.contraction, self.product)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -207,8 +216,9 @@ class _Kernel:
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
         multiply = reduced / depth * tiles * wide * _product_cycles(rows)
-        loads = reduced / depth * (tiles * rows + wide * depth / 2) * _LOAD_CYCLES
-        panel_bytes = reduced * AMX_LANES * wide * 2.0
+        lane_rows = wide * depth / self.product.group
+        loads = reduced / depth * (tiles * rows + lane_rows) * _LOAD_CYCLES
+        panel_bytes = reduced * AMX_LANES * wide * float(self.product.right.nbytes)
         point_bytes = self._point_bytes(lines, rows * high)
         near = panel_bytes + point_bytes <= 0.6 * machine.l1_bytes
         again = np.where(columns["order"] == 1, panel_bytes, point_bytes)
@@ -219,7 +229,7 @@ class _Kernel:
         balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
         busy = blocks * cycles * balance / machine.threads / machine.hertz
         cold = found.vector_load.buffer.scope is MemoryScope.CONSTANT
-        lane_bytes = lanes * reduced * 2
+        lane_bytes = lanes * reduced * self.product.right.nbytes
         memory = np.full(len(high), lane_bytes / machine.memory_bandwidth * cold)
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
@@ -250,7 +260,7 @@ class _Kernel:
         for count, axis in zip((lines, rows), self.tiled, strict=True):
             taps, stride = window_along(found, axis) or (1, 1)
             sides.append((count - 1) * stride + taps)
-        return 2.0 * channels * sides[0] * sides[1]
+        return self.product.left.nbytes * channels * sides[0] * sides[1]
 
     # -- the schedule ---------------------------------------------------------------------------
 
@@ -260,7 +270,7 @@ class _Kernel:
         schedule = Schedule(self.function)
         found = self.contraction
         total, copy = found.stage.buffer.name, found.epilogue[0].buffer.name
-        rows, depth = decisions["rows"], self.depth[1]
+        rows, depth, kind = decisions["rows"], self.depth[1], self.product.total.value
         self._lay_out_weights(schedule, AMX_LANES * decisions["wide"])
         kept = inline_once(schedule, found.epilogue[1:])
         outer = self._tile_output(schedule, decisions)
@@ -271,11 +281,11 @@ class _Kernel:
         schedule.set_scope(total, MemoryScope.REGISTER)
         steps, product = self._order_reduction(schedule, depth)
         calls = {
-            f"amx_zero_{rows}": self._tile(schedule, f"{total}_init", "zero", rows),
-            f"amx_dot_bf16_{rows}x{depth}": self._tile(
+            f"amx_zero_{kind}_{rows}": self._tile(schedule, f"{total}_init", "zero", rows),
+            f"{self.product.name}_{rows}x{depth}": self._tile(
                 schedule, total, "sum", rows, steps, product
             ),
-            f"amx_store_{rows}": self._tile(schedule, copy, "copy", rows),
+            f"amx_store_{kind}_{rows}": self._tile(schedule, copy, "copy", rows),
         }
         if decisions["prefetch"]:
             schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
@@ -291,16 +301,16 @@ class _Kernel:
         lane, depth = places[self.contraction.lane], places[self.depth[0]]
         taps = [places[axis] for axis in self.contraction.reduction if places[axis] != depth]
         rest = [at for at in range(len(load.indices)) if at not in (lane, depth, *taps)]
-        step = self.depth[1]
+        step, group = self.depth[1], self.product.group
         layout = Layout(
             (
                 *map(PhysicalDim, rest),
                 PhysicalDim(lane, panel),
                 PhysicalDim(depth, step),
                 *map(PhysicalDim, taps),
-                PhysicalDim(depth, 2, step // 2),
+                PhysicalDim(depth, group, step // group),
                 PhysicalDim(lane, 1, panel),
-                PhysicalDim(depth, 1, 2),
+                PhysicalDim(depth, 1, group),
             )
         )
         schedule.transform_layout(load.buffer.name, layout)
