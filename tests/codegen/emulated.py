@@ -13,9 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from farrier.lower.region import lower_region
+from farrier.ops.run import run_node
+from farrier.passes import optimize
 from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.codegen.workspace import plan
+from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import Memory
 
 QEMU = shutil.which("qemu-aarch64")
@@ -53,6 +57,37 @@ def run_emulated(function, inputs, target, cpu="max"):
         if param.name not in inputs:
             outputs[param.name] = own.logical()
     return outputs
+
+
+def run_graph_emulated(graph, inputs, settings, cpu="max"):
+    """The outputs of a model by name, as it is compiled for `settings`: every kernel by its first
+    schedule, and what stands between kernels in numpy."""
+    graph = optimize(graph, settings)
+    constants = {constant.value.name: constant.data for constant in graph.constants}
+    arrays = {**constants, **inputs}
+    for node in graph.nodes:
+        given = [arrays[value.name] for value in node.inputs if value is not None]
+        if node.op == "Fused":
+            results = _run_kernel(node, given, constants, settings, cpu)
+        else:
+            results = run_node(node, [value and arrays[value.name] for value in node.inputs])
+        arrays |= {value.name: array for value, array in zip(node.outputs, results, strict=True)}
+    return {value.name: arrays[value.name] for value in graph.outputs}
+
+
+def _run_kernel(node, given, constants, settings, cpu):
+    (region,) = node.regions
+    known = {
+        inner.name
+        for inner, value in zip(region.inputs, node.inputs, strict=True)
+        if value.name in constants
+    }
+    program = lower_region(region, "kernel", known, settings.target, settings.threads)
+    space = for_program(program, settings.target, settings.threads)
+    function = space.build(space.default())
+    names = [param.name for param in function.params][: len(given)]
+    inputs = dict(zip(names, given, strict=True))
+    return run_emulated(function, inputs, settings.target, cpu).values()
 
 
 @functools.cache

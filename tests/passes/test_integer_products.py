@@ -17,6 +17,7 @@ from farrier.passes.integer_products import integer_products
 from farrier.passes.settings import Settings
 from farrier.pipeline import compile_model
 from farrier.targets import parse_target
+from tests.codegen.emulated import needs_qemu, run_graph_emulated
 
 TARGETS = ("host", "x86-64-v3")
 SETTINGS = Settings(parse_target("x86-64-v3"), threads=1)
@@ -146,9 +147,30 @@ def test_convolutions_are_as_in_floats_within_a_quantum(name, target):
     for found, expected in zip(
         (results["y"], results["pooled"]), _reference(model, x), strict=True
     ):
-        apart = np.abs(found.astype(int) - expected.astype(int))
-        assert apart.max() <= 1
-        assert np.count_nonzero(apart) <= max(1, apart.size // 200)
+        _quantum_apart(found, expected)
+
+
+def _quantum_apart(found, expected):
+    apart = np.abs(found.astype(int) - expected.astype(int))
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= max(1, apart.size // 200)
+
+
+ON_BOARDS = ("zero point", "stride", "dilated", "image", "odd channels", "few outputs", "signed")
+
+
+@needs_qemu
+@pytest.mark.parametrize(("target", "cpu"), [("rpi5", "neoverse-n1"), ("graviton3", "max,sve=off")])
+@pytest.mark.parametrize("name", ON_BOARDS)
+def test_convolutions_on_aarch64(name, target, cpu):
+    """Of u8 with SDOT, and with USDOT, whose tensors keep their signedness."""
+    layer = LAYERS[name]
+    model, settings = model_of(layer), Settings(parse_target(target), threads=1)
+    x = np.random.default_rng(3).integers(0, 256, layer.x).astype(layer.dtype)
+    graph = import_model(model).graph
+    results = run_graph_emulated(graph, {graph.inputs[0].name: x}, settings, cpu)
+    for found, expected in zip(results.values(), _reference(model, x), strict=True):
+        _quantum_apart(found, expected)
 
 
 @pytest.mark.parametrize("name", LAYERS)

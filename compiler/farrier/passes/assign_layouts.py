@@ -6,6 +6,7 @@ import dataclasses
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, TensorType
+from farrier.passes.channel_blocks import channel_block
 from farrier.passes.layouts import CONVOLUTIONS, ELEMENTS, Form, form_of, halo_read, is_image
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -13,8 +14,8 @@ from farrier.passes.settings import Settings
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:
     """Lays the images of convolution networks out in blocks of as many channels as a vector has
-    lanes, inside the zeros that their readers take for padding. Inputs and outputs of the model stay
-    row-major; Relayout nodes stand between.
+    lanes (`channel_block` knows better), inside the zeros that their readers take for padding.
+    Inputs and outputs of the model stay row-major; Relayout nodes stand between.
 
     before:
         @graph
@@ -33,13 +34,13 @@ def assign_layouts(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 16, 6, 6] = Relayout(y_blocked)
             return y
     """  # noqa: E501
-    return _Assignment(graph, settings.target.lanes).run()
+    return _Assignment(graph, channel_block(graph, settings.target)).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, lanes: int) -> None:
+    def __init__(self, graph: Graph, block: int) -> None:
         self._graph = graph
-        self._lanes = lanes
+        self._block = block
         self._returned = frozenset(value.name for value in graph.outputs)
         self._rewriter = Rewriter(graph)
         self._forms: dict[int, Form] = {}  # by position of the node
@@ -66,7 +67,7 @@ class _Assignment:
     # Deciding -------------------------------------------------------------------------------------
 
     def _decide(self, position: int, node: Node) -> None:
-        form = form_of(node, self._is_blocked, self._ints, self._lanes)
+        form = form_of(node, self._is_blocked, self._ints, self._block)
         self._forms[position] = form
         if form in (Form.BLOCKED, Form.BLOCKED_OUTPUT):
             self._blocked |= {value.name for value in node.outputs if is_image(value)}
@@ -117,7 +118,7 @@ class _Assignment:
     def _layout(self, name: str) -> Layout:
         around = self._halos.get(name, 0)
         halo = ((0, 0), (0, 0), (around, around), (around, around)) if around else ()
-        return Layout.blocked(4, 1, self._lanes, halo)
+        return Layout.blocked(4, 1, self._block, halo)
 
     # Rewriting ------------------------------------------------------------------------------------
 
@@ -187,11 +188,11 @@ class _Assignment:
         axis = 0 if is_bias else len(shape) - 3
         if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
             return value
-        if channels % self._lanes == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
+        if channels % self._block == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
             return value  # lies the same way in blocks
         key = (value.name, True)
         if key not in self._copies:
-            layout = Layout.blocked(len(shape), axis, self._lanes)
+            layout = Layout.blocked(len(shape), axis, self._block)
             constant = self._rewriter.constant_of(value)
             assert constant is not None
             name = self._rewriter.fresh(f"{value.name}_blocked")

@@ -14,6 +14,7 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
+from farrier.passes.channel_blocks import block_for
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target
@@ -79,7 +80,9 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
             return y
     """
     dot = integer_dot(settings.target)
-    return graph if dot is None else _Products(graph, dot.group, settings.target.lanes).run()
+    if dot is None:
+        return graph
+    return _Products(graph, dot.group, block_for(dot, settings.target)).run()
 
 
 def integer_dot(target: Target) -> Dot | None:
@@ -91,11 +94,11 @@ def integer_dot(target: Target) -> Dot | None:
 
 
 class _Products:
-    def __init__(self, graph: Graph, group: int, lanes: int) -> None:
-        """`group` products are added up at once; a vector has `lanes` sums."""
+    def __init__(self, graph: Graph, group: int, block: int) -> None:
+        """`group` products are added up at once; images lie in blocks of `block` channels."""
         self._graph = graph
         self._group = group
-        self._lanes = lanes
+        self._block = block
         self._rewriter = Rewriter(graph)
         self._of_integers: set[str] = set()  # floats that were computed from integers
 
@@ -212,7 +215,7 @@ class _Products:
         rank, attrs = weights.ndim, dict(node.attrs)
         window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
         channels, lacking = weights.shape[1], [0] * rank
-        is_planar = channels < self._lanes
+        is_planar = channels < self._block
         if is_planar and (window.kernel[-1] == 1 or window.dilations[-1] != 1):
             return None
         if is_planar:

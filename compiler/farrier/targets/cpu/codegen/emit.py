@@ -325,10 +325,11 @@ class _Emitter:
             constants[loop] = number
             ranges.append(self.expressions.register_range(load))
         del constants[loop]
-        first, _ = ranges[0]
-        if ranges != [(first + number, 0) for number in range(size)]:
+        (first, _), (second, _), *_ = ranges
+        stride = second - first
+        if stride < 1 or ranges != [(first + number * stride, 0) for number in range(size)]:
             return None
-        return self.registers.find_group(load.buffer.name, first, size)
+        return self.registers.find_group(load.buffer.name, first, size, stride)
 
     def _group(self, loop: For) -> None:
         """All elements that the loop stores by one store of wider ones, where they are neighbours;

@@ -85,13 +85,13 @@ class Registers:
             )
         return None if dtype is None else Value(total, dtype, lanes)
 
-    def find_group(self, name: str, first: int, size: int) -> Value | None:
-        """`size` neighbouring elements from `first` on, 32 bits together, as one i32; None where no
-        one vector of neighbours holds them, at a multiple of their number."""
-        for start, (value, width, stride) in self.tiles[name].items():
-            at = first - start
-            inside = 0 <= at <= width - size and at % size == 0
-            if inside and stride == 1 and value.lanes % size == 0:
+    def find_group(self, name: str, first: int, size: int, stride: int) -> Value | None:
+        """`size` elements from `first` on, `stride` apart, 32 bits together, as one i32; None where
+        no one vector holds them as neighbours, at a multiple of their number."""
+        for start, (value, width, step) in self.tiles[name].items():
+            at, apart = divmod(first - start, stride)
+            inside = apart == 0 <= at <= width - size and at % size == 0
+            if inside and step == stride and value.lanes % size == 0:
                 words = vector("i32", value.lanes // size)
                 text = self.b.pure(f"bitcast {value.type} {value.text} to {words}")
                 if value.lanes > size:

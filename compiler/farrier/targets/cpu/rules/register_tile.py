@@ -163,6 +163,13 @@ class _Kernel:
     def extent(self, axis: str) -> int:
         return self.extents[axis] if axis else 1
 
+    @property
+    def _outputs(self) -> int:
+        """The extent of the lane axis, without what fills its last block."""
+        stage = self.contraction.stage
+        axis = next(axis for axis in stage.axes if axis.name == self.contraction.lane)
+        return typical(axis.extent)
+
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -196,7 +203,7 @@ class _Kernel:
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
-        straddle groups."""
+        straddle groups, and those of the weights reach as far as the output's blocks do."""
         vectors = columns["vectors"]
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
@@ -204,6 +211,8 @@ class _Kernel:
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0
+        if not self.packs:
+            fits &= np.ceil(self._outputs / lanes) * lanes >= self.extents[self.contraction.lane]
         # There is something to fetch ahead where panels follow one another, and time to do so
         # where one panel serves several tiles.
         rows = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
