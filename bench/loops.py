@@ -2,11 +2,12 @@
 
     python -m bench.loops --target rpi5 --mca neoverse-n1 resnet50 mobilenet_v2 bert_base
 
-The innermost loops that execute nine tenths of an inference's vector multiply-adds: instructions,
-multiply-adds and cycles of an iteration, and the share of the peak, which is what the same CPU
-makes of multiply-adds alone. Loads are taken to hit the first cache. How often a loop runs is
-counted under qemu, in the arm64 root of `make boards`. Needs Debian's llvm-22: the version that
-llvmlite carries has the same models.
+The innermost loops that execute nine tenths of an inference's vector multiply-adds, of singles or,
+in groups, of bytes: instructions, multiply-adds and cycles of an iteration, and the share of the
+peak, which is what the same CPU makes of such multiply-adds alone. A model is one of the benchmark
+or an ONNX file of static shapes, as a quantized one is. Loads are taken to hit the first cache. How
+often a loop runs is counted under qemu, in the arm64 root of `make boards`. Needs Debian's llvm-22:
+the version that llvmlite carries has the same models.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.boards import count
-from bench.boards.board import QEMU_CPU
+from bench.boards.board import qemu_cpu
 from bench.boards.root import Root, root
-from bench.workloads import NAMES, workload
+from bench.workloads import NAMES, Workload, workload
 from farrier.errors import FarrierError, UsageError
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
@@ -46,7 +47,8 @@ _REGISTERS = 24  # which the peak's multiply-adds have to themselves: more than 
 _SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
 _BRANCH = re.compile(r"^(?:b|b\.\w+|cbn?z|tbn?z)\s.*?0x([0-9a-f]+)(?: <.*>)?$")
-_FUSED = re.compile(r"^(?:fmla|fmls)\s+v\d+\.4s\b")
+_MULTIPLY_ADD = re.compile(r"^(fmla|fmls|[su]dot|usdot|sudot)\s+v\d+\.4s\b")
+_FACTORS = {"fmla": "v30.4s, v31.4s", "fmls": "v30.4s, v31.4s"}  # of dot products a lane
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,8 +60,17 @@ class Loop:
 
     @property
     def multiply_adds(self) -> int:
-        """Instructions that multiply and add four singles."""
-        return sum(_FUSED.match(text) is not None for text in self.code.values())
+        """Instructions that add products to four sums."""
+        return len(self._mnemonics)
+
+    @property
+    def multiplies_by(self) -> str:
+        """The mnemonic of most of them."""
+        return collections.Counter(self._mnemonics).most_common(1)[0][0]
+
+    @property
+    def _mnemonics(self) -> list[str]:
+        return [match[1] for match in map(_MULTIPLY_ADD.match, self.code.values()) if match]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +99,17 @@ def loops_in(disassembly: str) -> list[Loop]:
     return found
 
 
+def loops_of(artifact: Artifact) -> list[Loop]:
+    """The innermost loops of an artifact's code. Raises UsageError without llvm-objdump."""
+    return loops_in(_disassembled(artifact.library))
+
+
+def share_of_peak(loop: Loop, cpu: str) -> float:
+    """Multiply-adds of a loop in a cycle, over what the CPU can do, by llvm-mca's model of it."""
+    cycles = cycles_of(loop.code.values(), cpu)
+    return loop.multiply_adds / cycles / peak_of(cpu, loop.multiplies_by)
+
+
 def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
     ranges = {
         (int(match[1], 16), address)
@@ -104,12 +126,12 @@ def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
     ]
 
 
-def rows_of(artifact: Artifact, board: Root, cpu: str) -> list[Row]:
-    """The loops with most of the multiply-adds that an inference executes, but for the last
-    hundredth. Raises UsageError without the tools."""
+def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
+    """The loops with most of the multiply-adds that an inference executes on qemu's processor
+    `qemu`, but for the last hundredth. Raises UsageError without the tools."""
     tasks = {kernel.task: kernel.name for kernel in artifact.manifest.kernels}
     names = {call.function: tasks[call.task] for call in artifact.calls}
-    executed = count.executed(artifact, board, QEMU_CPU)
+    executed = count.executed(artifact, board, qemu)
     text = _disassembled(artifact.library)
     times = _times(executed.blocks, text)
     found = [(sum(times[at] for at in loop.code), loop) for loop in loops_in(text)]
@@ -118,7 +140,7 @@ def rows_of(artifact: Artifact, board: Root, cpu: str) -> list[Row]:
         if sum(row.share for row in rows) >= _COUNTED or not done:
             break
         cycles = cycles_of(loop.code.values(), cpu)
-        of_peak = loop.multiply_adds / cycles / peak_of(cpu)
+        of_peak = share_of_peak(loop, cpu)
         name = names.get(loop.function.partition(".")[0], loop.function)
         rows.append(Row(name, loop, done / executed.multiply_adds, cycles, of_peak))
     return rows
@@ -128,10 +150,10 @@ def _times(blocks: Mapping[range, int], disassembly: str) -> collections.Counter
     """How often each multiply-add was executed, by its address: a block's evenly, as all of it is
     executed at once."""
     lines = filter(None, map(_INSTRUCTION.match, disassembly.splitlines()))
-    fused = {int(line[1], 16) for line in lines if _FUSED.match(" ".join(line[2].split()))}
+    found = {int(line[1], 16) for line in lines if _MULTIPLY_ADD.match(" ".join(line[2].split()))}
     times = collections.Counter[int]()
     for block, done in blocks.items():
-        places = fused.intersection(block)
+        places = found.intersection(block)
         times.update(dict.fromkeys(places, done // max(1, len(places))))
     return times
 
@@ -148,17 +170,18 @@ def cycles_of(instructions: Iterable[str], cpu: str) -> float:
 
 
 @functools.cache
-def peak_of(cpu: str) -> float:
-    """Multiply-adds of vectors that the model of the CPU does in a cycle, where it does nothing
+def peak_of(cpu: str, mnemonic: str) -> float:
+    """Multiply-adds of that name that the model of the CPU does in a cycle, where it does nothing
     else."""
-    alone = [f"fmla v{number}.4s, v30.4s, v31.4s" for number in range(_REGISTERS)]
+    factors = _FACTORS.get(mnemonic, "v30.16b, v31.4b[0]")
+    alone = [f"{mnemonic} v{number}.4s, {factors}" for number in range(_REGISTERS)]
     return _REGISTERS / cycles_of(alone, cpu)
 
 
 def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
     made = Table(box=None)
     made.add_column(f"{name}, {cpu}", max_width=_NAME)
-    for title in ("of fmla", "loop", "instructions", "fmla", "cycles", "of peak"):
+    for title in ("of all", "loop", "instructions", "mul-adds", "cycles", "of peak"):
         made.add_column(title, justify="right", no_wrap=True)
     shown = list(_first(rows, _SHOWN))
     for row in shown:
@@ -213,13 +236,22 @@ def _run(command: Sequence[str], text: str) -> str:
     return done.stdout
 
 
+def _model(name: str) -> Workload:
+    """A model of the benchmark, or the ONNX file of that path."""
+    path = Path(name)
+    if path.suffix != ".onnx":
+        return workload(name)
+    return Workload(path.stem, path.read_bytes, path.read_bytes)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.loops",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help=f"of {', '.join(NAMES)}")
+    names = f"of {', '.join(NAMES)}, or a file"
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=names)
     parser.add_argument("--target", default="rpi5", help="that is compiled for; of aarch64")
     parser.add_argument("--mca", default="neoverse-n1", help="LLVM's name of the CPU to model")
     arguments = parser.parse_args()
@@ -227,10 +259,10 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True, width=width)
     try:
         board = root(console.print)
-        for one in map(workload, arguments.models):
+        for one in map(_model, arguments.models):
             options = CompileOptions(arguments.target, one.shapes, threads=1, verify=False)
             artifact = compile_model(one.build(), options, name=one.name)
-            rows = rows_of(artifact, board, arguments.mca)
+            rows = rows_of(artifact, board, qemu_cpu(arguments.target), arguments.mca)
             console.print(table(one.name, rows, arguments.mca))
     except FarrierError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -1,5 +1,5 @@
 /* A plugin of qemu-user: counts the instructions that a program executes, and among them the vector
- * multiply-adds of single floats. At each getppid, which nothing else calls, it says both, and the
+ * multiply-adds of single floats and the dot products of bytes. At each getppid, which nothing else calls, it says both, and the
  * latter once more by the blocks that they are in: their addresses and instructions. */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -40,9 +40,18 @@ struct block {
 static struct block *blocks;
 
 /* FMLA and FMLS of four singles, by vectors and by element (Arm ARM, C4.1). */
-static bool is_multiply_add(uint32_t word) {
+static bool is_fused(uint32_t word) {
   return (word & 0xFF60FC00) == 0x4E20CC00 || (word & 0xFFC0B400) == 0x4F801000;
 }
+
+/* SDOT, UDOT, USDOT and SUDOT of four sums: by vectors; by element, those of one signedness and those
+ * of two. */
+static bool is_dot_product(uint32_t word) {
+  return (word & 0xDFE0F400) == 0x4E809400 || (word & 0xDFC0F400) == 0x4F80E000 ||
+         (word & 0xFF40F400) == 0x4F00F000;
+}
+
+static bool is_multiply_add(uint32_t word) { return is_fused(word) || is_dot_product(word); }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
   size_t all = qemu_plugin_tb_n_insns(block), found = 0;
