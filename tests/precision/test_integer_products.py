@@ -8,20 +8,24 @@ import re
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import helper, numpy_helper
 
 import farrier
+from farrier.importer import import_model
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.types import DType
 from farrier.lower.region import lower_region
+from farrier.passes import Settings
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
 from tests.codegen.differential import run_compiled
+from tests.codegen.emulated import needs_qemu, run_graph_emulated
 
 RNG = np.random.default_rng(21)
 
@@ -82,6 +86,34 @@ def test_convolutions(channels, outputs, group, weights, target):
     else:
         expected = np.einsum("ncyxij,cij->ncyx", windows, centred[:, 0])
     np.testing.assert_array_equal(artifact.run({"x": x})["y"], expected)
+
+
+@needs_qemu
+@pytest.mark.parametrize(
+    ("target", "cpu"),
+    [("rpi4", "cortex-a72"), ("rpi5", "neoverse-n1"), ("graviton3", "max,sve=off")],
+)
+@pytest.mark.parametrize("weights", [np.int8, np.uint8])
+def test_dynamically_quantized_matrices_on_aarch64(weights, target, cpu):
+    """The integers are the model's, so the floats are as well, bit for bit."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((13, 64)).astype(np.float32), any_of(weights, 64, 48)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z", "wz"], ["total"]),
+        helper.make_node("Cast", ["total"], ["sums"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["sums", "s"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)
+    given = {"w": w, "wz": np.array(0 if weights is np.int8 else 131, weights)}
+    constants = [numpy_helper.from_array(data, name) for name, data in given.items()]
+    graph = helper.make_graph(nodes, "g", [info], [onnx.ValueInfoProto(name="y")], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    read = import_model(model.SerializeToString()).graph
+    settings = Settings(parse_target(target), threads=1)
+    (found,) = run_graph_emulated(read, {read.inputs[0].name: x}, settings, cpu).values()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_sums_wrap_around():
