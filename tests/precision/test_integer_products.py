@@ -20,7 +20,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.types import DType
 from farrier.lower.region import lower_region
 from farrier.passes import Settings
-from farrier.targets import host, parse_target
+from farrier.targets import host, parse_target, why_not_here
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
 from farrier.targets.cpu.rules import for_program
@@ -28,6 +28,15 @@ from tests.codegen.differential import run_compiled
 from tests.codegen.emulated import needs_qemu, run_graph_emulated
 
 RNG = np.random.default_rng(21)
+AVX_VNNI = "i7-12700"
+_MACHINE = parse_target(AVX_VNNI)
+avx_vnni = pytest.param(
+    AVX_VNNI,
+    marks=pytest.mark.skipif(
+        why_not_here(_MACHINE.triple, _MACHINE.cpu, _MACHINE.features) != "",
+        reason="this machine has no AVX-VNNI",
+    ),
+)
 
 
 def compiled(op, x, weights, target, **attrs):
@@ -50,7 +59,7 @@ def any_of(dtype, *shape):
     return RNG.integers(low, high + 1, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("target", ["host", avx_vnni, "x86-64-v3", "x86-64-v2"])
 @pytest.mark.parametrize("dtypes", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
 @pytest.mark.parametrize("shape", [(1, 64, 33), (13, 36, 48), (7, 37, 20), (5, 4, 128)])
 def test_matrices(shape, dtypes, target):
@@ -67,7 +76,7 @@ def test_matrices(shape, dtypes, target):
         np.testing.assert_array_equal(artifact.run({"x": x})["y"], a @ b)
 
 
-@pytest.mark.parametrize("target", ["host", "x86-64-v3"])
+@pytest.mark.parametrize("target", ["host", avx_vnni, "x86-64-v3"])
 @pytest.mark.parametrize("weights", [np.int8, np.uint8])
 @pytest.mark.parametrize(("channels", "outputs", "group"), [(16, 32, 1), (20, 17, 1), (32, 32, 32)])
 def test_convolutions(channels, outputs, group, weights, target):
@@ -116,19 +125,20 @@ def test_dynamically_quantized_matrices_on_aarch64(weights, target, cpu):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_sums_wrap_around():
+@pytest.mark.parametrize("target", ["host", avx_vnni])
+def test_sums_wrap_around(target):
     """ONNX leaves it open; nothing saturates on the way."""
     x, w = np.full((2, 1 << 17), 255, np.uint8), np.full((1 << 17, 16), 127, np.int8)
-    found = compiled("MatMulInteger", x, [w], "host").run({"x": x})["y"]
+    found = compiled("MatMulInteger", x, [w], target).run({"x": x})["y"]
     wrapped = np.array(255 * 127 * (1 << 17), np.int64).astype(np.int32)
     np.testing.assert_array_equal(found, wrapped)
 
 
-def product_of_i16(target):
+def product(target, left="i16", right="i16"):
     """The assembly text of a matrix product."""
-    graph = parse_ir("""\
+    graph = parse_ir(f"""\
 @graph
-def g(x: i16[48, 64], w: i16[64, 48]):
+def g(x: {left}[48, 64], w: {right}[64, 48]):
     y: i32[48, 48] = MatMul(x, w, accumulator='i32')
     return y
 """)
@@ -141,16 +151,27 @@ def g(x: i16[48, 64], w: i16[64, 48]):
 def test_products_of_i16_are_added_as_they_come(level):
     """The canary of a hidden flag: additions of integers are associative, and LLVM would add a
     tile's products to one another until no register is left."""
-    text = product_of_i16(parse_target(level))
+    text = product(parse_target(level))
     added = re.findall(r"vpmaddwd\t.*, (%.mm\d+)\n(?:.*\n)?\tvpaddd\t.*\1.*", text)
     assert len(added) == text.count("vpmaddwd") >= 8
     assert "pmulld" not in text
 
 
 def test_products_of_i16_are_added_at_once_where_the_machine_can():
-    text = product_of_i16(dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_vnni",)))
+    text = product(dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_vnni",)))
     assert text.count("vpdpwssd") >= 8
     assert "vpmaddwd" not in text
+
+
+@pytest.mark.parametrize(
+    ("operands", "instruction"), [(("u8", "i8"), "vpdpbusd"), (("i16", "i16"), "vpdpwssd")]
+)
+def test_machines_with_avx_vnni_alone_use_its_encoding(operands, instruction):
+    text = product(parse_target(AVX_VNNI), *operands)
+    found = re.findall(rf"\{{vex\}}\t{instruction}\t%ymm\d+, %ymm\d+, %ymm\d+", text)
+    assert len(found) == text.count(instruction) >= 8
+    assert "vpmaddwd" not in text
+    assert "zmm" not in text
 
 
 def test_least_factors_wrap_around():

@@ -189,26 +189,18 @@ def _amx_store(total: DType, rows: int) -> TensorIntrinsic:
     return _amx(name, rows, (memory, c), value, lambda _, operands: operands[1])
 
 
-AVX512_DOT_U8_I8 = Dot(
-    name="avx512_dot_u8_i8",
-    group=4,
-    left=DType.U8,
-    right=DType.I8,
-    total=DType.I32,
-    lanes=(4, 8, 16),
-    feature="avx512_vnni",
-    emit=_accumulating("avx512.vpdpbusd", "i8", 4, "i32"),  # wraps around
-)
-AVX512_DOT_I16 = Dot(
-    name="avx512_dot_i16",
-    group=2,
-    left=DType.I16,
-    right=DType.I16,
-    total=DType.I32,
-    lanes=(4, 8, 16),
-    feature="avx512_vnni",
-    emit=_accumulating("avx512.vpdpwssd", "i16", 2, "i32"),  # wraps around
-)
+def _vnni(prefix: str, feature: str, lanes: tuple[int, ...]) -> tuple[Dot, Dot]:
+    """u8 times i8 by fours and i16 by pairs, whose sums wrap around. LLVM has one intrinsic for the
+    encodings of both extensions."""
+    bytes_of = _accumulating("avx512.vpdpbusd", "i8", 4, "i32")
+    words_of = _accumulating("avx512.vpdpwssd", "i16", 2, "i32")
+    u8, i8, i16, i32 = DType.U8, DType.I8, DType.I16, DType.I32
+    return (
+        Dot(f"{prefix}_dot_u8_i8", 4, u8, i8, i32, lanes, feature, bytes_of),
+        Dot(f"{prefix}_dot_i16", 2, i16, i16, i32, lanes, feature, words_of),
+    )
+
+
 SSE2_DOT_I16 = Dot(
     name="sse2_dot_i16",
     group=2,
@@ -248,7 +240,12 @@ AMX = (
     ),
 )
 INTRINSICS = (*BROADCASTS, *AMX)
-DOTS = (AVX512_DOT_BF16, AVX512_DOT_U8_I8, AVX512_DOT_I16, SSE2_DOT_I16)  # the best first
+DOTS = (  # the best first
+    AVX512_DOT_BF16,
+    *_vnni("avx512", "avx512_vnni", (4, 8, 16)),
+    *_vnni("avx", "avx_vnni", (4, 8)),
+    SSE2_DOT_I16,
+)
 
 
 def scale(b: Writer, kind: str, x: str, exponent: str, lanes: int, mask: str) -> str:

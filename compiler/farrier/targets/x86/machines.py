@@ -34,6 +34,19 @@ def _level(name: str, l2_bytes: int, l3_bytes: int, source: str) -> KnownMachine
 
 
 MACHINES = {
+    "i7-12700": KnownMachine(
+        MachineDescription(
+            arch="x86_64",
+            cpu="12th Gen Intel(R) Core(TM) i7-12700",
+            features=tuple(sorted(V3 | {"avx_vnni"})),
+            cores=8,
+            l1_bytes=48 << 10,
+            l2_bytes=1280 << 10,
+            l3_bytes=25 << 20,
+            memory_bytes=0,
+        ),
+        "Intel Core i7-12700 (Alder Lake), its performance cores",
+    ),
     "x86-64-v2": _level("x86-64-v2", 256 << 10, 8 << 20, "psABI level; caches of Intel Nehalem"),
     "x86-64-v3": _level("x86-64-v3", 512 << 10, 16 << 20, "psABI level; caches of AMD Zen 2"),
     "x86-64-v4": _level("x86-64-v4", 1 << 20, 32 << 20, "psABI level; caches of AMD Zen 4"),
