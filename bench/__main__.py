@@ -1,7 +1,7 @@
 """`make bench`: Farrier beside what a user would pick instead, one table a model.
 
-    python -m bench [--models resnet18,bert_base | --quick] [--threads 1,2] [--rounds 15]
-                    [--target x86-64-v3] [--precision bf16]
+    python -m bench [--models resnet18,bert_base | --quick | --quantized]
+                    [--threads 1,2] [--rounds 15] [--target x86-64-v3] [--precision bf16]
                     [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
 
@@ -18,6 +18,7 @@ import datetime
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rich.console import Console
 
 from bench import plot, report
 from bench.measure import Peer, Result, Settings, measure
-from bench.workloads import NAMES, QUICK, workload
+from bench.workloads import NAMES, QUANTIZED, QUICK, workload
 from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
 from farrier.errors import FarrierError, UsageError
@@ -63,8 +64,7 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
         budget_s=arguments.budget,
         records=None if arguments.records is None else FileRecords(arguments.records),
     )
-    names = QUICK if arguments.quick else arguments.models.split(",")
-    workloads = [workload(name) for name in names]  # a wrong name is told at once
+    workloads = [workload(name) for name in _names(arguments)]  # a wrong name is told at once
     results: list[Result] = []
     for one in workloads:
         for threads in map(int, arguments.threads.split(",")):
@@ -83,6 +83,8 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             # Written after every model: a run of an hour that is cut short has left something.
             _write(arguments, results, settings)
     console.print(report.summary_table(results))
+    for line in report.means(results):
+        console.print(line)
     console.print(report.costs_table(results))
     differing = sorted({result.model for result in results if not result.agree})
     if differing:
@@ -96,8 +98,15 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)}; fewer rounds")
+    which = parser.add_mutually_exclusive_group()
+    known = ", ".join((*NAMES, *QUANTIZED))
+    which.add_argument("--models", default=",".join(NAMES), help=f"of {known}")
+    which.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)}; fewer rounds")
+    which.add_argument(
+        "--quantized",
+        action="store_true",
+        help="models by ONNX Runtime's quantizer, each beside what it was made of",
+    )
     peers = [engine for engine in ENGINES if engine != "farrier"]
     parser.add_argument("--peers", default=",".join(peers), help="by comma")
     parser.add_argument(
@@ -134,6 +143,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--svg", type=Path, help="write a bar chart to this file")
     return parser
+
+
+def _names(arguments: argparse.Namespace) -> Sequence[str]:
+    if arguments.quantized:
+        return QUANTIZED
+    return QUICK if arguments.quick else arguments.models.split(",")
 
 
 def _peers(arguments: argparse.Namespace, console: Console) -> list[Peer]:

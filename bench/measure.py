@@ -25,6 +25,7 @@ from farrier.targets import parse_target
 
 # Of the range of an output: how far engines may be from the reference.
 TOLERANCES = {Precision.F32: 1e-3, Precision.BF16: Precision.BF16.tolerance}
+FLOAT_FORM = "farrier:f32"  # what a quantized model was made of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,11 +71,21 @@ class Result:
 
     @property
     def ours(self) -> list[Figures]:
-        return [one for one in self.figures if one.label in self.compile_s]
+        compiled = set(self.compile_s) - {FLOAT_FORM}
+        return [one for one in self.figures if one.label in compiled]
+
+    @property
+    def float_form(self) -> Figures | None:
+        return next((one for one in self.figures if one.label == FLOAT_FORM), None)
 
     @property
     def peers(self) -> list[Figures]:
         return [one for one in self.figures if one.label not in self.compile_s]
+
+    @property
+    def others(self) -> list[Figures]:
+        """The peers, and the float form where there is one."""
+        return self.peers + [one for one in (self.float_form,) if one is not None]
 
     @property
     def best_peer(self) -> Figures | None:
@@ -82,8 +93,10 @@ class Result:
 
     @property
     def differing(self) -> list[str]:
-        """Whose outputs are not the reference's, within the tolerance."""
-        allowed = TOLERANCES[self.precision]
+        """Whose outputs are not the reference's, within the tolerance. Those of a quantized model
+        may be as far from each other as from its float form's."""
+        floats = self.float_form
+        allowed = TOLERANCES[self.precision] if floats is None else floats.max_error
         return [one.label for one in self.figures if not one.max_error <= allowed]
 
     @property
@@ -112,7 +125,7 @@ class Result:
             "best_peer": None if best is None else best.label,
             "agree": self.agree,
             "ratios": {
-                one.label: {peer.label: ratio(one, peer) for peer in self.peers}
+                one.label: {other.label: ratio(one, other) for other in self.others}
                 for one in self.ours
             },
         }
@@ -140,17 +153,18 @@ def measure(
             verify=False,
             precision=settings.precision,
         )
-        wanted = {"farrier": plain}
+        wanted = {"farrier": (data, plain)}
         if settings.tunes:
-            wanted["farrier:tuned"] = dataclasses.replace(
-                plain, trials=settings.trials, budget_s=settings.budget_s
-            )
+            tuned = dataclasses.replace(plain, trials=settings.trials, budget_s=settings.budget_s)
+            wanted["farrier:tuned"] = (data, tuned)
+        if workload.float_form is not None:
+            wanted[FLOAT_FORM] = (workload.float_form(), plain)
         entrants: list[Entrant] = []
         seconds: dict[str, float] = {}
-        for label, options in wanted.items():
+        for label, (model, options) in wanted.items():
             start = time.perf_counter()
             artifact = compile_model(
-                data,
+                model,
                 options,
                 name=workload.name,
                 records=settings.records if options.tunes else None,

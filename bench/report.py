@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -49,17 +50,18 @@ def engines_table(result: Result) -> Table:
 
 
 def summary_table(results: Sequence[Result]) -> Table:
-    """One row a model: ratios to every peer, and to the best of them."""
-    labels = list(dict.fromkeys(peer.label for result in results for peer in result.peers))
+    """One row a model: ratios to every peer, to the best of them, and to a quantized model's float
+    form."""
+    labels = list(dict.fromkeys(other.label for result in results for other in result.others))
     table = Table(box=None)
     table.add_column("model", no_wrap=True)
     for name in ("threads", "artifact", "median ms", *labels, "best peer", "others"):
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
-        peers = {peer.label: peer for peer in result.peers}
+        others = {other.label: other for other in result.others}
         best = result.best_peer
         for ours in result.ours:
-            ratios = [f"{ratio(ours, peers[one]):.3f}" if one in peers else "-" for one in labels]
+            ratios = [f"{ratio(ours, others[one]):.3f}" if one in others else "-" for one in labels]
             table.add_row(
                 result.model,
                 str(result.threads),
@@ -70,6 +72,21 @@ def summary_table(results: Sequence[Result]) -> Table:
                 f"{max(one.other_cores for one in result.figures):.2f}",
             )
     return table
+
+
+def means(results: Sequence[Result]) -> list[str]:
+    """The geometric mean over the best peers of each of Farrier's artifacts, a line each."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for result in results:
+        if result.best_peer is not None:
+            for ours in result.ours:
+                key = ours.label, result.threads
+                found.setdefault(key, []).append(ratio(ours, result.best_peer))
+    return [
+        f"{label}, threads {threads}: {statistics.geometric_mean(ratios):.3f} of the best peer's "
+        f"latency, geometric mean of {len(ratios)} models"
+        for (label, threads), ratios in found.items()
+    ]
 
 
 def costs_table(results: Sequence[Result]) -> Table:

@@ -8,7 +8,10 @@ from typing import Any
 
 from bench import models
 from farrier.errors import UsageError
+from farrier.importer import import_model
 from farrier.options.shapes import GivenShape, Hot, parse_hot, parse_shapes
+from farrier.release.package import specs
+from farrier.release.verify import random_inputs
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -17,7 +20,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Workload:
     """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open, and
     `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.options.shapes`). `opened`
-    is the same model as exporters write it that leave batch and sizes open."""
+    is the same model as exporters write it that leave batch and sizes open. `float_form` is what a
+    quantized model was made of."""
 
     name: str
     build: Callable[[], bytes]
@@ -25,12 +29,14 @@ class Workload:
     shapes: Shapes = dataclasses.field(default_factory=dict)
     open_shapes: Mapping[str, GivenShape] = dataclasses.field(default_factory=dict)
     hot: tuple[Hot, ...] = ()
+    float_form: Callable[[], bytes] | None = None
 
 
 def workload(name: str) -> Workload:
-    """Raises UsageError for a name that is none of NAMES."""
+    """Raises UsageError for a name that is none of NAMES and QUANTIZED."""
     if name not in _WORKLOADS:
-        raise UsageError(f"unknown model {name!r}", hint=f"models: {', '.join(NAMES)}")
+        known = ", ".join((*NAMES, *QUANTIZED))
+        raise UsageError(f"unknown model {name!r}", hint=f"models: {known}")
     return _WORKLOADS[name]
 
 
@@ -59,11 +65,29 @@ def _trained(part: str, shape: tuple[int, ...], opened: str, hot: str) -> Worklo
     )
 
 
+def _static(of: Workload) -> Workload:
+    def build() -> bytes:
+        model = of.build()
+        inputs, _ = specs(import_model(model, of.shapes))
+        samples = [random_inputs(inputs, seed) for seed in range(_SAMPLES)]
+        return models.statically(model, samples)
+
+    return Workload(f"{of.name}_int8", build, shapes=of.shapes, float_form=of.build)
+
+
+def _dynamic(of: Workload) -> Workload:
+    def build() -> bytes:
+        return models.dynamically(of.build())
+
+    return Workload(f"{of.name}_dynamic", build, shapes=of.shapes, float_form=of.build)
+
+
+_SAMPLES = 4  # that static scales are found with
 _IMAGE = ("batch", 3, "height", "width")
 # What is open beside the batch, where it is not height and width: ViT's positions fix its size.
 _OPENED: Mapping[str, Mapping[str, Any]] = {"bert_base": {"tokens": "tokens"}, "vit_b16": {}}
 
-_WORKLOADS = {
+_FLOATS = {
     one.name: one
     for one in (
         *map(_generated, models.NAMES),
@@ -74,5 +98,15 @@ _WORKLOADS = {
         _light("densenet121"),
     )
 }
-NAMES = tuple(_WORKLOADS)
+_QUANTIZED = {
+    one.name: one
+    for one in (
+        *(_static(_FLOATS[name]) for name in models.NAMES),
+        _dynamic(_FLOATS["bert_base"]),
+        *(_static(_FLOATS[f"rapidocr_{part}"]) for part in ("cls", "det", "rec")),
+    )
+}
+_WORKLOADS = _FLOATS | _QUANTIZED
+NAMES = tuple(_FLOATS)
+QUANTIZED = tuple(_QUANTIZED)
 QUICK = ("resnet18", "mobilenet_v2", "rapidocr_cls")

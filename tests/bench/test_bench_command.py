@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from bench import plot
-from bench.measure import Result, ratio
-from bench.report import costs_table, headline
-from bench.workloads import NAMES, QUICK, workload
+from bench.measure import FLOAT_FORM, Result, ratio
+from bench.report import costs_table, headline, means, summary_table
+from bench.workloads import NAMES, QUANTIZED, QUICK, workload
 from farrier.bench.race import Figures
 from farrier.bench.roofline import Roofline
 from farrier.errors import UsageError
@@ -117,6 +117,29 @@ def test_outputs_that_differ_are_no_result(wrong, agree):
     assert result.agree == agree
 
 
+def test_a_quantized_model_may_differ_by_what_its_quantization_does():
+    ours, _, slow, fast = RESULT.figures
+    floats = dataclasses.replace(_figures(FLOAT_FORM, 8.0, 8.0, 8.0), max_error=0.03)
+    figures = (ours, floats, dataclasses.replace(slow, max_error=0.04), fast)
+    compile_s = {"farrier": 1.5, FLOAT_FORM: 1.5}
+    result = dataclasses.replace(RESULT, figures=figures, compile_s=compile_s)
+    assert (result.ours, result.peers, result.differing) == ([ours], [figures[2], fast], ["slow"])
+    assert result.to_json()["ratios"]["farrier"][FLOAT_FORM] == pytest.approx(0.375)
+    columns = {column.header: list(column.cells) for column in summary_table([result]).columns}
+    assert columns[FLOAT_FORM] == ["0.375"]
+    assert columns["best peer"] == ["0.750"]
+
+
+def test_the_mean_over_the_best_peers_is_geometric():
+    faster = dataclasses.replace(
+        RESULT, figures=(_figures("farrier", 1.0), _figures("fast", 12.0)), compile_s={"farrier": 1}
+    )
+    told = means([faster, RESULT])  # 1/12 and 0.75
+    assert told[0].startswith("farrier, threads 2: 0.250 of")
+    assert "geometric mean of 2 models" in told[0]
+    assert told[1].startswith("farrier:tuned, threads 2: 0.500 of")
+
+
 def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
     tree = ElementTree.fromstring(plot.chart([RESULT]))
     bars = [e for e in tree.iter("{http://www.w3.org/2000/svg}rect") if e.get("x")]
@@ -157,5 +180,7 @@ def test_words_that_make_no_sense_end_in_a_line(tmp_path):
 
 def test_every_name_is_a_workload():
     assert set(QUICK) <= set(NAMES)
-    assert {workload(name).name for name in NAMES} == set(NAMES)
+    for names in (NAMES, QUANTIZED):
+        assert [workload(name).name for name in names] == list(names)
+    assert all(workload(name).float_form for name in QUANTIZED)
     assert workload("rapidocr_cls").shapes == {"x": (1, 3, 48, 192)}

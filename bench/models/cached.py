@@ -1,0 +1,20 @@
+"""Files that are made or fetched once, in the user's cache folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def folder(name: str) -> Path:
+    """Where the files of that name lie; it may be missing still."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "farrier" / "models" / name
+
+
+def keep(data: bytes, path: Path) -> None:
+    """Moves the file into place whole, so that a cut run leaves no half model behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(path)

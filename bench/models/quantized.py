@@ -1,0 +1,112 @@
+"""Models that ONNX Runtime's quantizer makes of others, kept in the user's cache folder.
+
+Weights are i8, of static models a scale a channel; activations are u8. Statically quantized models
+have a QuantizeLinear and a DequantizeLinear at every tensor; dynamically quantized ones multiply
+with MatMulInteger and find the scales of activations as they run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+import onnx.version_converter
+
+from bench.models.cached import folder, keep
+from farrier.errors import UsageError
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+
+_OPSET_OF_AXES = 13
+_HINT = "pip install onnxruntime"
+
+
+def statically(model: bytes, samples: Sequence[Inputs]) -> bytes:
+    """`model` with scales that hold the tensors' values on `samples`. Raises UsageError where
+    ONNX Runtime is not installed."""
+
+    def quantize(source: Path, made: Path) -> None:
+        from onnxruntime import quantization
+
+        quantization.quantize_static(
+            source,
+            made,
+            _Samples(samples),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+
+    return _made("static", model, quantize)
+
+
+def dynamically(model: bytes) -> bytes:
+    """`model` with products of integers whose activations are quantized as they come. Raises
+    UsageError where ONNX Runtime is not installed."""
+
+    def quantize(source: Path, made: Path) -> None:
+        from onnxruntime import quantization
+
+        quantization.quantize_dynamic(source, made, weight_type=quantization.QuantType.QInt8)
+
+    return _made("dynamic", model, quantize)
+
+
+def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> bytes:
+    """What `quantize` writes for the model, once its nodes were folded and its opset raised."""
+    try:
+        import onnxruntime
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+    except ImportError as error:
+        raise UsageError(f"a quantizer is not installed: {error}", hint=_HINT) from None
+    key = hashlib.sha256(f"{form} {onnxruntime.__version__} ".encode() + model).hexdigest()
+    place = folder("quantized") / f"{key}.onnx"
+    if place.is_file():
+        return place.read_bytes()
+    with tempfile.TemporaryDirectory(prefix="farrier-quantized-") as name, _silence():
+        source, folded, made = (Path(name) / f"{part}.onnx" for part in ("model", "folded", "made"))
+        source.write_bytes(_with_axes(model))
+        quant_pre_process(source, folded, skip_symbolic_shape=True)
+        quantize(folded, made)
+        keep(made.read_bytes(), place)
+    return place.read_bytes()
+
+
+def _with_axes(model: bytes) -> bytes:
+    """The model in an opset whose DequantizeLinear has scales a channel."""
+    proto = onnx.load_model_from_string(model)
+    version = next(one.version for one in proto.opset_import if not one.domain)
+    if version >= _OPSET_OF_AXES:
+        return model
+    converted = onnx.version_converter.convert_version(proto, _OPSET_OF_AXES)
+    return bytes(converted.SerializeToString())
+
+
+class _Samples:
+    """What the quantizer's calibration asks one after the other."""
+
+    def __init__(self, samples: Sequence[Inputs]) -> None:
+        self._left = iter(samples)
+
+    def get_next(self) -> Inputs | None:
+        return next(self._left, None)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """The quantizer advises to fold nodes first, which was done."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
