@@ -13,6 +13,7 @@ from farrier.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Load,
@@ -155,6 +156,12 @@ def expressions(known, names):
             st.builds(Unary, st.sampled_from(UnaryOp), inner),
             st.builds(Binary, st.sampled_from(BinaryOp), inner, inner),
             st.builds(Select, inner, inner, inner),
+            st.builds(
+                ByteTable,
+                st.binary(min_size=256, max_size=256),
+                st.sampled_from([DType.U8, DType.I8]),
+                inner,
+            ),
             st.builds(Cast, dtypes, inner),
         ]
         if known:

@@ -29,12 +29,16 @@ _AVX512 = Target(
     l3_bytes=8 << 20,
 )
 SETTINGS = Settings(_AVX512, threads=2)
+_TARGETS = {
+    "match-signedness": parse_target("rpi5"),
+    "tabulate-bytes": dataclasses.replace(_AVX512, features=("avx512vbmi",)),
+}
 
 
 def settings_of(name):
     """Settings in which the pass of that name has something to do."""
     precision = Precision.BF16 if name == "lower-precision" else Precision.F32
-    target = parse_target("rpi5") if name == "match-signedness" else SETTINGS.target
+    target = _TARGETS.get(name, SETTINGS.target)
     return dataclasses.replace(SETTINGS, precision=precision, target=target)
 
 

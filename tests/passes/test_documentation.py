@@ -1,4 +1,4 @@
-"""Every pass does to the `before:` of its docstring what its `after:` shows."""
+"""Every pass does to the `before:` of its docstring what its `after:` shows; `…` is what is cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_the_docstring_is_true(name):
     verify(graph)
     result = PASSES[name](graph, settings_of(name))
     verify(result)
-    assert print_ir(result) == after
+    shown = ".*".join(map(re.escape, after.split("…")))
+    assert re.fullmatch(shown, print_ir(result)), print_ir(result)
     assert_same_results(graph, result, tolerance=TOLERANCES.get(name, 2e-5))
 
 

@@ -14,12 +14,14 @@ from farrier.intrinsics.declare import (
     vector_axis,
 )
 from farrier.intrinsics.dot import Dot
+from farrier.intrinsics.table import TableLookup
 from farrier.ir.types import DType
 from farrier.targets import Target, backend_of, backends
 
 __all__ = [
     "Dot",
     "RowRegisters",
+    "TableLookup",
     "TensorIntrinsic",
     "dot_of",
     "expand",
@@ -27,6 +29,7 @@ __all__ = [
     "lookup",
     "physical_shape",
     "place",
+    "table_lookup",
     "vector_axis",
 ]
 
@@ -47,6 +50,14 @@ def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | Non
         fits = (dot.left, dot.right, dot.total) == (left, right, total)
         if fits and dot.feature in target.required_features:
             return dot
+    return None
+
+
+def table_lookup(target: Target) -> TableLookup | None:
+    """How the target looks bytes up in a table, many at once; None where it takes one by one."""
+    for found in backend_of(target).table_lookups:
+        if found.feature in target.required_features:
+            return found
     return None
 
 

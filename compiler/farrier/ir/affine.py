@@ -33,6 +33,7 @@ from farrier.ir.dim import bounds as extent_bounds
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -349,6 +350,9 @@ class Simplifier:
         if isinstance(expr, Cast):
             operand = self.simplify(expr.operand)
             return expr if operand is expr.operand else Cast(expr.dtype, operand)
+        if isinstance(expr, ByteTable):
+            operand = self.simplify(expr.operand)
+            return expr if operand is expr.operand else ByteTable(expr.entries, expr.dtype, operand)
         if isinstance(expr, Reduce):
             inner = self.over({axis.name: axis.extent for axis in expr.axes})
             return Reduce(expr.op, expr.axes, inner.simplify(expr.body))

@@ -21,6 +21,7 @@ from farrier.ir.expr import (
     Axis,
     Binary,
     BinaryOp,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -141,6 +142,8 @@ class _Point:
                 return np.where(chosen, taken.value(then), passed.value(otherwise))
             case Cast(dtype, operand):
                 return convert(np.asarray(self.value(operand)), dtype)
+            case ByteTable(entries, dtype, operand):
+                return np.frombuffer(entries, dtype.numpy)[self.value(operand).view(np.uint8)]
             case Reduce():
                 raise CompilerError(f"stage {self.stage.buffer.name} reduces below its root")
             case _:

@@ -2,6 +2,7 @@
 
     expr   = Const(value, dtype) | Var(name) | Size(dim) | Load(buffer, [expr])
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
+           | ByteTable(entries, dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
     unary  = neg | abs | exp | exp_nonpositive | log | sqrt | erf | tanh | floor | ceil | round
            | not | sin | cos
@@ -27,6 +28,8 @@ from typing import TypeAlias
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.interned import Interned
 from farrier.ir.types import DType, Layout, Shape, TensorType
+
+BYTES = 256  # values that a byte can have
 
 
 class MemoryScope(enum.StrEnum):
@@ -220,13 +223,27 @@ class Cast:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ByteTable:
+    """The one of 256 `entries`, bytes of `dtype`, whose number the bits of the operand are: a byte,
+    signed or not."""
+
+    entries: bytes
+    dtype: DType
+    operand: Expr
+
+    def values(self) -> tuple[int, ...]:
+        """The entries as numbers of `dtype`."""
+        return tuple(memoryview(self.entries).cast("b" if self.dtype is DType.I8 else "B"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Reduce:
     op: ReduceOp
     axes: tuple[Axis, ...]
     body: Expr
 
 
-Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | Reduce
+Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | ByteTable | Reduce
 
 
 def dtype_of(expr: Expr) -> DType:
@@ -252,7 +269,7 @@ def dtype_of(expr: Expr) -> DType:
 
 # As tuples: a union is made anew wherever it stands.
 _INDICES = (Var, Size)
-_TYPED = (Const, Cast)
+_TYPED = (Const, Cast, ByteTable)
 
 
 Index: TypeAlias = Extent | Expr

@@ -44,6 +44,7 @@ from farrier.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -348,6 +349,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
             return f"{arms[0]} if {arms[1]} else {arms[2]}", _SELECT
         case Cast(dtype, operand):
             return f"cast({dtype.value}, {print_expr(operand)})", _ATOM
+        case ByteTable(entries, dtype, operand):
+            return f"byte_table({dtype.value}, '{entries.hex()}', {print_expr(operand)})", _ATOM
         case Reduce(op, axes, body):
             names = ", ".join(axis.name for axis in axes) or "()"
             extents = ", ".join(str(axis.extent) for axis in axes)

@@ -21,6 +21,7 @@ from farrier.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -263,6 +264,8 @@ class _Writer:
                 return f"({chosen} else {self.expr(otherwise)})"
             case Cast(dtype, operand):
                 return f"cast(DType({dtype.value!r}), {self.expr(operand)})"
+            case ByteTable(_, _, operand):
+                return f"{expr.values()}[{self.expr(operand)} & 255]"
             case Reduce():
                 raise CompilerError("a loop function holds no Reduce")
         assert_never(expr)

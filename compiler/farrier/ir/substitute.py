@@ -14,6 +14,7 @@ from farrier.ir.expr import (
     Axis,
     Binary,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -42,7 +43,7 @@ Indices: TypeAlias = tuple[Expr, ...]
 # As tuples: a union is made anew wherever it stands.
 _NUMBERS = (Const, Size)
 _PLAIN = (Const, Var)
-_AROUND_ONE = (Unary, Cast)
+_AROUND_ONE = (Unary, Cast, ByteTable)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Substitution:
             known = self._known[id(expr)] = (expr, self._expr(expr))
         return known[1]
 
-    def _expr(self, expr: Binary | Load | Unary | Cast | Select | Reduce) -> Expr:
+    def _expr(self, expr: Binary | Load | Unary | Cast | ByteTable | Select | Reduce) -> Expr:
         if isinstance(expr, Binary):
             left, right = self.expr(expr.left), self.expr(expr.right)
             same = left is expr.left and right is expr.right
@@ -92,6 +93,9 @@ class Substitution:
         if isinstance(expr, Cast):
             operand = self.expr(expr.operand)
             return expr if operand is expr.operand else Cast(expr.dtype, operand)
+        if isinstance(expr, ByteTable):
+            operand = self.expr(expr.operand)
+            return expr if operand is expr.operand else ByteTable(expr.entries, expr.dtype, operand)
         if isinstance(expr, Select):
             condition = self.expr(expr.condition)
             then, otherwise = self.expr(expr.then), self.expr(expr.otherwise)

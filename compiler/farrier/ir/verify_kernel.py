@@ -8,9 +8,11 @@ from typing import assert_never
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, symbols
 from farrier.ir.expr import (
+    BYTES,
     Binary,
     BinaryOp,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -43,6 +45,7 @@ from farrier.ir.types import DType
 _ARGUMENTS = (MemoryScope.PARAM, MemoryScope.CONSTANT, MemoryScope.WORKSPACE)
 _OF_ANY_EXTENT = (LoopKind.SERIAL, LoopKind.PARALLEL)
 _LOGICAL = (BinaryOp.AND, BinaryOp.OR)
+_BYTES = (DType.U8, DType.I8)
 _BITS = (BinaryOp.BIT_AND, BinaryOp.BIT_OR, BinaryOp.BIT_XOR, BinaryOp.SHL, BinaryOp.SHR)
 
 
@@ -213,6 +216,11 @@ class _Checker:
                 return self._agree((then, otherwise), node)
             case Cast(dtype, operand):
                 self.dtype(operand)
+                return dtype
+            case ByteTable(entries, dtype, operand):
+                found = self.dtype(operand)
+                if found not in _BYTES or dtype not in _BYTES or len(entries) != BYTES:
+                    raise self.error(f"a table of {len(entries)} {dtype} at a {found}", node)
                 return dtype
             case Reduce():
                 raise self.error("a Reduce stands only at the root of a stage", node)

@@ -19,6 +19,7 @@ _LEAVES = frozenset(
         "str",
         "int",
         "bool",
+        "bytes",
         "int | float | bool",
         "Extent",
         "Dim",

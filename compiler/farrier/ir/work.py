@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from farrier.ir.dim import Extent, ceildiv, product, typical
-from farrier.ir.expr import Binary, BinaryOp, Cast, Expr, Reduce, ReduceOp, Select, Unary, dtype_of
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    ByteTable,
+    Cast,
+    Expr,
+    Reduce,
+    ReduceOp,
+    Select,
+    Unary,
+    dtype_of,
+)
 from farrier.ir.loop import Alloc, Block, For, Function, If, LoopKind, Stmt, Store, While
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
@@ -105,6 +116,8 @@ def _of_value(expr: Expr, seen: set[int]) -> int:
             return sum(_of_value(part, seen) for part in (condition, then, otherwise))
         case Cast(_, operand):
             return _of_value(operand, seen)
+        case ByteTable(_, _, operand):
+            return 1 + _of_value(operand, seen)
         case _:
             return 0
 

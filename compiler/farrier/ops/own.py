@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from farrier.ir.expr import Buffer
+import numpy as np
+
+from farrier.ir.expr import BYTES, Buffer
 from farrier.ir.graph import Node
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import Builder
 from farrier.ops.operator import (
     Array,
@@ -13,11 +15,14 @@ from farrier.ops.operator import (
     Buffers,
     Constants,
     Kind,
+    Mismatch,
     Operator,
     Types,
     present,
     required,
 )
+from farrier.ops.pointwise import pointwise
+from farrier.ops.scalar import Scalar, entry
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -35,7 +40,27 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
     return (builder.output(node, x),)
 
 
+def _entry(attrs: Attrs, x: Scalar) -> Scalar:
+    return entry(bytes.fromhex(str(attrs["entries"])), DType(str(attrs["to"])), x)
+
+
+def _np_entry(attrs: Attrs, x: Array) -> Array:
+    entries = np.frombuffer(bytes.fromhex(str(attrs["entries"])), DType(str(attrs["to"])).numpy)
+    return np.asarray(entries[x.view(np.uint8)])
+
+
+def _byte(types: Types, attrs: Attrs) -> DType:
+    found, to = required(types, 0).dtype, DType(str(attrs["to"]))
+    if not {found, to} <= {DType.U8, DType.I8}:
+        raise Mismatch(f"a table of {to} at a {found}; both must be bytes")
+    if len(str(attrs["entries"])) != 2 * BYTES:
+        raise Mismatch(f"a table has {BYTES} entries of two hexadecimal digits")
+    return to
+
+
 OPERATORS: tuple[Operator, ...] = (
     # The same tensor in another layout: a copy, where nothing can be fused with it.
     Operator("Relayout", Kind.ELEMENTWISE, _infer, _reference, _compute),
+    # Any function of one byte: `entries` are its 256 results, in hexadecimal digits.
+    pointwise("ByteTable", _entry, _np_entry, result=_byte),
 )

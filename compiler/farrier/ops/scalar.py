@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from farrier.ir import expr as e
 from farrier.ir.dim import Dim
-from farrier.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp
+from farrier.ir.expr import Binary, BinaryOp, ByteTable, Cast, Const, Expr, Select, Unary, UnaryOp
 from farrier.ir.types import DType
 
 Number: TypeAlias = int | float | bool | Dim
@@ -142,6 +142,11 @@ def minimum(x: Scalar, y: Operand) -> Scalar:
 
 def maximum(x: Scalar, y: Operand) -> Scalar:
     return binary(BinaryOp.MAX, x, y)
+
+
+def entry(entries: bytes, dtype: DType, x: Scalar) -> Scalar:
+    """The entry, of `dtype`, of a table of 256 bytes at a byte."""
+    return Scalar(ByteTable(entries, dtype, x.expr), dtype)
 
 
 def power(x: Scalar, y: Operand) -> Scalar:

@@ -21,6 +21,7 @@ from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
 from farrier.passes.split_products import split_products
+from farrier.passes.tabulate_bytes import tabulate_bytes
 from farrier.passes.transpose_in_place import transpose_in_place
 from farrier.passes.widen_floats import widen_floats
 from farrier.passes.widen_integers import widen_integers
@@ -47,6 +48,7 @@ PASSES: Mapping[str, Pass] = {
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),
     "split-products": _for_any_settings(split_products),
+    "tabulate-bytes": tabulate_bytes,
     "transpose-in-place": _for_any_settings(transpose_in_place),
     "widen-floats": _for_any_settings(widen_floats),
     "widen-integers": widen_integers,

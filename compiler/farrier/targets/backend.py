@@ -18,7 +18,7 @@ from farrier_device.describe import IN_64_BITS, MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.calls import CallRecord
-    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.ir.types import DType
@@ -190,6 +190,11 @@ class Backend(Protocol):
     @property
     def dots(self) -> Sequence[Dot]:
         """The dot products of its machines, the best first."""
+        return ()
+
+    @property
+    def table_lookups(self) -> Sequence[TableLookup]:
+        """How its machines look bytes up in tables, the best first."""
         return ()
 
     def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:

@@ -6,10 +6,12 @@ import ast
 from collections.abc import Hashable
 
 from farrier.ir.expr import (
+    BYTES,
     Axis,
     Binary,
     BinaryOp,
     Buffer,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -119,6 +121,11 @@ class ExprReader:
                 return Reduce(ReduceOp(name), axes, self.expr(body))
             case [ast.Name(id=dtype), operand] if name == "cast":
                 return Cast(read_dtype(dtype, node), self.expr(operand))
+            case [ast.Name(id=dtype), ast.Constant(value=str(entries)), operand] if (
+                name == "byte_table"
+            ):
+                table = _entries(entries, node), read_dtype(dtype, node)
+                return ByteTable(*table, self.expr(operand))
             case [value] if name in _DTYPES:
                 return Const(read_literal(value), DType(name))
             case [operand] if name in _UNARY:
@@ -146,12 +153,25 @@ def _content(expr: Expr) -> Hashable:
             return Unary, op, id(operand)
         case Cast(dtype, operand):
             return Cast, dtype, id(operand)
+        case ByteTable(entries, dtype, operand):
+            return ByteTable, entries, dtype, id(operand)
         case Select(condition, then, otherwise):
             return Select, id(condition), id(then), id(otherwise)
         case Reduce(op, axes, body):
             return Reduce, op, axes, id(body)
         case _:
             return expr
+
+
+def _entries(text: str, node: ast.AST) -> bytes:
+    """The 256 bytes of a table, from two hexadecimal digits each."""
+    try:
+        entries = bytes.fromhex(text)
+    except ValueError:
+        entries = b""
+    if len(entries) != BYTES:
+        raise Malformed(node, f"expected {BYTES} bytes of two hexadecimal digits")
+    return entries
 
 
 def _is_non_finite(node: ast.AST) -> bool:

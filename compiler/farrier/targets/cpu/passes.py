@@ -7,6 +7,7 @@ ORDER: tuple[str, ...] = (
     "fold-constants",
     "eliminate-common-subexpressions",
     "match-signedness",
+    "tabulate-bytes",
     "split-products",
     "simplify",
     "eliminate-common-subexpressions",

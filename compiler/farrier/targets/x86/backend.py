@@ -12,7 +12,7 @@ from farrier.targets.target import Target
 from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, V2, V3, V4
 
 if TYPE_CHECKING:
-    from farrier.intrinsics import Dot, TensorIntrinsic
+    from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
     from farrier.ir.types import DType
     from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
@@ -122,6 +122,12 @@ class X86Backend(CpuBackend):
         from farrier.targets.x86.intrinsics import DOTS
 
         return DOTS
+
+    @property
+    def table_lookups(self) -> Sequence[TableLookup]:
+        from farrier.targets.x86.intrinsics import TABLE_LOOKUPS
+
+        return TABLE_LOOKUPS
 
     @property
     def own_rules(self) -> Sequence[Rule]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
 from farrier.intrinsics.dot import Dot, EmitDot
+from farrier.intrinsics.table import TableLookup
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
@@ -246,6 +247,28 @@ DOTS = (  # the best first
     *_vnni("avx", "avx_vnni", (4, 8)),
     SSE2_DOT_I16,
 )
+
+
+def _permute_bytes(writer: Writer, table: str, indices: str) -> str:
+    """A vpermi2b for each half of the table. Bit 6 of an index says which of its two registers, and
+    bit 7 which half."""
+    kind = "<64 x i8>"
+    places = (_at(writer, table, 64 * row) for row in range(4))
+    rows = [writer.pure(f"load {kind}, ptr {place}, align 64") for place in places]
+    halves = [
+        writer.call(_VPERMI2B, kind, (kind, rows[at]), (kind, indices), (kind, rows[at + 1]))
+        for at in (0, 2)
+    ]
+    is_upper = writer.pure(f"icmp slt {kind} {indices}, zeroinitializer")
+    return writer.pure(f"select <64 x i1> {is_upper}, {kind} {halves[1]}, {kind} {halves[0]}")
+
+
+def _at(writer: Writer, pointer: str, offset: int) -> str:
+    return writer.pure(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+
+_VPERMI2B = "llvm.x86.avx512.vpermi2var.qi.512"
+TABLE_LOOKUPS = (TableLookup("avx512_vpermi2b", 64, "avx512vbmi", _permute_bytes),)
 
 
 def scale(b: Writer, kind: str, x: str, exponent: str, lanes: int, mask: str) -> str:

@@ -14,7 +14,16 @@ V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 LEVELS = {"x86-64-v2": V2, "x86-64-v3": V3, "x86-64-v4": V4}
 
 EXTENSIONS = frozenset(
-    {"avx512_bf16", "avx512_vnni", "avx_vnni", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}
+    {
+        "avx512_bf16",
+        "avx512_vnni",
+        "avx512vbmi",
+        "avx_vnni",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+    }
 )
 
 

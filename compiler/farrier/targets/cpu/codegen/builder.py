@@ -255,4 +255,4 @@ def join_modules(texts: list[str]) -> str:
     return "\n".join([*bodies, *declarations, ""])
 
 
-_DECLARATION = re.compile(r"^declare .*$", re.MULTILINE)
+_DECLARATION = re.compile(r"^(?:declare |@bytes).*$", re.MULTILINE)

@@ -83,9 +83,7 @@ class _Emitter:
         instructions = cpu_backend_of(module.target).instructions(module.target)
         self.b = Builder(module.declarations, instructions)
         self.bindings = Bindings()
-        self.expressions = Expressions(
-            self.b, self.bindings, module.simplifier, module.target.registers
-        )
+        self.expressions = Expressions(self.b, self.bindings, module.simplifier, module.target)
         self.memory = self.expressions.memory
         self.registers = self.expressions.registers
         self.outer = outer

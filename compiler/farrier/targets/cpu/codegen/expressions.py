@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
 from farrier.errors import CompilerError
+from farrier.intrinsics import table_lookup
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import number
 from farrier.ir.expr import (
     Binary,
     BinaryOp,
+    ByteTable,
     Cast,
     Const,
     Expr,
@@ -28,11 +30,13 @@ from farrier.ir.expr import (
 from farrier.ir.loop import Store
 from farrier.ir.types import DType
 from farrier.ir.walk import children
+from farrier.targets import Target
 from farrier.targets.cpu.codegen import arithmetic
 from farrier.targets.cpu.codegen.builder import Builder
 from farrier.targets.cpu.codegen.indices import Bindings, Indices, Place
 from farrier.targets.cpu.codegen.memory import Memory
 from farrier.targets.cpu.codegen.registers import Registers
+from farrier.targets.cpu.codegen.tables import look_up
 from farrier.targets.cpu.codegen.text import Value, literal
 
 _INDEX_OPS = frozenset(
@@ -59,12 +63,13 @@ class Expressions:
     """
 
     def __init__(
-        self, builder: Builder, bindings: Bindings, simplifier: Simplifier, registers: int
+        self, builder: Builder, bindings: Bindings, simplifier: Simplifier, target: Target
     ) -> None:
         self.b = builder
+        self._table_lookup = table_lookup(target)
         self.bindings = bindings
         self.indices = Indices(builder, bindings, simplifier, self._apply)
-        self.memory = Memory(builder, bindings, self.indices, registers)
+        self.memory = Memory(builder, bindings, self.indices, target.registers)
         self.registers = Registers(builder)
         self._kinds: dict[int, tuple[Expr, bool, bool]] = {}
         self._places: dict[int, tuple[object, Place]] = {}
@@ -123,6 +128,9 @@ class Expressions:
             case Cast(dtype, operand):
                 x = self._maker(operand)
                 return lambda: arithmetic.cast(self.b, dtype, x())
+            case ByteTable():
+                x = self._maker(expr.operand)
+                return lambda: look_up(self.b, self._table_lookup, expr, x())
             case Size(extent):
                 return lambda: Value(self.indices.size(extent), DType.I64)
             case Var() | Const() | Load():

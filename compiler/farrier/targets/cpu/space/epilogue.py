@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farrier.ir.expr import Binary, Expr, Load, MemoryScope, Select, Unary, UnaryOp
+from farrier.ir.expr import Binary, ByteTable, Expr, Load, MemoryScope, Select, Unary, UnaryOp
 from farrier.ir.tensor import Stage
 from farrier.ir.walk import children, walk
 from farrier.schedule import Schedule
@@ -22,6 +22,7 @@ _SERIES = frozenset(
 )
 _SERIES_COST = 15  # a polynomial, in operations
 _DIVISION_COST = 4
+_TABLE_COST = 4  # of a machine that declares how it looks bytes up
 
 
 def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
@@ -73,6 +74,8 @@ def _operations(expr: Expr) -> int:
         case Select(condition, then, otherwise):
             own = 1 if any(isinstance(node, Load) for node in walk(condition)) else 0
             inner = [condition, then, otherwise] if own else [then, otherwise]
+        case ByteTable():
+            own = _TABLE_COST
         case _:
             own = 0
     return own + sum(_operations(child) for child in inner)

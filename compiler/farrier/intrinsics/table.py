@@ -1,0 +1,23 @@
+"""How a machine looks bytes up in a table of 256, many at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+from farrier.intrinsics.declare import Writer
+
+# (writer, table, indices) -> the entries. `table` points to 256 bytes, aligned to 64; the indices
+# and the entries are vectors of `TableLookup.lanes` i8.
+EmitLookup: TypeAlias = Callable[[Writer, str, str], str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableLookup:
+    """Entries of a table of 256 bytes, for vectors of as many as `lanes` indices."""
+
+    name: str
+    lanes: int
+    feature: str  # what the target must have, as `Target.required_features`
+    emit: EmitLookup
