@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import ort_profile
-from bench.workloads import NAMES, Workload, workload
+from bench.workloads import NAMES, QUANTIZED, Workload, workload
 from farrier.bench.profile import profile
 from farrier.bench.race import missing_packages
 from farrier.errors import FarrierError
@@ -262,7 +262,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("model", help=f"of {', '.join((*NAMES, *QUANTIZED))}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each engine")
     parser.add_argument("--trials", type=int, help="tune first, measuring so many candidates")

@@ -19,7 +19,7 @@ from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
 from farrier.release.verify import random_inputs
-from farrier.runtime.artifact import Artifact, load
+from farrier.runtime.artifact import load
 from farrier.runtime.size import Size
 from farrier.targets import parse_target
 
@@ -65,6 +65,7 @@ class Result:
     size: Size  # of the artifact without tuning
     compile_s: dict[str, float]  # by the label of Farrier's entrant; the tuning's time included
     operations: int  # that the compiled model does; a multiply-add counts two
+    arithmetic_s: float  # what these take at least
     params_bytes: int
     roofline: Roofline  # of the minute before the race
     figures: tuple[Figures, ...]
@@ -114,8 +115,7 @@ class Result:
 
     def floors_ms(self) -> tuple[float, float]:
         """What arithmetic alone takes, and what reading the parameters once takes."""
-        arithmetic = self.operations / self.roofline.operations
-        return arithmetic * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
+        return self.arithmetic_s * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
 
     def to_json(self) -> dict[str, Any]:
         """As JSON types, ratios included: each of Farrier's entrants over each peer."""
@@ -195,12 +195,9 @@ def measure(
         precision=settings.precision,
         size=size,
         compile_s=seconds,
-        operations=_operations(first),
+        operations=sum(one.operations * one.calls for one in first.manifest.kernels),
+        arithmetic_s=sum(roofline.arithmetic_s(one) * one.calls for one in first.manifest.kernels),
         params_bytes=first.manifest.params_bytes,
         roofline=roofline,
         figures=tuple(figures),
     )
-
-
-def _operations(artifact: Artifact) -> int:
-    return sum(kernel.operations * kernel.calls for kernel in artifact.manifest.kernels)

@@ -17,8 +17,8 @@ def headline(result: Result) -> str:
     return (
         f"{result.model}, {result.threads} thread{'s' if result.threads > 1 else ''}: compiled "
         f"({compiled}); artifact {result.size}; "
-        f"floors {arithmetic:.2f} ms of {result.operations / 1e9:.2f} G operations at "
-        f"{result.roofline.operations / 1e9:.0f} GFLOP/s, {parameters:.2f} ms of "
+        f"floors {arithmetic:.2f} ms of {result.operations / 1e9:.2f} G operations "
+        f"({result.roofline.operations / 1e9:.0f} GFLOP/s in f32), {parameters:.2f} ms of "
         f"{result.params_bytes / 1e6:.0f} MB parameters at "
         f"{result.roofline.bandwidth / 1e9:.0f} GB/s"
     )

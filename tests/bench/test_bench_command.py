@@ -58,6 +58,7 @@ RESULT = Result(
     size=Size(file_bytes=3_000_000, weights_bytes=2_000_000, winograd_bytes=400_000),
     compile_s={"farrier": 1.5, "farrier:tuned": 60.0},
     operations=4_000_000_000,
+    arithmetic_s=0.008,
     params_bytes=20_000_000,
     roofline=Roofline(operations=500e9, bandwidth=40e9),
     figures=(

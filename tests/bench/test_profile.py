@@ -8,22 +8,46 @@ import pytest
 from typer.testing import CliRunner
 
 import farrier
+from farrier.artifact.manifest import KernelReport
 from farrier.bench.profile import profile
 from farrier.bench.roofline import Roofline, measure_roofline
 from farrier.cli.app import build
+from farrier.intrinsics import dots_of
 from farrier.targets import host
 
 
 def test_the_floor_is_the_slower_of_arithmetic_and_memory():
     roofline = Roofline(operations=100e9, bandwidth=10e9)
-    assert roofline.floor_s(200e9, 1) == pytest.approx(2)
-    assert roofline.floor_s(1, 50e9) == pytest.approx(5)
+    assert roofline.floor_s(_kernel(200e9, 90e9), 1) == pytest.approx(2)
+    assert roofline.floor_s(_kernel(1, 0), 50e9) == pytest.approx(5)
+
+
+def test_products_that_a_dot_product_adds_up_take_as_long_as_that():
+    roofline = Roofline(operations=100e9, bandwidth=10e9, dots={"u8 i8 i32": 400e9})
+    assert roofline.arithmetic_s(_kernel(220e9, 100e9, "u8 i8 i32")) == pytest.approx(0.2 + 0.5)
+    assert roofline.arithmetic_s(_kernel(220e9, 100e9, "u8 i8 f32")) == pytest.approx(2.2)
+
+
+def _kernel(operations, multiply_adds, factors=""):
+    return KernelReport(
+        name="k",
+        task="",
+        calls=1,
+        rule="",
+        source="",
+        predicted_us=0.0,
+        operations=operations,
+        multiply_adds=multiply_adds,
+        factors=factors,
+    )
 
 
 def test_the_roofline_of_this_machine_is_that_of_a_computer():
     found = measure_roofline(host(), 1)
     assert 2e9 < found.operations < 1e12
     assert 1e9 < found.bandwidth < 1e12
+    assert found.dots.keys() == {f"{d.left} {d.right} {d.total}" for d in dots_of(host())}
+    assert all(0.5 < rate / found.operations < 10 for rate in found.dots.values())
 
 
 def test_rows_cover_every_call_and_add_up(small_model):

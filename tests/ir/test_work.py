@@ -7,6 +7,7 @@ from farrier.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    Cast,
     Const,
     Load,
     Reduce,
@@ -20,7 +21,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
-from farrier.ir.work import arithmetic
+from farrier.ir.work import arithmetic, factors
 
 X = Buffer("x", DType.F32, (5, 7))
 W = Buffer("w", DType.F32, (7, 3))
@@ -40,6 +41,19 @@ def test_a_multiply_add_counts_two_at_every_point_and_its_indices_nothing():
         Buffer("y", DType.F32, (5, 3)), axes, Reduce(ReduceOp.SUM, (Axis("k", 7),), product)
     )
     assert arithmetic(program(total)) == 2 * 5 * 3 * 7
+
+
+def test_factors_are_what_is_multiplied_before_it_is_widened():
+    wide = [
+        Cast(DType.I32, Load(Buffer(name, dtype, (7,)), (Var("k"),)))
+        for name, dtype in (("a", DType.U8), ("b", DType.I8))
+    ]
+    product = Binary(BinaryOp.MUL, *wide)
+    sums = Buffer("y", DType.I32, ())
+    total = Stage(sums, (), Reduce(ReduceOp.SUM, (Axis("k", 7),), product))
+    after = Stage(Buffer("z", DType.I32, ()), (), Unary(UnaryOp.NEG, Load(sums, ())))
+    assert factors(program(total, after)) == (DType.U8, DType.I8, DType.I32)
+    assert factors(program(after)) is None
 
 
 def test_stages_add_up_and_a_shared_part_counts_once():

@@ -102,6 +102,7 @@ class KernelReport:
     measured_us: float | None = None
     operations: int = 0  # arithmetic of one call; a multiply-add counts two
     multiply_adds: int = 0  # of those, products that sums add up
+    factors: str = ""  # their dtypes and that of the sums: "u8 i8 i32"; "" where there are none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ def profile(
     """
     calls = artifact.calls
     session = artifact.session(threads)
-    roofline = measure_roofline(parse_target(artifact.manifest.cpu), session.threads)
+    of_level = parse_target(artifact.manifest.cpu)
+    target = dataclasses.replace(of_level, features=artifact.manifest.features)
+    roofline = measure_roofline(target, session.threads)
     inputs = runnable_inputs(artifact)  # held: the session reads them in place
     session.run(inputs)
     whole, each = _rounds(session, artifact.manifest.entry, calls, seconds)
@@ -177,7 +179,7 @@ def _row(
         seconds=seconds * call.runs,
         operations=report.operations * call.runs,
         nbytes=call.nbytes * call.runs,
-        floor_s=roofline.floor_s(report.operations, call.nbytes) * call.runs,
+        floor_s=roofline.floor_s(report, call.nbytes) * call.runs,
     )
 
 

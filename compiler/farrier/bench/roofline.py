@@ -1,17 +1,22 @@
-"""What this machine can do right now: multiply-adds in registers, and memory read in a stream.
+"""What this machine can do right now: products in registers, and memory read in a stream.
 
-Both are measured with the pool that the models run on, because clocks drift and cores are shared:
+All are measured with the pool that the models run on, because clocks drift and cores are shared:
 a share of a roofline is worth something only against the roofline of the same minute.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
+from farrier.artifact.manifest import KernelReport
+from farrier.intrinsics import Dot, dots_of
 from farrier.targets import Target
 from farrier.targets.cpu.codegen import compile_text, link, support_object
+from farrier.targets.cpu.codegen.builder import Builder
+from farrier.targets.cpu.codegen.text import type_of
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
@@ -26,28 +31,41 @@ _REPEATS = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Roofline:
-    """Operations and bytes a second, of all threads together."""
+    """Operations and bytes a second, of all threads together; a multiply-add counts two."""
 
-    operations: float  # a multiply-add counts two
+    operations: float  # on f32
     bandwidth: float
+    # of the machine's dot products, by the dtypes of factors and sum: "u8 i8 i32"
+    dots: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def floor_s(self, operations: float, nbytes: float) -> float:
-        """Seconds below which nothing can come that does so much with cold memory."""
-        return max(operations / self.operations, nbytes / self.bandwidth)
+    def arithmetic_s(self, kernel: KernelReport) -> float:
+        """Seconds that a call's arithmetic takes at least: products at the rate of the machine's
+        dot product, where it has one for them, and all else as multiply-adds on f32."""
+        products = 2 * kernel.multiply_adds
+        rest = (kernel.operations - products) / self.operations
+        return rest + products / self.dots.get(kernel.factors, self.operations)
+
+    def floor_s(self, kernel: KernelReport, nbytes: float) -> float:
+        """Seconds below which no call can come that reads and writes so much cold memory."""
+        return max(self.arithmetic_s(kernel), nbytes / self.bandwidth)
 
 
 def measure_roofline(target: Target, threads: int) -> Roofline:
-    """With vectors of the target, the best of some runs of each; takes about half a second."""
+    """With vectors of the target, the best of some runs of each; takes about half a second.
+    Products of whole tiles are not measured."""
     vector_bytes = 4 * target.lanes
     stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
     steps = stream_bytes // _ITEMS // (_LOADS * vector_bytes)
+    dots = {f"{dot.left} {dot.right} {dot.total}": dot for dot in reversed(dots_of(target))}
+    names = {"multiply_adds": "", "read_stream": ""}
+    names |= {f"dots{number}": key for number, key in enumerate(dots)}
     text = _multiply_adds(target.lanes) + _read_stream(target.lanes, steps)
+    text += "".join(_dots(name, dots[key], target) for name, key in names.items() if key)
     library = link([compile_text(text, target), support_object(target)])
     stream, sums = aligned_buffer(stream_bytes), aligned_buffer(64 * threads)
     # Memory that was never written is one page of zeros, read from the first-level cache.
     np.frombuffer(stream.view, np.float32)[:] = 1.0
     args = pointers([stream.address, sums.address])
-    names = ("multiply_adds", "read_stream")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     with Library.from_bytes(library) as loaded, Pool(loaded, threads) as pool:
         # In turn: a neighbour that takes a core for a while should not spoil all runs of one.
@@ -55,9 +73,23 @@ def measure_roofline(target: Target, threads: int) -> Roofline:
             for name in names:
                 measured = loaded.time(loaded.entry(name), args, pool, _REPEATS)
                 seconds[name] += (ns / 1e9 for ns in measured)
-    multiply_adds, read_stream = (min(seconds[name]) for name in names)
+    best = {name: min(samples) for name, samples in seconds.items()}
     operations = 2 * target.lanes * _SUMS * _ROUNDS * _ITEMS
-    return Roofline(operations / multiply_adds, stream_bytes / read_stream)
+    return Roofline(
+        operations / best["multiply_adds"],
+        stream_bytes / best["read_stream"],
+        {
+            key: 2
+            * dots[key].group
+            * _lanes(dots[key], target)
+            * _SUMS
+            * _ROUNDS
+            * _ITEMS
+            / best[name]
+            for name, key in names.items()
+            if key
+        },
+    )
 
 
 def _multiply_adds(lanes: int) -> str:
@@ -71,6 +103,26 @@ def _multiply_adds(lanes: int) -> str:
         ]
     before = ["  %operand = load VECTOR, ptr %stream"]
     return _kernel("multiply_adds", f"<{lanes} x float>", _SUMS, _ROUNDS, before, step)
+
+
+def _lanes(dot: Dot, target: Target) -> int:
+    return max(lanes for lanes in dot.lanes if lanes <= target.lanes)
+
+
+def _dots(name: str, dot: Dot, target: Target) -> str:
+    """sum = sum + dot product of operand and sum, likewise: a product of what does not change would
+    leave the loop."""
+    lanes = _lanes(dot, target)
+    kind, declared = type_of(dot.total, lanes), set[str]()
+    builder = Builder(declared)
+    for i in range(_SUMS):
+        factor = builder.pure(f"bitcast {kind} %sum{i} to <{lanes} x i32>")
+        total = dot.emit(builder, lanes, f"%sum{i}", "%operand", factor)
+        builder.put(f"%next{i} = bitcast {kind} {total} to {kind}")
+    before = [f"  %operand = load <{lanes} x i32>, ptr %stream"]
+    adds = "fadd" if dot.total.is_float else "add"
+    kernel = _kernel(name, kind, _SUMS, _ROUNDS, before, [builder.text()], adds)
+    return "\n".join([kernel, *sorted(declared), ""])
 
 
 def _read_stream(lanes: int, steps: int) -> str:
@@ -90,7 +142,13 @@ def _read_stream(lanes: int, steps: int) -> str:
 
 
 def _kernel(
-    name: str, vector: str, sums: int, steps: int, before: list[str], step: list[str]
+    name: str,
+    vector: str,
+    sums: int,
+    steps: int,
+    before: list[str],
+    step: list[str],
+    adds: str = "fadd",
 ) -> str:
     """An entry point that shares `_ITEMS` times `steps` steps among the threads; its arguments are
     the stream and a place for each worker's result, without which nothing would be computed."""
@@ -120,8 +178,8 @@ def _kernel(
         "  %more = icmp slt i64 %at.next, %last",
         "  br i1 %more, label %loop, label %done",
         "done:",
-        "  %total0 = fadd VECTOR %next0, zeroinitializer",
-        *(f"  %total{i} = fadd VECTOR %total{i - 1}, %next{i}" for i in numbers[1:]),
+        f"  %total0 = {adds} VECTOR %next0, zeroinitializer",
+        *(f"  %total{i} = {adds} VECTOR %total{i - 1}, %next{i}" for i in numbers[1:]),
         "  %line = mul i64 %worker, 64",
         "  %result = getelementptr i8, ptr %results, i64 %line",
         f"  store VECTOR %total{sums - 1}, ptr %result, align 4",

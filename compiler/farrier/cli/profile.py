@@ -41,8 +41,9 @@ def profile(
         f"{found.model}: {found.model_s * 1e3:.3f} ms (best {found.best_s * 1e3:.3f}), its kernels "
         f"one by one {found.kernels_s * 1e3:.3f} ms; {found.threads} threads, {found.rounds} rounds"
     )
+    dots = "".join(f"{peak / 1e9:.0f} of {key}, " for key, peak in found.roofline.dots.items())
     console.print(
-        f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, "
+        f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, {dots}"
         f"{found.roofline.bandwidth / 1e9:.0f} GB/s; a share above 100% was served by caches"
     )
 

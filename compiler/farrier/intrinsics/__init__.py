@@ -24,6 +24,7 @@ __all__ = [
     "TableLookup",
     "TensorIntrinsic",
     "dot_of",
+    "dots_of",
     "expand",
     "has_tiles",
     "lookup",
@@ -44,11 +45,16 @@ def _by_name() -> Mapping[str, TensorIntrinsic]:
     return {one.name: one for backend in backends() for one in backend.intrinsics}
 
 
+def dots_of(target: Target) -> tuple[Dot, ...]:
+    """The dot products of the target, the best first."""
+    dots = backend_of(target).dots
+    return tuple(dot for dot in dots if dot.feature in target.required_features)
+
+
 def dot_of(left: DType, right: DType, total: DType, target: Target) -> Dot | None:
     """The dot product of the target that multiplies these; None where it has none."""
-    for dot in backend_of(target).dots:
-        fits = (dot.left, dot.right, dot.total) == (left, right, total)
-        if fits and dot.feature in target.required_features:
+    for dot in dots_of(target):
+        if (dot.left, dot.right, dot.total) == (left, right, total):
             return dot
     return None
 

@@ -43,6 +43,20 @@ def multiply_adds(program: TensorProgram) -> int:
     return sum(typical(_products(stage)) for stage in program.stages)
 
 
+def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
+    """The dtypes of the two factors and of the sum of the products that `multiply_adds` counts, of
+    the stage with most of them; None where there are none."""
+    counted = [(typical(_products(stage)), stage) for stage in program.stages]
+    most, stage = max(counted, key=lambda one: one[0], default=(0, None))
+    if not most or stage is None:
+        return None
+    summand = stage.body.body if isinstance(stage.body, Reduce) else stage.body
+    product_of = _within(summand)
+    assert isinstance(product_of, Binary)
+    left, right = (dtype_of(_within(side)) for side in (product_of.left, product_of.right))
+    return left, right, stage.buffer.dtype
+
+
 def statements_run(stmt: Stmt, lanes: int) -> float:
     """Stores and tests that `stmt` comes to, `lanes` iterations of a vectorized loop at once."""
     match stmt:
@@ -94,12 +108,17 @@ def _products(stage: Stage) -> Extent:
     body = stage.body
     if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM:
         return 0
-    summand = body.body
-    while isinstance(summand, Select | Cast):  # of what padding leaves, and of narrow operands
-        summand = summand.then if isinstance(summand, Select) else summand.operand
+    summand = _within(body.body)
     if not isinstance(summand, Binary) or summand.op is not BinaryOp.MUL:
         return 0
     return product(axis.extent for axis in (*stage.axes, *body.axes))
+
+
+def _within(expr: Expr) -> Expr:
+    """What padding leaves, and what was narrower before."""
+    while isinstance(expr, Select | Cast):
+        expr = expr.then if isinstance(expr, Select) else expr.operand
+    return expr
 
 
 def _of_value(expr: Expr, seen: set[int]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from farrier.artifact.manifest import KernelReport
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
-from farrier.ir.work import arithmetic, multiply_adds
+from farrier.ir.work import arithmetic, factors, multiply_adds
 from farrier.lower.region import lower_region
 from farrier.partition import Call, Task
 from farrier.progress import Listener, Warned
@@ -42,14 +42,15 @@ class ScheduledTask:
         return self.task.symbol, self.program
 
     def report(self) -> KernelReport:
+        program = self.program if isinstance(self.program, TensorProgram) else None
+        multiplied = None if program is None else factors(program)
         return KernelReport(
             name=self.task.name,
             task=self.task.key,
             calls=self.calls,
             operations=self.operations,
-            multiply_adds=multiply_adds(self.program)
-            if isinstance(self.program, TensorProgram)
-            else 0,
+            multiply_adds=0 if program is None else multiply_adds(program),
+            factors=" ".join(multiplied or ()),
             rule=self.space.rule.name,
             source=self.source,
             predicted_us=self.space.seconds(self.decisions) * 1e6,
