@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 
 from bench import plot, report
-from bench.measure import Peer, Result, Settings, measure
+from bench.measure import Peer, Result, Settings, measure, ratio
 from bench.workloads import NAMES, QUANTIZED, QUICK, workload
 from farrier.bench.race import ENGINES, Entrant, missing_packages
 from farrier.cli.show import ProgressView
@@ -76,6 +76,8 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
             for peer in result.peers:
                 if peer.limited:
                     console.print(f"{peer.label} is kept to {settings.target}: {peer.limited}")
+            if result.float_form is not None and ratio(result.ours[0], result.float_form) > 1:
+                console.print("the model is slower than what it was made of", style="yellow")
             for label in result.lighter:
                 console.print(f"{label} takes less memory", style="yellow")
             for label in result.differing:

@@ -22,6 +22,7 @@ from farrier.kernels.choose import choose_defaults
 from farrier.measure import Blobs, LocalDevice, NotedRunner, Runner, TaskMeasurer
 from farrier.model.bus_errors import reading
 from farrier.model.file import Model, model_of
+from farrier.model_tuning.against_floats import slower_than_floats
 from farrier.model_tuning.algorithms import algorithms_report
 from farrier.model_tuning.compare import Comparison, Race, compared
 from farrier.model_tuning.hot import (
@@ -38,6 +39,7 @@ from farrier.options import CompileOptions
 from farrier.options.precision import Precision, parse_precision
 from farrier.partition import Task, extract_tasks
 from farrier.passes import Settings, finish, prepare
+from farrier.passes.float_form import float_form, has_pairs
 from farrier.progress import (
     Listener,
     Raced,
@@ -63,7 +65,7 @@ from farrier.targets.linked import LinkedModel
 from farrier_device.describe import cores
 from farrier_device.measurement import TimingPolicy
 
-__all__ = ["Dump", "StoppedError", "compile_model"]
+__all__ = ["Dump", "StoppedError", "compile_model", "has_float_form"]
 
 _NOWHERE = Dump()
 
@@ -78,12 +80,15 @@ def compile_model(
     listener: Listener = ignore,
     dump: Dump = _NOWHERE,
     against: Sequence[str] = (),
+    as_floats: bool = False,
 ) -> Artifact:
     """Compiles one ONNX model, called `name` where it has a better one than its own.
 
     `runner` measures on the device that the target names (None: in a child process here); `records`
     are read for schedules that are known and extended with what is measured. Once it is verified,
     the model is raced with the engines `against` which it is to be, where the device has them.
+    `as_floats` compiles the float form of a quantized model, whose outputs are not the model's: it
+    is for comparisons, and not to be verified.
     Raises FarrierError; StoppedError after the step that `dump.until` names.
     """
     model = model_of(model)
@@ -92,6 +97,8 @@ def compile_model(
     steps = Steps(listener, dump)
     with reading(model):
         imported = _imported(model, options, steps, listener)
+        if as_floats:
+            imported = _as_floats(imported)
         hot = hot_sizes(imported.dims, options.hot)
         check_hot(imported, options.hot, hot)
         count = helpers_for(len(imported.graph.nodes))
@@ -101,7 +108,15 @@ def compile_model(
         ):
             device = NotedRunner(local.runner if runner is None else runner, listener)
             compilation = _Compilation(
-                steps, settings, options, device, local.blobs, records, helpers, device.say
+                steps,
+                settings,
+                options,
+                device,
+                local.blobs,
+                records,
+                helpers,
+                device.say,
+                as_floats,
             )
             forms = compilation.forms(model, imported, hot)
             kernels = compilation.kernels(forms)
@@ -115,6 +130,17 @@ def compile_model(
                 listener(_said(verified, race, device.is_emulated))
                 raced = compilation.raced(model, verified, against)
     return compilation.packaged(name or model.name, imported, forms, linked, verified, raced)
+
+
+def has_float_form(model: Model, options: CompileOptions) -> bool:
+    """Whether tensors between the model's operators are quantized. Raises FarrierError for a model
+    that cannot be imported."""
+    with reading(model):
+        return has_pairs(import_model(model, options.shapes, options.hot, options.typical).graph)
+
+
+def _as_floats(imported: ImportedModel) -> ImportedModel:
+    return dataclasses.replace(imported, graph=float_form(imported.graph))
 
 
 def _imported(
@@ -164,6 +190,7 @@ class _Compilation:
     records: RecordStore
     helpers: Helpers
     listener: Listener
+    as_floats: bool
 
     def forms(
         self, model: Model, imported: ImportedModel, hot: Sequence[Mapping[str, int]]
@@ -173,13 +200,16 @@ class _Compilation:
         tunes = self.options.tunes
         said = _warn(imported.graph, (), self.listener)
         general = self.form(imported.graph, tunes and not hot)
+        if message := slower_than_floats(imported.graph, general.variant):
+            self.listener(Warned(message))
         if hot and not tunes:  # nothing is measured meanwhile
             self.helpers.begin(lowered(general.variant.choices, here=False))
         forms = [general]
         for number, sizes in enumerate(hot):
             self.steps.part = f"-hot{number}"
             with self.steps("import") as step:
-                one = step.done(import_model(model, shapes_at(imported, sizes)))
+                one = import_model(model, shapes_at(imported, sizes))
+                one = step.done(_as_floats(one) if self.as_floats else one)
             said = _warn(one.graph, said, self.listener)
             form = self.form(one.graph, tunes, share=len(hot), sizes=sizes)
             forms.append(form.beside(general, sizes))

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from farrier import compile
 from farrier.ir.constants import beside
@@ -141,6 +141,27 @@ def test_bench_races_others_on_the_model_beside_the_artifact(farrier, compiled):
     assert ours["ratio"] == 1
     assert 0 < theirs["median_ms"] < 1000
     assert theirs["max_error"] < 1e-5
+
+
+def test_bench_races_a_quantized_model_beside_its_float_form(farrier, tmp_path):
+    model = tmp_path / "quantized.onnx"
+    scalars = [numpy_helper.from_array(np.array(0.1, np.float32), "s")]
+    weights = numpy_helper.from_array(np.eye(32, dtype=np.int8), "w")
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["b"]),
+        helper.make_node("MatMul", ["a", "b"], ["y"]),
+    ]
+    ends = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 32)) for name in "xy")
+    graph = helper.make_graph(nodes, "g", *([end] for end in ends), [*scalars, weights])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), model)
+    done = farrier("bench", model, "--rounds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    ours, floats = json.loads(done.stdout)
+    assert (ours["label"], floats["label"]) == ("farrier", "farrier:floats")
+    assert 0 < floats["max_error"] < 0.05  # half of a step
 
 
 def test_weights_in_a_file_of_their_own_are_found_by_path(farrier, mlp, tmp_path):

@@ -62,6 +62,8 @@ SeedOption = Annotated[int, typer.Option(help="Of the search.")]
 VerifyOption = Annotated[
     bool, typer.Option(help="Run the result and compare it with the reference.")
 ]
+_FLOAT_FORM = "farrier:floats"  # of a quantized model
+_SLOWER = 1.05  # than the float form: more than two runs of one artifact differ by
 
 
 def register(app: typer.Typer) -> None:
@@ -208,7 +210,8 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time an artifact, or a model compiled now without tuning, beside other engines."""
+    """Time an artifact, or a model compiled now without tuning, beside other engines, and a
+    quantized model beside its float form."""
     from farrier import pipeline
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
@@ -222,6 +225,7 @@ def bench(
         onnx = _source(model, load(model).manifest.name) if compiled else model
     asked = parse_precision(load(model).manifest.precision if compiled else precision)
     peers = [peer(name, onnx, sys.executable, asked) for name in names if onnx is not None]
+    floats: list[Entrant] = []
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as folder:
         path = model
         if not compiled:
@@ -234,13 +238,18 @@ def bench(
                 precision=precision,
             )
             path = Path(folder) / "model.farrier"
-            pipeline.compile_model(Model.of_path(model), options).save(path)
+            source = Model.of_path(model)
+            pipeline.compile_model(source, options).save(path)
+            if pipeline.has_float_form(source, options):
+                beside = Path(folder) / "floats.farrier"
+                pipeline.compile_model(source, options, as_floats=True).save(beside)
+                floats.append(Entrant(_FLOAT_FORM, beside, precision=asked))
         compiled_model = load(path)
         manifest = compiled_model.manifest
         threads = threads or manifest.threads
         check_runs_here(manifest, threads)
         figures = race(
-            [Entrant("farrier", path, precision=asked), *peers],
+            [Entrant("farrier", path, precision=asked), *floats, *peers],
             runnable_inputs(compiled_model),
             threads=threads,
             target=read_target(target),
@@ -250,6 +259,13 @@ def bench(
         typer.echo(json.dumps([dataclasses.asdict(one) for one in figures], indent=1))
     else:
         Console(highlight=False, soft_wrap=True).print(figures_table(figures))
+    for one in figures:
+        if one.label == _FLOAT_FORM and one.ratio > _SLOWER:
+            typer.echo(
+                f"warning: the quantized model takes {one.ratio:.2f} times as long as its float "
+                "form: compile the model that was not quantized for this machine",
+                err=True,
+            )
 
 
 def opt(

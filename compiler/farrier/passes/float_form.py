@@ -1,0 +1,72 @@
+"""A quantized model as it was before: what its speed is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from farrier.ir.graph import Graph, Node, Value
+from farrier.ir.types import DType
+from farrier.passes.rewriting import Rewriter
+
+_BYTES = (DType.U8, DType.I8)
+_PRODUCTS = frozenset(("Conv", "ConvTranspose", "MatMul", "Gemm"))
+
+
+def float_form(graph: Graph) -> Graph:
+    """The graph without rounding between its operators. Where a DequantizeLinear reads what a
+    QuantizeLinear made there is a Clip, which may be all that is left of an activation. Dequantized
+    constants are left to be folded."""
+    rewriter = Rewriter(graph)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        rewriter.emit(_clip(rewriter, node) or node)
+    return rewriter.finish()
+
+
+def has_pairs(graph: Graph) -> bool:
+    """Whether a DequantizeLinear reads what a QuantizeLinear made."""
+    made = {n.outputs[0].name for n in graph.nodes if n.op == "QuantizeLinear"}
+    read = (n.inputs[0] for n in graph.nodes if n.op == "DequantizeLinear")
+    return any(value is not None and value.name in made for value in read)
+
+
+def products_of_bytes(graph: Graph) -> Iterator[Node]:
+    """The contractions whose operands are bytes, or were dequantized from bytes."""
+    producers = {value.name: node for node in graph.nodes for value in node.outputs}
+    for node in graph.nodes:
+        factors = node.inputs[:2]
+        if node.op in _PRODUCTS and all(_holds_bytes(value, producers) for value in factors):
+            yield node
+
+
+def _holds_bytes(value: Value | None, producers: dict[str, Node]) -> bool:
+    if value is None or value.type.dtype in _BYTES:
+        return value is not None
+    node = producers.get(value.name)
+    if node is None or node.op != "DequantizeLinear":
+        return False
+    source = node.inputs[0]
+    return source is not None and source.type.dtype in _BYTES
+
+
+def _clip(rewriter: Rewriter, node: Node) -> Node | None:
+    """What a DequantizeLinear does to the floats that were quantized, but for the rounding."""
+    made = rewriter.producer(node.inputs[0]) if node.op == "DequantizeLinear" else None
+    source = made.inputs[0] if made is not None and made.op == "QuantizeLinear" else None
+    (y,) = node.outputs[:1]
+    if source is None or source.type != y.type:
+        return None
+    scale, zero = (rewriter.data(value) for value in (*node.inputs[1:], None)[:2])
+    between = node.inputs[0]
+    assert between is not None
+    if scale is None or scale.size != 1 or not between.type.dtype.is_integer:
+        return None
+    edges = np.array(between.type.dtype.limits, np.float32)
+    point = np.float32(0) if zero is None else zero.reshape(-1)[:1].astype(np.float32)
+    low, high = (
+        rewriter.constant(np.array(edge, y.type.dtype.numpy), f"{y.name}_{name}")
+        for name, edge in zip(("low", "high"), (edges - point) * scale.reshape(()), strict=True)
+    )
+    return Node("Clip", (source, low, high), node.outputs, origin=node.origin)
