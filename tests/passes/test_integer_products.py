@@ -12,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.importer import import_model
 from farrier.ir.types import DType
+from farrier.ops import run_graph
+from farrier.ops.verify import verify
 from farrier.options import CompileOptions
+from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.integer_products import integer_products
 from farrier.passes.settings import Settings
 from farrier.pipeline import compile_model
@@ -239,3 +242,68 @@ def test_no_division_is_left_where_sums_are_scaled():
     constants = {constant.value.name: constant.data for constant in made.constants}
     (quantized,) = (node for node in made.nodes if node.op == "QuantizeLinear")
     assert constants[quantized.inputs[1].name] == 1
+
+
+_MOVERS = {
+    "DepthToSpace": ([], {"blocksize": 2}),
+    "Expand": ([np.array([3, 4, 6, 6])], {}),
+    "Gather": ([np.array([2, 0])], {"axis": 1}),
+    "Resize": ([np.zeros(0, np.float32), np.array([1, 1, 2, 1.5], np.float32)], {}),
+    "Slice": ([np.array([1]), np.array([5]), np.array([2])], {}),
+    "Tile": ([np.array([1, 1, 2, 1])], {}),
+}
+
+
+@pytest.mark.parametrize("zero", [128, 3])
+@pytest.mark.parametrize("op", [*_MOVERS, "Concat"])
+def test_what_moves_elements_moves_integers(op, zero):
+    operands, attributes = _MOVERS.get(op, ([], {"axis": 1}))
+    count = 2 if op == "Concat" else 1
+    constants = {f"c{at}": operand for at, operand in enumerate(operands)}
+    constants |= {"s": np.array(0.1, np.float32), "z": np.array(zero, np.uint8)}
+    named = [f"x{at}" for at in range(count)]
+    nodes = [helper.make_node("DequantizeLinear", [x, "s", "z"], [f"{x}_real"]) for x in named]
+    given = [*(f"{x}_real" for x in named), *(f"c{at}" for at in range(len(operands)))]
+    nodes.append(helper.make_node(op, given, ["moved"], **attributes))
+    nodes.append(helper.make_node("QuantizeLinear", ["moved", "s", "z"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(x, TensorProto.UINT8, [1, 4, 6, 6]) for x in named],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    before = import_model(model).graph
+    made = eliminate_dead_code(integer_products(before, SETTINGS))
+    verify(made)
+    assert [node.op for node in made.nodes] == [op]
+    rng = np.random.default_rng(0)
+    inputs = {
+        value.name: rng.integers(0, 256, value.type.shape).astype(np.uint8)
+        for value in before.inputs
+    }
+    (wanted,), (found,) = (run_graph(one, inputs).values() for one in (before, made))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_concatenation_of_unlike_scales_stays():
+    net = {"s0": np.array(0.1, np.float32), "s1": np.array(0.2, np.float32)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s0"], ["a"]),
+        helper.make_node("DequantizeLinear", ["x", "s1"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=0),
+        helper.make_node("QuantizeLinear", ["c", "s0"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, [4, 3])],
+        [numpy_helper.from_array(array, name) for name, array in net.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    made = integer_products(import_model(model).graph, SETTINGS)
+    assert "QuantizeLinear" in [node.op for node in made.nodes]

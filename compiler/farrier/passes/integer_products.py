@@ -28,7 +28,21 @@ _CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a roundin
 _EXACT_TAPS = 2**24 // (255 * 128)  # products of bytes whose sum f32 holds, whatever they are
 # Their results are some of their first input's elements, whatever these stand for.
 _MOVERS = frozenset(
-    ("Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+    (
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    )
 )
 
 
@@ -358,19 +372,21 @@ class _Products:
     # Between products -----------------------------------------------------------------------------
 
     def _moved(self, node: Node) -> tuple[Node, ...] | None:
-        """A QuantizeLinear of what a mover took from a DequantizeLinear, where both are inverse."""
+        """A QuantizeLinear of what a mover took from DequantizeLinears, where they are inverse."""
         if node.op != "QuantizeLinear":
             return None
         mover = self._rewriter.producer(node.inputs[0])
-        if mover is not None and mover.op in _MOVERS and len(mover.outputs) == 1:
-            found = self._quantized(mover.inputs[0])
-            if found is not None and self._is_inverse(node, found):
-                return (
-                    dataclasses.replace(
-                        mover, inputs=(found.integers, *mover.inputs[1:]), outputs=node.outputs
-                    ),
-                )
-        return None
+        if mover is None or len(mover.outputs) != 1:
+            return None
+        count = _moved_inputs(mover)
+        found = [self._quantized(value) for value in mover.inputs[:count]]
+        integers = [
+            one.integers for one in found if one is not None and self._is_inverse(node, one)
+        ]
+        if not count or len(integers) != count:
+            return None
+        inputs = (*integers, *mover.inputs[count:])
+        return (dataclasses.replace(mover, inputs=inputs, outputs=node.outputs),)
 
     def _is_inverse(self, node: Node, found: _Quantized) -> bool:
         """Whether a QuantizeLinear gives the very integers back."""
@@ -414,6 +430,18 @@ class _Products:
             Node("Mul", (x, factors), (scaled,)),
             dataclasses.replace(node, inputs=(scaled, one, *node.inputs[2:])),
         )
+
+
+def _moved_inputs(node: Node) -> int:
+    """How many inputs, the first ones, a node takes its results' elements from; 0 where it computes
+    others."""
+    if node.op == "Concat":
+        return len(node.inputs)
+    is_nearest = node.op == "Resize" and (
+        node.attr("mode", "nearest") == "nearest"
+        and node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
+    )
+    return int(node.op in _MOVERS or is_nearest)
 
 
 def _over(array: Array, rank: int) -> tuple[int, ...]:
