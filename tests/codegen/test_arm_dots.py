@@ -7,12 +7,17 @@ import re
 import numpy as np
 import pytest
 
+from bench.models import build
+from farrier.errors import UsageError
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Block, For, Function, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType
 from farrier.lower.region import lower_region
+from farrier.options import CompileOptions
+from farrier.options.precision import Precision
+from farrier.pipeline import compile_model
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
@@ -100,3 +105,36 @@ def test_factors_that_all_lanes_share_are_lanes_of_a_register(
     text = assembly(emit_function(space.build(space.default()), code), code)
     assert len(re.findall(rf"\t{instruction}\t.*\.4b\[\d\]", text)) >= 8
     assert not re.search(r"\t(ld1r|dup)\t", text)
+
+
+@needs_qemu
+@pytest.mark.parametrize("shape", [(13, 36, 48), (7, 64, 20), (5, 4, 33), (1, 96, 16)])
+def test_matrices_of_bf16(shape):
+    """Sums of small integers, which no rounding changes, by BFDOT."""
+    m, k, n = shape
+    code, rng = parse_target("graviton3"), np.random.default_rng(m)
+    graph = parse_ir(f"""\
+@graph
+def g(x: bf16[{m}, {k}], w: bf16[{k}, {n}]):
+    y: f32[{m}, {n}] = MatMul(x, w, accumulator='f32')
+    return y
+""")
+    space = for_program(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
+    x, w = (rng.integers(-8, 9, one).astype(DType.BF16.numpy) for one in ((m, k), (k, n)))
+    drawn = space.candidates()
+    others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
+    for decisions in (space.default(), *others):
+        function = space.build(decisions)
+        names = [param.name for param in function.params]
+        inputs = dict(zip(names[:2], (x, w), strict=True))
+        (found,) = run_emulated(function, inputs, code, "max,sve=off").values()
+        np.testing.assert_array_equal(found, x.astype(np.float32) @ w.astype(np.float32))
+    assert "\tbfdot\t" in assembly(emit_function(space.build(space.default()), code), code)
+
+
+@pytest.mark.parametrize("target", ["rpi5", "rpi4"])
+def test_bf16_is_refused_where_nothing_multiplies_it(target):
+    model = build("mobilenet_v2")
+    options = CompileOptions(target, verify=False, precision=Precision.BF16)
+    with pytest.raises(UsageError, match="takes bf16, which the target cortex"):
+        compile_model(model, options)

@@ -82,12 +82,22 @@ class ArmBackend(CpuBackend):
     def instructions(self, target: Target) -> Instructions:
         from farrier.targets.cpu.codegen.builder import Instructions
 
-        return Instructions(converts_f16=True, keeps_nan=True, counts_loops=True, takes_lanes=True)
+        return Instructions(
+            rounds_bf16="bf16" in target.required_features,
+            converts_f16=True,
+            keeps_nan=True,
+            counts_loops=True,
+            takes_lanes=True,
+        )
 
     def support(self, target: Target) -> str:
         from farrier.targets.cpu.codegen.support import NOTHING_TO_ASK
 
         return (Path(__file__).parent / "support.ll").read_text() + NOTHING_TO_ASK
+
+    @property
+    def precisions(self) -> Mapping[str, frozenset[str]]:
+        return {"f32": frozenset(), "bf16": frozenset({"bf16"})}
 
     @property
     def dots(self) -> Sequence[Dot]:
