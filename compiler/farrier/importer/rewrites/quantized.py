@@ -27,29 +27,43 @@ from farrier.ops import Mismatch, NotSupported
 from farrier.ops.operator import normal_axis
 from farrier.ops.window import window_of
 
+_FLOATS = (DType.F32, DType.F16, DType.BF16)
+_QUANTIZED = tuple(
+    dtype
+    for dtype in DType
+    if (dtype.is_integer and dtype.bits <= 16) or (dtype.is_float and dtype.bits <= 8)
+)
+
 
 def quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """QuantizeLinear with scale and zero point that broadcast against x."""
     attrs, zero = node.attrs, node.input(2)
-    to = DType.U8
-    if zero:
-        to = scope.dtype(zero)
-    elif attrs.get("output_dtype"):
-        to = dtype_of(attrs["output_dtype"], "its output_dtype")
+    asked = _named(node, "output_dtype", _QUANTIZED)
+    to = scope.dtype(zero) if zero else asked or DType.U8
+    if asked not in (None, to):
+        raise Mismatch(f"its output_dtype is {asked}, and its zero point {to}")
     scale = scope.dtype(node.inputs[1])
-    precision: DType = DType.F32 if scale not in (DType.F16, DType.BF16) else scale
-    if attrs.get("precision"):
-        precision = dtype_of(attrs["precision"], "its precision")
+    precision = _named(node, "precision", _FLOATS)
+    if precision is None:
+        precision = scale if scale in (DType.F16, DType.BF16) else DType.F32
     made = {"to": str(to), "precision": str(precision), "saturate": attrs.get("saturate", 1)}
     return _aligned(node, scope, made)
 
 
 def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """DequantizeLinear with scale and zero point that broadcast against x."""
-    to = scope.dtype(node.inputs[1])
-    if node.attrs.get("output_dtype"):
-        to = dtype_of(node.attrs["output_dtype"], "its output_dtype")
+    to = _named(node, "output_dtype", _FLOATS) or scope.dtype(node.inputs[1])
     return _aligned(node, scope, {"to": str(to)})
+
+
+def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType | None:
+    """The element type that an attribute names; None where there is none."""
+    if not node.attrs.get(attribute):
+        return None
+    found = dtype_of(node.attrs[attribute], f"its {attribute}")
+    if found not in allowed:
+        raise Mismatch(f"its {attribute} is {found}, and must be one of {', '.join(allowed)}")
+    return found
 
 
 def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
@@ -277,8 +291,10 @@ def _real(x: str, scale: str, zero: str, scope: ImportScope) -> str:
 def _quantized(
     node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> RawNode:
-    """The node that quantizes a value with one scale, in the dtype of the zero point."""
+    """The node that quantizes a value with one scale, in the dtype of the operands."""
     to = scope.dtype(zero) if zero else like
+    if to is not like:
+        raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
     zeros = [] if _is_zero(zero, scope) else [_shaped(zero, (), scope)]
     attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1}
     inputs = [value, _shaped(scale, (), scope), *zeros]
