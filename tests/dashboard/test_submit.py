@@ -88,6 +88,24 @@ def test_a_file_that_is_no_model_says_so_beside_it(page, tmp_path):
     choose(page, path)
     expect(page.get_by_text("This file is no ONNX model.")).to_be_visible(timeout=SOON_MS)
     expect(page.get_by_text("truncated, or not protobuf")).to_be_visible()
+    expect(page.get_by_text("Written by")).to_have_count(0)
+
+
+def test_host_is_no_choice_among_several_classes(page, network, api):
+    classes = api.get("/v1/classes").json()
+    (here, *_) = (one for one in classes["classes"] if one["connected"])
+    classes["classes"].append({**here, "id": "c" * len(here["id"])})
+    page.route("**/v1/classes", lambda route: route.fulfill(json=classes))
+    page.goto("/submit")
+    target = page.get_by_label("Target", exact=True)
+    expect(target.locator("option:checked")).to_have_text("host: of several connected classes none")
+    expect(page.get_by_text("2 are connected: choose one of them")).to_be_visible()
+    choose(page, network)
+    submit = page.get_by_role("button", name="Submit", exact=True)
+    expect(page.get_by_text("Farrier compiles this model.")).to_be_visible(timeout=SOON_MS)
+    expect(submit).to_be_disabled()
+    target.select_option(f"class:{here['id']}")
+    expect(submit).to_be_enabled()
 
 
 def test_a_budget_that_cannot_be_read_is_told_at_its_field(page, network):

@@ -7,7 +7,7 @@ import { PageHead, Section, useTitle } from "../ui/shell.js";
 import { Id, Name } from "../ui/text.js";
 import { OperatorGraph } from "./graph/operator_graph.js";
 import { usePrepared } from "./submit/inspecting.js";
-import { Inspected, ModelFacts, OpenDims, Operators, Tensors, Verdict } from "./submit/inspection.js";
+import { Inspected, ModelFacts, OpenDims, Operators, Tensors, Verdict, isNoModel } from "./submit/inspection.js";
 
 /** `query.node` is the chosen node of the graph. */
 export function Model({ id, query }) {
@@ -22,18 +22,24 @@ export function Model({ id, query }) {
     <//>
     <${Inspected} prepared=${prepared}>${(found) => html`
       <${Verdict} inspection=${found} />
-      <div class="columns">
-        <${Section} title="About"><${ModelFacts} inspection=${found} /><//>
-        <${Section} title="Open dimensions"><${OpenDims} dims=${found.open_dims} />
-          ${found.preconditions?.length > 0 && html`<p class="hint">Taken for granted:</p><ul class="hint">${found.preconditions.slice(0, 20).map((one, index) => html`<li class="wrap" key=${index}><bdi>${one}</bdi></li>`)}</ul>`}
-        <//>
-      </div>
-      <div class="columns">
-        <${Section} title="Inputs"><${Tensors} caption="Inputs" tensors=${found.inputs} /><//>
-        <${Section} title="Outputs"><${Tensors} caption="Outputs" tensors=${found.outputs} /><//>
-      </div>
-      ${found.graph.nodes.length > 0 && html`<${OperatorGraph} inspection=${found} chosen=${query.get("node")} onChoose=${(node) => setQuery({ node })} />`}
-      <${Operators} operators=${found.operators} />
+      ${!isNoModel(found) && html`<${Details} found=${found} query=${query} />`}
     `}<//>
+  `;
+}
+
+function Details({ found, query }) {
+  return html`
+    <div class="columns">
+      <${Section} title="About"><${ModelFacts} inspection=${found} /><//>
+      <${Section} title="Open dimensions"><${OpenDims} dims=${found.open_dims} />
+        ${found.preconditions?.length > 0 && html`<p class="hint">Taken for granted:</p><ul class="hint">${found.preconditions.slice(0, 20).map((one, index) => html`<li class="wrap" key=${index}><bdi>${one}</bdi></li>`)}</ul>`}
+      <//>
+    </div>
+    <div class="columns">
+      <${Section} title="Inputs"><${Tensors} caption="Inputs" tensors=${found.inputs} /><//>
+      <${Section} title="Outputs"><${Tensors} caption="Outputs" tensors=${found.outputs} /><//>
+    </div>
+    ${found.graph.nodes.length > 0 && html`<${OperatorGraph} inspection=${found} chosen=${query.get("node")} onChoose=${(node) => setQuery({ node })} />`}
+    <${Operators} operators=${found.operators} />
   `;
 }

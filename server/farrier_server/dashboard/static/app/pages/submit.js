@@ -13,8 +13,8 @@ import { Id, Name } from "../ui/text.js";
 import { Files } from "./submit/files.js";
 import { JobForm } from "./submit/form.js";
 import { usePrepared } from "./submit/inspecting.js";
-import { Inspected, ModelFacts, Verdict } from "./submit/inspection.js";
-import { BLANK, fieldOf, formOf, requestOf, said } from "./submit/request.js";
+import { Inspected, ModelFacts, Verdict, isNoModel } from "./submit/inspection.js";
+import { BLANK, connectedOf, fieldOf, formOf, requestOf, said } from "./submit/request.js";
 import { useTransfer } from "./submit/transfer.js";
 
 const FARM_MS = 5000; // how often the choice of targets is renewed
@@ -42,7 +42,8 @@ export function Submit({ query }) {
   const prepared = usePrepared(model && `/v1/models/${model}/inspection`);
   const inspection = prepared.data?.inspection ?? null;
   const chosenFile = transfer.files.find((one) => one.key === transfer.main)?.file.name;
-  const { request, errors } = useMemo(() => requestOf(form, model), [form, model]);
+  const connected = connectedOf(farm).length;
+  const { request, errors } = useMemo(() => requestOf(form, model, connected), [form, model, connected]);
 
   return html`
     <${PageHead} title="Submit a model" above=${from && html`<a href=${`/jobs/${encodeURIComponent(from)}`}>As job <${Id} id=${from} length=${20} /></a>, with changes`} />
@@ -54,7 +55,7 @@ export function Submit({ query }) {
           <${Files} transfer=${transfer} actions=${{ ...actions, add: choose }} />
           ${model && html`<${Inspected} prepared=${prepared}>${(found) => html`
             <${Verdict} inspection=${found} />
-            <${ModelFacts} inspection=${found} more=${[["Details", html`<a href=${`/models/${model}?${new URLSearchParams({ file })}`}>Inputs, operators and graph</a>`]]} />
+            ${!isNoModel(found) && html`<${ModelFacts} inspection=${found} more=${[["Details", html`<a href=${`/models/${model}?${new URLSearchParams({ file })}`}>Inputs, operators and graph</a>`]]} />`}
           `}<//>`}
         <//>
       </div>
@@ -116,8 +117,8 @@ const FIELDS = {
 };
 
 /** What host is to the farm: on a command line it would be another machine. */
-function named(target, { classes }) {
-  const here = classes.filter((one) => one.connected > 0);
+function named(target, farm) {
+  const here = connectedOf(farm);
   return target === "host" && here.length === 1 ? `class:${here[0].id}` : target;
 }
 

@@ -23,16 +23,21 @@ export function Inspected({ prepared, children }) {
   return html`<p role="status" class="loading"><${State} state=${data.state ?? "queued"} /> ${data.state === "running" ? "A worker reads the model…" : "Waiting for a worker to read the model…"}</p>`;
 }
 
+/** Whether nothing of the file could be read. */
+export function isNoModel({ opset, operators, problems }) {
+  return !opset && !operators.length && problems.length > 0;
+}
+
 /** In a few lines: whether it compiles, and what is open. */
 export function Verdict({ inspection }) {
   const { problems, operators } = inspection;
-  const isNoModel = !inspection.opset && !operators.length && problems.length > 0;
+  const isReadable = !isNoModel(inspection);
   const missing = operators.filter((one) => !one.supported);
   const isPartial = problems.length > 0 && problems.every((one) => one.code === "branch-left-out");
   return html`
     ${problems.length === 0 && html`<${Notice} tone="good"><p><strong>Farrier compiles this model.</strong></p><//>`}
-    ${isNoModel && html`<${Notice} tone="bad"><p><strong>This file is no ONNX model.</strong> A job of it would fail.</p><//>`}
-    ${!isNoModel && problems.length > 0 && html`<${Notice} tone=${isPartial ? "wait" : "bad"}>
+    ${!isReadable && html`<${Notice} tone="bad"><p><strong>This file is no ONNX model.</strong> A job of it would fail.</p><//>`}
+    ${isReadable && problems.length > 0 && html`<${Notice} tone=${isPartial ? "wait" : "bad"}>
       <p><strong>${isPartial ? "Farrier compiles this model, except for branches:" : "Farrier does not compile this model as it is:"}</strong></p>
     <//>`}
     ${problems.length > 0 && html`<${ProblemList} problems=${problems} />`}

@@ -11,8 +11,16 @@ const NAME = "[A-Za-z_][\\w./-]*";
 const DIM = new RegExp(`^(\\d{1,13}|(\\?|${NAME})(:\\d{1,13}\\.\\.\\d{0,13}(:\\d{1,13})?)?)$`);
 const TERM = new RegExp(`^(\\d{1,13}\\s*\\*\\s*)?${NAME}$|^\\d{1,13}$`);
 
-/** `{request, errors}`: the body, and by field what cannot be read of the form. */
-export function requestOf(form, model) {
+/** The classes of devices of which one is connected. */
+export function connectedOf({ classes }) {
+  return classes.filter((one) => one.connected > 0);
+}
+
+/**
+ * `{request, errors}`: the body, and by field what cannot be read of the form. `connected` is how
+ * many classes of devices host may be.
+ */
+export function requestOf(form, model, connected) {
   const errors = {};
   const options = { target: form.target === DESCRIBED ? form.described.trim() : form.target };
   const put = (field, value) => value !== undefined && (options[field] = value);
@@ -24,6 +32,7 @@ export function requestOf(form, model) {
       return undefined;
     }
   };
+  if (options.target === "host" && connected > 1) errors.target = `host is one class of devices, and ${connected} are connected: choose one of them.`;
   if (!options.target) errors.target = "Describe the machine, or choose another target.";
   put("budget_s", tried("budget_s", () => seconds(form.budget)));
   for (const [field, text] of [["trials", form.trials], ["threads", form.threads], ["seed", form.seed]]) {

@@ -3,18 +3,21 @@
 import { html } from "../../lib/html.js";
 import { visible } from "../../lib/format.js";
 import { Field } from "../../ui/controls.js";
-import { DESCRIBED } from "./request.js";
+import { DESCRIBED, connectedOf } from "./request.js";
+
+// What host is, by the number of connected classes.
+const HOST = ["host: no device is connected now", "host: the only class of devices that is connected", "host: of several connected classes none"];
 
 /** The choice of the target: what is connected first, then what a class or name stands for. */
 export function Target({ form, change, error, farm }) {
   const { classes, targets } = farm;
-  const here = classes.filter((one) => one.connected > 0);
+  const here = connectedOf(farm);
   const away = classes.filter((one) => !one.connected);
   const known = new Set(["host", DESCRIBED, ...classes.map((one) => `class:${one.id}`), ...targets.map((one) => one.name)]);
   return html`
     <${Field} label="Target" name="target" error=${error} hint=${hintOf(form, farm)}>
       <select id="target" value=${form.target} aria-describedby="target-hint" onChange=${(event) => change({ target: event.target.value })}>
-        <option value="host">host: the only class of devices that is connected</option>
+        <option value="host">${HOST[Math.min(here.length, 2)]}</option>
         ${!known.has(form.target) && html`<option value=${form.target}>${cut(form.target)}</option>`}
         ${here.length > 0 && html`<optgroup label="Connected">${here.map((one) => html`<${ClassOption} key=${one.id} one=${one} />`)}</optgroup>`}
         ${away.length > 0 && html`<optgroup label="Known, none connected">${away.slice(0, 100).map((one) => html`<${ClassOption} key=${one.id} one=${one} />`)}</optgroup>`}
@@ -35,11 +38,10 @@ function ClassOption({ one }) {
 }
 
 function hintOf({ target }, { classes, targets }) {
-  const here = classes.filter((one) => one.connected > 0);
   if (target === "host") {
+    const here = connectedOf({ classes });
     const what = "On the farm, host is its only connected class of devices; from the command line it is the machine that submits.";
-    if (here.length === 1) return `${what} Now that is class:${here[0].id}.`;
-    return here.length ? `${what} ${here.length} classes are connected: choose one of them.` : `${what} No device is connected now.`;
+    return here.length === 1 ? `${what} Now that is class:${here[0].id}.` : what;
   }
   const found = classes.find((one) => target === `class:${one.id}`);
   if (found?.emulated) return "Its devices are software: their times say nothing.";
