@@ -74,22 +74,14 @@ def measure_roofline(target: Target, threads: int) -> Roofline:
                 measured = loaded.time(loaded.entry(name), args, pool, _REPEATS)
                 seconds[name] += (ns / 1e9 for ns in measured)
     best = {name: min(samples) for name, samples in seconds.items()}
-    operations = 2 * target.lanes * _SUMS * _ROUNDS * _ITEMS
-    return Roofline(
-        operations / best["multiply_adds"],
-        stream_bytes / best["read_stream"],
-        {
-            key: 2
-            * dots[key].group
-            * _lanes(dots[key], target)
-            * _SUMS
-            * _ROUNDS
-            * _ITEMS
-            / best[name]
-            for name, key in names.items()
-            if key
-        },
-    )
+    multiplied = 2 * _SUMS * _ROUNDS * _ITEMS  # in each lane, and of each product of a group
+    rates = {
+        key: multiplied * dots[key].group * _lanes(dots[key], target) / best[name]
+        for name, key in names.items()
+        if key
+    }
+    operations = multiplied * target.lanes / best["multiply_adds"]
+    return Roofline(operations, stream_bytes / best["read_stream"], rates)
 
 
 def _multiply_adds(lanes: int) -> str:
