@@ -21,7 +21,7 @@ from bench.models.bert import bert_base
 from bench.models.light import light
 from bench.models.mobilenet import mobilenet_v2
 from bench.models.quantized import dynamically, statically
-from bench.models.resnet import resnet18, resnet50
+from bench.models.resnet import resnet18, resnet50, resnext50
 from bench.models.vit import vit_b16
 from bench.models.wheel import TRAINED, rapidocr, trained
 
@@ -39,6 +39,7 @@ __all__ = [
 _BUILDERS: dict[str, Callable[..., bytes]] = {
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "resnext50": resnext50,
     "mobilenet_v2": mobilenet_v2,
     "bert_base": bert_base,
     "vit_b16": vit_b16,

@@ -1,4 +1,6 @@
-"""ResNet-18 and ResNet-50 (He et al., arXiv:1512.03385), with torchvision's strides (v1.5)."""
+"""ResNet-18 and ResNet-50 (He et al., arXiv:1512.03385), with torchvision's strides (v1.5), and
+ResNeXt-50, whose 3 × 3 convolutions have 32 groups of 4 to 32 channels (Xie et al.,
+arXiv:1611.05431)."""
 
 from __future__ import annotations
 
@@ -31,6 +33,19 @@ def resnet50(
     return _resnet("resnet50", seed, (3, 4, 6, 3), True, batch, size, width, classes)
 
 
+def resnext50(
+    seed: int,
+    *,
+    batch: Size = 1,
+    size: Size | tuple[Size, Size] = 224,
+    width: int = 64,
+    groups: int = 32,
+    classes: int = 1000,
+) -> bytes:
+    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
+    return _resnet("resnext50", seed, (3, 4, 6, 3), True, batch, size, width, classes, groups)
+
+
 def _resnet(
     name: str,
     seed: int,
@@ -40,6 +55,7 @@ def _resnet(
     size: Size | tuple[Size, Size],
     width: int,
     classes: int,
+    groups: int = 1,
 ) -> bytes:
     w = Writer(name, seed)
     x = w.input("x", image(batch, size))
@@ -58,7 +74,7 @@ def _resnet(
         inner = width << stage
         for block in range(depth):
             stride = 2 if stage and not block else 1
-            y = _branch(w, x, channels, inner, stride, bottleneck)
+            y = _branch(w, x, channels, inner, stride, bottleneck, groups)
             if stride > 1 or channels != inner * expansion:
                 x = w.conv(x, channels, inner * expansion, 1, stride=stride)
                 x = w.batch_norm(x, inner * expansion, 0.5)
@@ -69,11 +85,15 @@ def _resnet(
     return w.finish()
 
 
-def _branch(w: Writer, x: str, channels: int, inner: int, stride: int, bottleneck: bool) -> str:
-    """The residual branch of one block."""
+def _branch(
+    w: Writer, x: str, channels: int, inner: int, stride: int, bottleneck: bool, groups: int
+) -> str:
+    """The residual branch of one block; in groups it is twice as wide between its ends."""
     if not bottleneck:
         x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 3, stride=stride), inner))
         return w.batch_norm(w.conv(x, inner, inner, 3), inner, _RESIDUAL_GAIN)
-    x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 1), inner))
-    x = w.op("Relu", w.batch_norm(w.conv(x, inner, inner, 3, stride=stride), inner))
-    return w.batch_norm(w.conv(x, inner, 4 * inner, 1), 4 * inner, _RESIDUAL_GAIN)
+    outputs, between = 4 * inner, inner if groups == 1 else 2 * inner
+    x = w.op("Relu", w.batch_norm(w.conv(x, channels, between, 1), between))
+    x = w.conv(x, between, between, 3, stride=stride, group=groups)
+    x = w.op("Relu", w.batch_norm(x, between))
+    return w.batch_norm(w.conv(x, between, outputs, 1), outputs, _RESIDUAL_GAIN)

@@ -15,6 +15,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.window import window_of
 from farrier.passes.channel_blocks import block_for
+from farrier.passes.merge_groups import merging
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets import Target
@@ -60,8 +61,8 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
     constant weights in integers, where the target has dot products for these: one exact sum, scaled
     once. Zero points of the tensor pad it, and are taken off the bias. A bias that is quantized
     with the product's own scale is added to the integers. Depthwise convolutions, whose products no
-    dot product groups, sum the integers in f32, where all of their sums are exact. Other grouped
-    convolutions stay floats.
+    dot product groups, sum the integers in f32, where all of their sums are exact. Grouped
+    convolutions stay floats where `merge-groups` makes no whole blocks of their groups.
 
     What quantizes a result that was made of integers multiplies by the reciprocal of its scale,
     which may round to the neighbouring integer where the quotient lies within a rounding of the
@@ -183,13 +184,16 @@ class _Products:
         if x is None or weights is None:
             return None
         data, scales = weights
-        zero, is_grouped = int(x.zero.reshape(-1)[0]), node.attr("group", 1) != 1
-        form = self._depthwise if is_grouped else self._in_groups
+        zero, group = int(x.zero.reshape(-1)[0]), int(node.attr("group", 1))
+        is_depthwise = group > 1 and data.shape[1] == 1
+        if group > 1 and not is_depthwise and not self._fills_blocks(data, group):
+            return None
+        form = self._depthwise if is_depthwise else self._in_groups
         operands = form(node, x.integers, data, zero)
         if operands is None:
             return None
         points, data, attrs, made = operands
-        total = DType.F32 if is_grouped else DType.I32
+        total = DType.F32 if is_depthwise else DType.I32
         factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[0],))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         added, rest = self._split_bias(bias, factor, data.shape[0])
@@ -198,6 +202,15 @@ class _Products:
         given = (points, self._weights_like(node.inputs[1], data))
         sums = Node("Conv", given, node.outputs, attributes(**attrs, accumulator=total.value))
         return (*made, *self._scaled(node, sums, factor.reshape(channels), added, rest, channels))
+
+    def _fills_blocks(self, weights: Array, group: int) -> bool:
+        """Whether a grouped convolution's groups fill blocks of channels, once merged, and groups
+        of dot products."""
+        inputs = weights.shape[1]
+        found = merging(group, len(weights) // group, inputs, self._block)
+        return found is not None and not (
+            found.count * inputs % self._group or found.rest * inputs % self._group
+        )
 
     def _depthwise(
         self, node: Node, x: Value, weights: Array, zero: int
@@ -228,7 +241,7 @@ class _Products:
         fill them; padding that is not zero lies in memory, and so does that of planes."""
         rank, attrs = weights.ndim, dict(node.attrs)
         window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
-        channels, lacking = weights.shape[1], [0] * rank
+        channels, lacking = number(x.type.shape[1]), [0] * rank
         is_planar = channels < self._block
         if is_planar and (window.kernel[-1] == 1 or window.dilations[-1] != 1):
             return None

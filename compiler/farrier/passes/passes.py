@@ -17,6 +17,7 @@ from farrier.passes.fuse import fuse
 from farrier.passes.integer_products import integer_products
 from farrier.passes.lower_precision import lower_precision
 from farrier.passes.match_signedness import match_signedness
+from farrier.passes.merge_groups import merge_groups
 from farrier.passes.recast_convolutions import recast_convolutions
 from farrier.passes.settings import Settings
 from farrier.passes.simplify import simplify
@@ -45,6 +46,7 @@ PASSES: Mapping[str, Pass] = {
     "integer-products": integer_products,
     "lower-precision": lower_precision,
     "match-signedness": match_signedness,
+    "merge-groups": merge_groups,
     "recast-convolutions": _for_any_settings(recast_convolutions),
     "simplify": _for_any_settings(simplify),
     "split-products": _for_any_settings(split_products),

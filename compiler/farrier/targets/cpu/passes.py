@@ -13,6 +13,7 @@ ORDER: tuple[str, ...] = (
     "eliminate-common-subexpressions",
     "fold-batch-norm",
     "recast-convolutions",
+    "merge-groups",
     "eliminate-dead-code",
     "widen-floats",
     "lower-precision",

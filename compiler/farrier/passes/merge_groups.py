@@ -1,0 +1,146 @@
+"""Makes groups of a convolution's channels as wide as the vectors that compute them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farrier.ir.graph import Constant, Graph, Node, Value, attributes
+from farrier.ir.types import TensorType
+from farrier.passes.channel_blocks import channel_block
+from farrier.passes.rewriting import Rewriter, derived
+from farrier.passes.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
+_MOST = 8  # groups in one: its products are as many times those of the model, and vectors of zeros
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merging:
+    """`count` neighbours of a convolution's groups become one; as many as `rest`, the last ones,
+    become a convolution of their own."""
+
+    count: int
+    rest: int
+
+
+def merge_groups(graph: Graph, settings: Settings) -> Graph:
+    """Merges neighbouring groups of convolutions whose channels fill no blocks, up to 8 of them:
+    weights of zero stand where an output does not depend on an input. Groups that are left over
+    are a convolution of their own. Depthwise convolutions stay as they are, and with
+    `max_layer_error` 0 those of floats, where zero times infinity would count.
+
+    before:
+        @graph
+        def g(x: f32[1, 4, 3, 3]):
+            w: f32[4, 2, 1, 1] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            y: f32[1, 4, 3, 3] = Conv(x, w, group=2)
+            return y
+
+    after:
+        @graph
+        def g(x: f32[1, 4, 3, 3]):
+            w: f32[4, 2, 1, 1] = constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+            w_merged: f32[4, 4, 1, 1] = constant([1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 5.0, 6.0, 0.0, 0.0, 7.0, 8.0])
+            y: f32[1, 4, 3, 3] = Conv(x, w_merged, group=1)
+            return y
+    """  # noqa: E501
+    rewriter, block = Rewriter(graph), channel_block(graph, settings.target)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        for made in _merged(node, rewriter, block, settings.max_layer_error > 0):
+            rewriter.emit(made)
+    return rewriter.finish()
+
+
+def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None:
+    """How to merge the groups of a convolution, of so many outputs and inputs each, so that they
+    fill blocks of `block` channels, with none left over where that is possible; None where no few
+    groups fill blocks. `Merging(1, 0)` leaves a convolution as it is."""
+    fitting = [n for n in range(1, _MOST + 1) if n * outputs % block == n * inputs % block == 0]
+    even = [n for n in fitting if group % n == 0] + [group] * (group <= _MOST)
+    if even:
+        return Merging(min(even), 0)
+    fitting = [n for n in fitting if n < group]
+    return Merging(fitting[0], group % fitting[0]) if fitting else None
+
+
+def _merged(node: Node, rewriter: Rewriter, block: int, floats: bool) -> tuple[Node, ...]:
+    group = int(node.attr("group", 1)) if node.op == "Conv" else 1
+    if group == 1 or node.inputs[0] is None or node.inputs[0].type.rank > 4:
+        return (node,)
+    x, w, *rest = node.inputs
+    bias = rest[0] if rest else None
+    weights, biases = rewriter.constant_of(w), rewriter.constant_of(bias)
+    if w is None or weights is None or (bias is not None and biases is None):
+        return (node,)
+    channels, inputs, *_ = weights.value.type.static_shape
+    outputs = channels // group
+    is_depthwise = inputs == outputs == 1
+    found = None if is_depthwise else merging(group, outputs, inputs, block)
+    if found is None or found.count == 1 or not (floats or w.type.dtype.is_integer):
+        return (node,)
+    whole = group - found.rest
+    if not found.rest:
+        made = _packed(weights, slice(None), found.count, outputs, rewriter)
+        attrs = attributes(**{**dict(node.attrs), "group": group // found.count})
+        return (dataclasses.replace(node, inputs=(x, made, *rest), attrs=attrs),)
+    parts, nodes = list[Value](), list[Node]()
+    for first, last, count in ((0, whole, found.count), (whole, group, found.rest)):
+        part = slice(first * outputs, last * outputs)
+        read = _channels(node.inputs[0], first * inputs, last * inputs, rewriter)
+        given = [read.outputs[0], _packed(weights, part, count, outputs, rewriter)]
+        if bias is not None and biases is not None:
+            given.append(rewriter.constant(biases.data[part], bias.name))
+        y = node.outputs[0]
+        written = Value(rewriter.fresh(y.name), _of_channels(y.type, (last - first) * outputs))
+        attrs = attributes(**{**dict(node.attrs), "group": (last - first) // count})
+        nodes += [read, Node("Conv", tuple(given), (written,), attrs, origin=node.origin)]
+        parts.append(written)
+    return (*nodes, Node("Concat", tuple(parts), node.outputs, attributes(axis=1)))
+
+
+def _packed(weights: Constant, part: slice, count: int, outputs: int, rewriter: Rewriter) -> Value:
+    """The weights of `part` of the outputs, with `count` groups of so many outputs as one."""
+    type = weights.value.type
+    channels, inputs, *kernel = type.static_shape
+    first, last, _ = part.indices(channels)
+    shape = (last - first, inputs * count, *kernel)
+    of_part = functools.partial(_block_diagonal, part=part, count=count, outputs=outputs)
+    key = f"outputs {first} to {last} of groups of {outputs}, {count} merged"
+    kind = TensorType(type.dtype, shape)
+    return rewriter.constant(
+        derived(kind, (weights,), of_part, key), f"{weights.value.name}_merged"
+    )
+
+
+def _block_diagonal(weights: Array, part: slice, count: int, outputs: int) -> Array:
+    """[oc, ic, kernel…] → [oc, count · ic, kernel…]."""
+    taken = weights[part]
+    _, inputs, *kernel = taken.shape
+    shape = (len(taken) // (count * outputs), count, outputs, count, inputs, *kernel)
+    made = np.zeros(shape, weights.dtype)
+    groups = taken.reshape(-1, count, outputs, inputs, *kernel)
+    for each in range(count):
+        made[:, each, :, each] = groups[:, each]
+    return made.reshape(len(taken), count * inputs, *kernel)
+
+
+def _channels(x: Value, first: int, last: int, rewriter: Rewriter) -> Node:
+    bounds = [
+        rewriter.constant(np.array([n], np.int64), f"{x.name}_{hint}")
+        for hint, n in (("first", first), ("last", last), ("axis", 1))
+    ]
+    cut = Value(rewriter.fresh(f"{x.name}_channels"), _of_channels(x.type, last - first))
+    return Node("Slice", (x, *bounds), (cut,))
+
+
+def _of_channels(type: TensorType, channels: int) -> TensorType:
+    return dataclasses.replace(type, shape=(type.shape[0], channels, *type.shape[2:]))
