@@ -19,8 +19,7 @@ from farrier.ops.verify import verify_function
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
-from farrier.targets.cpu.rules import for_program
-from farrier.targets.x86 import matrix_tile
+from farrier.targets.cpu.rules import for_program, matrix_tile
 from tests.codegen.differential import run_compiled
 from tests.intrinsics.written_out import written_out
 from tests.schedule.programs import (

@@ -15,6 +15,7 @@ from farrier.intrinsics.declare import (
 )
 from farrier.intrinsics.dot import Dot
 from farrier.intrinsics.table import TableLookup
+from farrier.intrinsics.tile_product import TileProduct
 from farrier.ir.types import DType
 from farrier.targets import Target, backend_of, backends
 
@@ -23,6 +24,7 @@ __all__ = [
     "RowRegisters",
     "TableLookup",
     "TensorIntrinsic",
+    "TileProduct",
     "dot_of",
     "dots_of",
     "expand",

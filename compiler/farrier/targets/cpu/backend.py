@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CompilerError
 from farrier.targets.backend import Backend, CodeTexts, backend_of
@@ -13,6 +13,7 @@ from farrier_device import describe
 if TYPE_CHECKING:
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
+    from farrier.ir.types import DType
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from farrier.targets.backend import Loaded
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.cpu.space.tile_unit import TileUnit
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
     from farrier.targets.target import Target
-
-    Rule: TypeAlias = Callable[[TensorProgram, Target, int], Space | None]
 
 
 class CpuBackend(Backend):
@@ -52,10 +52,20 @@ class CpuBackend(Backend):
         """The largest page that its Linux may use."""
         return 4096
 
-    @property
-    def own_rules(self) -> Sequence[Rule]:
-        """Rules for its own instructions, asked before those of all CPUs."""
-        return ()
+    def tile_unit(self, target: Target) -> TileUnit | None:
+        """What multiplies tiles in registers of its machines; None where nothing does."""
+        return None
+
+    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
+        unit = self.tile_unit(target)
+        return unit is not None and unit.product_of(left, right, target) is not None
+
+    def tile_rate(
+        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
+    ) -> float:
+        unit = self.tile_unit(target)
+        product = None if unit is None else unit.product_of(left, right, target)
+        return 0.0 if unit is None or product is None else unit.rate(product, lanes, rows, depth)
 
     # -- running its code on this machine
 

@@ -13,11 +13,10 @@ from farrier.targets.x86.machines import EXTENSIONS, FIGURES, LEVELS, MACHINES, 
 
 if TYPE_CHECKING:
     from farrier.intrinsics import Dot, TableLookup, TensorIntrinsic
-    from farrier.ir.types import DType
     from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
-    from farrier.targets.cpu.backend import Rule
     from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.cpu.space.tile_unit import TileUnit
     from farrier_device.describe import MachineDescription
 
 # The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
@@ -129,25 +128,10 @@ class X86Backend(CpuBackend):
 
         return TABLE_LOOKUPS
 
-    @property
-    def own_rules(self) -> Sequence[Rule]:
-        from farrier.targets.x86 import matrix_tile
+    def tile_unit(self, target: Target) -> TileUnit:
+        from farrier.targets.x86.tile_unit import AMX
 
-        return (matrix_tile.space,)
-
-    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
-        from farrier.targets.x86.intrinsics import tile_product
-
-        return tile_product(left, right, target) is not None
-
-    def tile_rate(
-        self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
-    ) -> float:
-        from farrier.targets.x86.intrinsics import tile_product
-        from farrier.targets.x86.matrix_tile import products_a_cycle
-
-        product = tile_product(left, right, target)
-        return 0.0 if product is None else products_a_cycle(product, lanes, rows, depth)
+        return AMX
 
 
 def _microarchitecture(machine: MachineDescription) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
+from farrier.intrinsics.declare import RowRegisters, TensorIntrinsic, Writer
 from farrier.intrinsics.dot import Dot, EmitDot
 from farrier.intrinsics.table import TableLookup
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
-from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
-from farrier.ir.types import DType, Layout, PhysicalDim
-from farrier.targets import Target
+from farrier.intrinsics.tile_product import TileProduct, declared
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var
+from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.types import DType
 
 
 def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
@@ -82,112 +81,42 @@ def _store_rows(
     writer.effect("llvm.x86.tilestored64.internal", "void", *_i16(rows, row_bytes), *at)
 
 
-AMX_TILES = RowRegisters("x86_amx", _load_rows, _store_rows)
-AMX_FEATURE = "amx_tile"
-AMX_FEWEST_ROWS = 2  # of a tile that is worth one: one row is a product of a vector
-AMX_ROWS = 16  # of a tile register, at most
-AMX_LANES = 16  # totals of a row, 32 bits each
-_ROW_BYTES = 64
+_AMX_TILES = RowRegisters("x86_amx", _load_rows, _store_rows)
+_ROW_BYTES = 64  # of a tile register
 _DEPTH_BYTES = (64, 32, 16, 8)  # of a row of the left operand; vectors take fewer as fast
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TileProduct:
-    """What one instruction on tile registers multiplies: c[m, n] += a[m, k] * b[k, n], with `group`
-    neighbours of k beside each other in b, as wide together as a total."""
-
-    name: str
-    left: DType
-    right: DType
-    total: DType
-    instruction: str
-    feature: str  # of `Target.features`, that the target has beside AMX_FEATURE
-
-    @property
-    def group(self) -> int:
-        return self.total.nbytes // self.right.nbytes
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """Products that one instruction may add to each total; it takes as long for all."""
-        return tuple(size // self.left.nbytes for size in _DEPTH_BYTES)
-
-    @property
-    def features(self) -> frozenset[str]:
-        return frozenset({AMX_FEATURE, self.feature})
+def _zero_rows(writer: Writer, rows: int) -> str:
+    # Each total is a register of its own, so none may be another's value.
+    return writer.effect("llvm.x86.tilezero.internal", "x86_amx", *_i16(rows, _ROW_BYTES))
 
 
-TILE_PRODUCTS = (
-    TileProduct("amx_dot_bf16", DType.BF16, DType.BF16, DType.F32, "tdpbf16ps", "amx_bf16"),
-    TileProduct("amx_dot_u8_i8", DType.U8, DType.I8, DType.I32, "tdpbusd", "amx_int8"),
-)
+def _tile_product(
+    name: str, left: DType, right: DType, total: DType, instruction: str, feature: str
+) -> TileProduct:
+    """One instruction for up to 16 rows of 16 totals. That of bf16 flushes subnormal numbers to
+    zero; sums of i32 wrap around."""
 
-
-def tile_product(left: DType, right: DType, target: Target) -> TileProduct | None:
-    """How the target multiplies tiles of such operands; None where it does not."""
-    for product in TILE_PRODUCTS:
-        if (product.left, product.right) == (left, right):
-            return product if product.features <= set(target.features) else None
-    return None
-
-
-def _amx(
-    name: str,
-    rows: int,
-    operands: Sequence[Buffer],
-    value: Expr,
-    emit: Emit,
-    features: frozenset[str] = frozenset({AMX_FEATURE}),
-    depth: int = 0,
-) -> TensorIntrinsic:
-    """operands[0][m, n] = value, for `rows` rows m of 16 lanes n, and `depth` k where not 0."""
-    output, point = operands[0], (Var("m"), Var("n"))
-    body: Stmt = Store(output, point, value)
-    if depth:
-        body = For("k", depth, LoopKind.SERIAL, body)
-    body = For("n", AMX_LANES, LoopKind.SERIAL, body)
-    semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, body))
-    return TensorIntrinsic(name, semantics, features, emit, AMX_TILES)
-
-
-def _amx_zero(total: DType, rows: int) -> TensorIntrinsic:
-    """c[m, n] = 0: one tilezero."""
-    c = Buffer("c", total, (rows, AMX_LANES))
-
-    def emit(writer: Writer, operands: Sequence[str]) -> str:
-        # Each total is a register of its own, so none may be another's value.
-        return writer.effect("llvm.x86.tilezero.internal", "x86_amx", *_i16(rows, _ROW_BYTES))
-
-    zero = Const(0.0 if total.is_float else 0, total)
-    return _amx(f"amx_zero_{total.value}_{rows}", rows, (c,), zero, emit)
-
-
-def _amx_dot(product: TileProduct, rows: int, depth: int) -> TensorIntrinsic:
-    """c[m, n] = c[m, n] + a[m, k] * b[k, n] for `depth` k, with groups of k beside each other in b:
-    one instruction. That of bf16 flushes subnormal numbers to zero; sums of i32 wrap around."""
-    point, k = (Var("m"), Var("n")), Var("k")
-    group, total = product.group, product.total
-    groups = Layout((PhysicalDim(0, group), PhysicalDim(1), PhysicalDim(0, 1, group)))
-    c = Buffer("c", total, (rows, AMX_LANES))
-    a = Buffer("a", product.left, (rows, depth))
-    b = Buffer("b", product.right, (depth, AMX_LANES), groups)
-    factors = (Cast(total, Load(a, (Var("m"), k))), Cast(total, Load(b, (k, Var("n")))))
-    value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
-
-    def emit(writer: Writer, operands: Sequence[str]) -> str:
+    def emit(writer: Writer, rows: int, depth: int, *operands: str) -> str:
         tiles = [("x86_amx", operand) for operand in operands]
-        shape = _i16(rows, _ROW_BYTES, depth * product.left.nbytes)
-        return writer.call(f"llvm.x86.{product.instruction}.internal", "x86_amx", *shape, *tiles)
+        shape = _i16(rows, _ROW_BYTES, depth * left.nbytes)
+        return writer.call(f"llvm.x86.{instruction}.internal", "x86_amx", *shape, *tiles)
 
-    name = f"{product.name}_{rows}x{depth}"
-    return _amx(name, rows, (c, a, b), value, emit, product.features, depth)
-
-
-def _amx_store(total: DType, rows: int) -> TensorIntrinsic:
-    """memory[m, n] = c[m, n]: a tilestored."""
-    memory, c = (Buffer(name, total, (rows, AMX_LANES)) for name in ("memory", "c"))
-    value, name = Load(c, (Var("m"), Var("n"))), f"amx_store_{total.value}_{rows}"
-    return _amx(name, rows, (memory, c), value, lambda _, operands: operands[1])
+    return TileProduct(
+        family="amx",
+        name=name,
+        left=left,
+        right=right,
+        total=total,
+        rows=range(2, 17),  # one row is a product of a vector
+        lanes=_ROW_BYTES // total.nbytes,
+        depths=tuple(size // left.nbytes for size in _DEPTH_BYTES),
+        group=total.nbytes // right.nbytes,
+        features=frozenset({"amx_tile", feature}),
+        registers=_AMX_TILES,
+        zero=_zero_rows,
+        product=emit,
+    )
 
 
 def _vnni(prefix: str, feature: str, lanes: tuple[int, ...]) -> tuple[Dot, Dot]:
@@ -225,22 +154,11 @@ AVX512_DOT_BF16 = Dot(
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
 BROADCASTS = (AVX512_BROADCAST_FMA, AVX2_BROADCAST_FMA)
-_AMX_COUNTS = range(AMX_FEWEST_ROWS, AMX_ROWS + 1)
-AMX = (
-    *(
-        declare(total, rows)
-        for total in dict.fromkeys(product.total for product in TILE_PRODUCTS)
-        for rows in _AMX_COUNTS
-        for declare in (_amx_zero, _amx_store)
-    ),
-    *(
-        _amx_dot(product, rows, depth)
-        for product in TILE_PRODUCTS
-        for rows in _AMX_COUNTS
-        for depth in product.depths
-    ),
+TILE_PRODUCTS = (
+    _tile_product("amx_dot_bf16", DType.BF16, DType.BF16, DType.F32, "tdpbf16ps", "amx_bf16"),
+    _tile_product("amx_dot_u8_i8", DType.U8, DType.I8, DType.I32, "tdpbusd", "amx_int8"),
 )
-INTRINSICS = (*BROADCASTS, *AMX)
+INTRINSICS = (*BROADCASTS, *declared(TILE_PRODUCTS))
 DOTS = (  # the best first
     AVX512_DOT_BF16,
     *_vnni("avx512", "avx512_vnni", (4, 8, 16)),

@@ -1,5 +1,4 @@
-"""Which rule makes the space of a program: the first that knows it, those for a family's own
-instructions before those of all CPUs."""
+"""Which rule makes the space of a program: the first that knows it."""
 
 from __future__ import annotations
 
@@ -7,12 +6,12 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space.space import Space
 from farrier.targets import Target
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.rules import (
     attention,
     bottleneck,
     elementwise,
     fallback,
+    matrix_tile,
     nest,
     register_tile,
     rows,
@@ -20,6 +19,7 @@ from farrier.targets.cpu.rules import (
 )
 
 RULES = (
+    matrix_tile.space,
     register_tile.space,
     bottleneck.space,
     winograd.space,
@@ -35,8 +35,7 @@ def for_program(program: TensorProgram | Function, target: Target, threads: int)
     if isinstance(program, Function):
         space = nest.space(program, target, threads)
     else:
-        rules = (*cpu_backend_of(target).own_rules, *RULES)
-        made = (rule(program, target, threads) for rule in rules)
+        made = (rule(program, target, threads) for rule in RULES)
         space = next(one for one in made if one is not None)
     space.program = program
     return space

@@ -1,17 +1,18 @@
 """Products in tile registers: a block of tiles, each updated by whole tiles.
 
-    for panel, block in parallel:        `wide` tiles of lanes, `lines` × `high` tiles of rows
-        for 64 bytes of the reduction:   sum[tile] += rows[k] x lanes[k], for each tile
+    for panel, block in parallel:        `wide` vectors of lanes, `lines` × `high` tiles of rows
+        for a step of the reduction:     sum[tile] += rows[k] x lanes[k], for each tile
         for each tile:                   from its register to memory of the thread's own
         epilogue, store                  on vectors, from there
 
-Which operands there are products of, `TILE_PRODUCTS` declares. A row of the left one is 64 bytes of
-the reduction: 32 of bf16, 64 of u8. The rows are those of a matrix product, or the points along a
-line of an image, as far apart as a convolution's windows; the reduction then also runs over the
-taps. Of an image in blocks of 16 channels an instruction takes 16 of them, at half the rate in
-bf16, at a quarter in u8. The weights lie as the tiles want them: in panels, groups of the reduction
-beside each other. The last block of rows begins early enough to be whole. Where lanes do not divide
-evenly, the register tile of vectors remains.
+Which operands there are products of, and how deep one goes, the target declares
+(`CpuBackend.tile_unit`). Of AMX a row of the left one is 64 bytes of the reduction: 32 of bf16, 64
+of u8; of NEON, whose tiles are 2 × 2 totals, it is 8 bytes. The rows are those of a matrix product,
+or the points along a line of an image, as far apart as a convolution's windows; the reduction then
+also runs over the taps. Of an image in blocks of 16 channels an instruction of AMX takes 16 of
+them, at half the rate in bf16, at a quarter in u8. The weights lie as the tiles want them: in
+panels, groups of the reduction beside each other. The last block of rows begins early enough to be
+whole. Where lanes do not divide evenly, the register tile of vectors remains.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from farrier.intrinsics import TileProduct
 from farrier.ir.dim import typical
 from farrier.ir.expr import Binary, Cast, MemoryScope, Reduce, Var
 from farrier.ir.loop import Function
@@ -32,9 +34,10 @@ from farrier.ir.types import Layout, PhysicalDim
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.space.machine import Machine
+from farrier.space.machine import Ints, Machine
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
+from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -49,25 +52,9 @@ from farrier.targets.cpu.space.dot_products import neighbours
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
 from farrier.targets.cpu.space.nests import run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
-from farrier.targets.x86.intrinsics import (
-    AMX_FEWEST_ROWS,
-    AMX_LANES,
-    AMX_ROWS,
-    TileProduct,
-    tile_product,
-)
+from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts
 
 RULE = RuleId("matrix_tile", version=6)
-_REGISTERS = 8
-_SIDES = (1, 2, 3)  # tiles of a block along each side
-# Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
-_ROW_CYCLES = 1.0  # a product takes for a row of its tile, whole or not,
-_PRODUCT_CYCLES = 9.3  # but no less than that
-_LOAD_CYCLES = 0.52  # a row of a tile, from the first-level cache
-_L2_BYTES = 48.0  # a cycle, of tiles from the second-level cache
-_STORE_CYCLES = 16.0  # a tile, to the first-level cache
-_FINISH_CYCLES = 2.0  # a vector of a tile, from there to its place
-_BLOCK_CYCLES = 60.0  # around a block
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 
@@ -75,51 +62,37 @@ _EXPOSED_AHEAD = 0.2
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of products of rows, or of an image's windows, with constant lanes; None for any
     other program, and for a target without tiles of such operands."""
-    if program.dims:
+    unit = cpu_backend_of(target).tile_unit(target)
+    if unit is None or program.dims:
         return None
     program = by_first_use(without_halos(program))
     found = find_contraction(program)
-    product = None if found is None else _product(found, target)
-    if found is None or product is None or not _fits(found, product):
+    product = None if found is None else _product(found, unit, target)
+    if found is None or product is None:
+        return None
+    machine = Machine.of(target, threads)
+    width = max(product.lanes, machine.lanes)
+    if not _fits(found, product, width):
         return None
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = _Kernel(program, made, product, Machine.of(target, threads))
+    kernel = _Kernel(program, made, unit, product, width, machine)
     return Space.of(RULE, kernel) if kernel.rows else None
 
 
-def products_a_cycle(product: TileProduct, lanes: int, rows: int, depth: int) -> float:
-    """How many products a core adds up in a cycle, of `rows` rows with `lanes` lanes, where `depth`
-    neighbours of a row are reduced; 0 where tiles do not fit them."""
-    steps = [step for step in product.depths if depth % step == 0]
-    counts = _row_counts(rows)
-    if lanes % AMX_LANES or not steps or not counts:
-        return 0.0
-    cycles = min(-(-rows // count) * float(_product_cycles(count)) for count in counts)
-    return steps[0] * AMX_LANES * rows / cycles
-
-
-def _row_counts(rows: int) -> tuple[int, ...]:
-    """The counts of rows that tiles of so many may have."""
-    return tuple(range(AMX_FEWEST_ROWS, min(rows, AMX_ROWS) + 1))
-
-
-def _product_cycles(rows: Floats | int) -> Floats:
-    return np.maximum(rows * _ROW_CYCLES, _PRODUCT_CYCLES)
-
-
-def _product(found: Contraction, target: Target) -> TileProduct | None:
+def _product(found: Contraction, unit: TileUnit, target: Target) -> TileProduct | None:
     """How tiles of the target multiply the operands; None where it has none for them."""
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    product = tile_product(*operands, target)
+    product = unit.product_of(*operands, target)
     return product if product and found.stage.buffer.dtype is product.total else None
 
 
-def _fits(found: Contraction, product: TileProduct) -> bool:
-    """Whether tiles of both operands are rows in memory, or can be made so."""
+def _fits(found: Contraction, product: TileProduct, width: int) -> bool:
+    """Whether tiles of both operands are rows in memory, or can be made so, and the lanes whole
+    vectors of `width`."""
     point, lane = found.broadcast_load, found.vector_load
     body = found.stage.body
     assert isinstance(body, Reduce)
@@ -128,7 +101,7 @@ def _fits(found: Contraction, product: TileProduct) -> bool:
     if not _tiled(found)[1] or not _depth(found, product)[1]:
         return False
     is_left = isinstance(body.body, Binary) and body.body.left == Cast(product.total, point)
-    whole = extent_of(found.stage, found.lane) % AMX_LANES == 0
+    whole = extent_of(found.stage, found.lane) % width == 0
     return is_left and whole and not any(found.lane in variables(i) for i in point.indices)
 
 
@@ -156,7 +129,9 @@ class _Kernel:
 
     program: TensorProgram
     contraction: Contraction
+    unit: TileUnit
     product: TileProduct
+    width: int  # lanes of a vector of results: one tile's, or several tiles'
     machine: Machine
 
     @functools.cached_property
@@ -176,7 +151,7 @@ class _Kernel:
     @property
     def rows(self) -> tuple[int, ...]:
         """The counts of rows that a tile may have."""
-        return _row_counts(self._extent(self.tiled[1]))
+        return row_counts(self.product, self._extent(self.tiled[1]))
 
     def _extent(self, axis: str) -> int:
         return extent_of(self.contraction.stage, axis) if axis else 1
@@ -186,9 +161,9 @@ class _Kernel:
     def knobs(self) -> tuple[Knob, ...]:
         return (
             Knob("rows", self.rows),
-            Knob("high", _SIDES),
-            Knob("lines", _SIDES if self.tiled[0] else (1,)),
-            Knob("wide", _SIDES),
+            Knob("high", self.unit.sides),
+            Knob("lines", self.unit.sides if self.tiled[0] else (1,)),
+            Knob("wide", self.unit.sides),
             Knob("order", (0, 1)),  # 1: all panels of a block of rows follow one another
             Knob("prefetch", (0, 1)),
         )
@@ -196,8 +171,8 @@ class _Kernel:
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """The totals and one step's operands are registers; blocks divide the lanes evenly."""
         high, lines, wide = columns["high"], columns["lines"], columns["wide"]
-        lanes = AMX_LANES * wide
-        fits = high * lines * wide + high * lines + wide <= _REGISTERS
+        lanes = self.width * wide
+        fits = self._registers(high * lines, wide) <= self.unit.registers
         fits &= columns["rows"] * high <= self._extent(self.tiled[1])
         fits &= lines <= self._extent(self.tiled[0])
         fits &= self._extent(self.contraction.lane) % lanes == 0
@@ -205,26 +180,38 @@ class _Kernel:
         fits &= (columns["prefetch"] == 0) | ahead
         return np.asarray(fits)
 
+    @property
+    def _tiles(self) -> int:
+        """Tiles of a vector of results."""
+        return self.width // self.product.lanes
+
+    def _registers(self, tiles: Ints, wide: Ints) -> Ints:
+        """Of a block's totals and of the operands of a step: of the side that a step goes along
+        first, one tile and the next."""
+        wide = wide * self._tiles
+        return tiles * wide + tiles + (2 if self.unit.by_lanes else wide)
+
     def estimate(self, columns: Columns) -> Estimate:
-        machine, found = self.machine, self.contraction
+        machine, found, unit = self.machine, self.contraction, self.unit
         names = ("high", "lines", "wide", "rows")
         high, lines, wide, rows = (columns[name].astype(np.float64) for name in names)
         tiles, lanes = high * lines, self._extent(found.lane)
         depth, reduced = self.depth[1], volume(found.stage, found.reduction)
         others = volume(found.stage, tuple(a for a in found.points if a not in self.tiled))
-        blocks = lanes / (AMX_LANES * wide) * others
+        blocks = lanes / (self.width * wide) * others
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
-        multiply = reduced / depth * tiles * wide * _product_cycles(rows)
-        lane_rows = wide * depth / self.product.group
-        loads = reduced / depth * (tiles * rows + lane_rows) * _LOAD_CYCLES
-        panel_bytes = reduced * AMX_LANES * wide * float(self.product.right.nbytes)
+        multiply = reduced / depth * tiles * wide * self._tiles * unit.cycles(rows)
+        lane_rows = wide * self._tiles * depth / self.product.group
+        loads = reduced / depth * (tiles * rows + lane_rows) * unit.load_cycles
+        panel_bytes = reduced * self.width * wide * float(self.product.right.nbytes)
         point_bytes = self._point_bytes(lines, rows * high)
         near = panel_bytes + point_bytes <= 0.6 * machine.l1_bytes
         again = np.where(columns["order"] == 1, panel_bytes, point_bytes)
-        l2 = np.where(near, again, panel_bytes + point_bytes) / _L2_BYTES
-        vector = _FINISH_CYCLES + 0.5 * operations(found.epilogue)
-        finish = tiles * wide * (_STORE_CYCLES + rows * vector) + _BLOCK_CYCLES
+        l2 = np.where(near, again, panel_bytes + point_bytes) / unit.l2_bytes
+        vector = unit.finish_cycles + 0.5 * operations(found.epilogue)
+        finish = tiles * wide * (self._tiles * unit.store_cycles + rows * vector)
+        finish += unit.block_cycles
         cycles = np.maximum(np.maximum(multiply, loads), l2) + 0.1 * (loads + l2) + finish
         balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
         busy = blocks * cycles * balance / machine.threads / machine.hertz
@@ -246,9 +233,10 @@ class _Kernel:
             "l2": blocks * l2 / machine.hertz,
             "memory": memory,
             "overhead": machine.fork_join + blocks * finish / machine.hertz,
-            "tiles": blocks * tiles * wide,
+            "tiles": blocks * tiles * wide * self._tiles,
             "balance": balance,
-            "registers": (tiles * wide + tiles + wide) / _REGISTERS,
+            "registers": self._registers(columns["high"] * columns["lines"], columns["wide"])
+            / unit.registers,
         }
         return Estimate(seconds + machine.fork_join, terms)
 
@@ -270,8 +258,8 @@ class _Kernel:
         schedule = Schedule(self.function)
         found = self.contraction
         total, copy = found.stage.buffer.name, found.epilogue[0].buffer.name
-        rows, depth, kind = decisions["rows"], self.depth[1], self.product.total.value
-        self._lay_out_weights(schedule, AMX_LANES * decisions["wide"])
+        rows, depth = decisions["rows"], self.depth[1]
+        self._lay_out_weights(schedule, self.width * decisions["wide"])
         kept = inline_once(schedule, found.epilogue[1:])
         outer = self._tile_output(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(found.stage))
@@ -281,11 +269,11 @@ class _Kernel:
         schedule.set_scope(total, MemoryScope.REGISTER)
         steps, product = self._order_reduction(schedule, depth)
         calls = {
-            f"amx_zero_{kind}_{rows}": self._tile(schedule, f"{total}_init", "zero", rows),
-            f"{self.product.name}_{rows}x{depth}": self._tile(
+            self.product.zero_name(rows): self._tile(schedule, f"{total}_init", "zero", rows),
+            self.product.product_name(rows, depth): self._tile(
                 schedule, total, "sum", rows, steps, product
             ),
-            f"amx_store_{kind}_{rows}": self._tile(schedule, copy, "copy", rows),
+            self.product.store_name(rows): self._tile(schedule, copy, "copy", rows),
         }
         if decisions["prefetch"]:
             schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
@@ -319,7 +307,7 @@ class _Kernel:
         """Lets the vectors of a block's results be rows in memory."""
         lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
         if lane != rank - 1:
-            schedule.transform_layout(buffer, Layout.blocked(rank, lane, AMX_LANES))
+            schedule.transform_layout(buffer, Layout.blocked(rank, lane, self.width))
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
         """Splits the nest that writes the output; gives the loops around a block."""
@@ -330,8 +318,8 @@ class _Kernel:
             for inner, outer in zip(found.stage.axes, found.output.axes, strict=True)
         }
         line, row = self.tiled
-        schedule.split(loops[found.lane], AMX_LANES * decisions["wide"], "panel", "in_panel")
-        schedule.split("in_panel", AMX_LANES, "vector", "lane")
+        schedule.split(loops[found.lane], self.width * decisions["wide"], "panel", "in_panel")
+        schedule.split("in_panel", self.width, "vector", "lane")
         schedule.split(loops[row], decisions["rows"] * decisions["high"], "block", "in_block")
         outer = [loops[axis] for axis in loops if axis not in (found.lane, *self.tiled)]
         blocks, inner = ["block"], ["in_block"]
@@ -371,9 +359,9 @@ class _Kernel:
         tiles = [f"{prefix}_{line}"] if line else []
         split, in_tile = schedule.split(f"{prefix}_{row}", rows, f"{short}_tile", f"{short}_row")
         vector, lane = schedule.split(
-            f"{prefix}_{found.lane}", AMX_LANES, f"{short}_vector", f"{short}_lane"
+            f"{prefix}_{found.lane}", self.product.lanes, f"{short}_vector", f"{short}_lane"
         )
-        tiles += [split, vector]
+        tiles = [vector, *tiles, split] if self.unit.by_lanes else [*tiles, split, vector]
         within = [in_tile, lane, product] if product else [in_tile, lane]
         schedule.reorder(*others, *steps, *tiles, *within)
         for tile in tiles:

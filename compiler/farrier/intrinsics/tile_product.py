@@ -1,0 +1,120 @@
+"""How a product of whole tiles in registers is declared: what it multiplies, and the code that does
+it.
+
+    c[m, n] += a[m, k] * b[k, n]        for rows m, lanes n, and k as deep as one instruction goes
+
+`declared` makes the tensor intrinsics of it, which `tensorize` puts in the place of loops: one for
+each count of rows and each depth, and what sets totals to zero and stores them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
+from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
+from farrier.ir.types import DType, Layout, PhysicalDim
+
+# (writer, rows) -> a tile of zeros.
+EmitZero: TypeAlias = Callable[[Writer, int], str]
+# (writer, rows, depth, totals, a, b) -> the new totals.
+EmitProduct: TypeAlias = Callable[[Writer, int, int, str, str, str], str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TileProduct:
+    """One product of tiles. `group` neighbours of k lie beside each other in b. Names of what
+    products of one `family` share begin with it."""
+
+    family: str
+    name: str
+    left: DType
+    right: DType
+    total: DType
+    rows: range  # that a tile may have
+    lanes: int  # totals of a row
+    depths: tuple[int, ...]  # products that one instruction may add to each total, the best first
+    group: int
+    features: frozenset[str]  # that the target must have, of `Target.required_features`
+    registers: RowRegisters
+    zero: EmitZero
+    product: EmitProduct
+
+    def zero_name(self, rows: int) -> str:
+        """The intrinsic c[m, n] = 0."""
+        return f"{self.family}_zero_{self.total.value}_{rows}"
+
+    def store_name(self, rows: int) -> str:
+        """The intrinsic memory[m, n] = c[m, n]."""
+        return f"{self.family}_store_{self.total.value}_{rows}"
+
+    def product_name(self, rows: int, depth: int) -> str:
+        """The intrinsic c[m, n] = c[m, n] + a[m, k] * b[k, n], for `depth` k."""
+        return f"{self.name}_{rows}x{depth}"
+
+
+def declared(products: Iterable[TileProduct]) -> tuple[TensorIntrinsic, ...]:
+    """The intrinsics of products, each once."""
+    found = (one for product in products for one in _declared(product))
+    return tuple({one.name: one for one in found}.values())
+
+
+def _declared(product: TileProduct) -> Iterator[TensorIntrinsic]:
+    for rows in product.rows:
+        yield _zero(product, rows)
+        yield _store(product, rows)
+        yield from (_product(product, rows, depth) for depth in product.depths)
+
+
+def _zero(product: TileProduct, rows: int) -> TensorIntrinsic:
+    c = Buffer("c", product.total, (rows, product.lanes))
+    zero = Const(0.0 if product.total.is_float else 0, product.total)
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        return product.zero(writer, rows)
+
+    return _intrinsic(product, product.zero_name(rows), (c,), zero, emit)
+
+
+def _store(product: TileProduct, rows: int) -> TensorIntrinsic:
+    shape = (rows, product.lanes)
+    memory, c = (Buffer(name, product.total, shape) for name in ("memory", "c"))
+    value, name = Load(c, (Var("m"), Var("n"))), product.store_name(rows)
+    return _intrinsic(product, name, (memory, c), value, lambda _, operands: operands[1])
+
+
+def _product(product: TileProduct, rows: int, depth: int) -> TensorIntrinsic:
+    point, k = (Var("m"), Var("n")), Var("k")
+    group, total = product.group, product.total
+    groups = Layout((PhysicalDim(0, group), PhysicalDim(1), PhysicalDim(0, 1, group)))
+    c = Buffer("c", total, (rows, product.lanes))
+    a = Buffer("a", product.left, (rows, depth))
+    b = Buffer("b", product.right, (depth, product.lanes), groups)
+    factors = (Cast(total, Load(a, (Var("m"), k))), Cast(total, Load(b, (k, Var("n")))))
+    value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
+
+    def emit(writer: Writer, operands: Sequence[str]) -> str:
+        totals, left, right = operands
+        return product.product(writer, rows, depth, totals, left, right)
+
+    return _intrinsic(product, product.product_name(rows, depth), (c, a, b), value, emit, depth)
+
+
+def _intrinsic(
+    product: TileProduct,
+    name: str,
+    operands: Sequence[Buffer],
+    value: Expr,
+    emit: Emit,
+    depth: int = 0,
+) -> TensorIntrinsic:
+    """operands[0][m, n] = value for all rows m and lanes n, and `depth` k where not 0."""
+    output, point = operands[0], (Var("m"), Var("n"))
+    (rows, lanes), body = output.shape, Store(output, point, value)
+    nest: Stmt = For("k", depth, LoopKind.SERIAL, body) if depth else body
+    nest = For("n", lanes, LoopKind.SERIAL, nest)
+    semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, nest))
+    return TensorIntrinsic(name, semantics, product.features, emit, product.registers)
