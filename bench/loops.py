@@ -47,8 +47,14 @@ _REGISTERS = 24  # which the peak's multiply-adds have to themselves: more than 
 _SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
 _BRANCH = re.compile(r"^(?:b|b\.\w+|cbn?z|tbn?z)\s.*?0x([0-9a-f]+)(?: <.*>)?$")
-_MULTIPLY_ADD = re.compile(r"^(fmla|fmls|[su]dot|usdot|sudot)\s+v\d+\.4s\b")
-_FACTORS = {"fmla": "v30.4s, v31.4s", "fmls": "v30.4s, v31.4s"}  # of dot products a lane
+_MULTIPLY_ADD = re.compile(
+    r"^(fmla|fmls|[su]dot|usdot|sudot|us?mmla|smmla|bfdot|bfmmla)\s+v\d+\.4s\b"
+)
+_FACTORS = {  # of dot products of bytes a lane
+    **dict.fromkeys(("fmla", "fmls"), "v30.4s, v31.4s"),
+    **dict.fromkeys(("ummla", "usmmla", "smmla"), "v30.16b, v31.16b"),
+    **dict.fromkeys(("bfdot", "bfmmla"), "v30.8h, v31.8h"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 /* A plugin of qemu-user: counts the instructions that a program executes, and among them the vector
- * multiply-adds of single floats and the dot products of bytes. At each getppid, which nothing else calls, it says both, and the
- * latter once more by the blocks that they are in: their addresses and instructions. */
+ * multiply-adds of single floats and the dot and matrix products of bytes and bf16. At each getppid,
+ * which nothing else calls, it says both, and the latter once more by the blocks that they are in:
+ * their addresses and instructions. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +52,15 @@ static bool is_dot_product(uint32_t word) {
          (word & 0xFF40F400) == 0x4F00F000;
 }
 
-static bool is_multiply_add(uint32_t word) { return is_fused(word) || is_dot_product(word); }
+/* BFDOT, by vectors and by element, BFMMLA; SMMLA, UMMLA and USMMLA. */
+static bool is_matrix_product(uint32_t word) {
+  return (word & 0xFFE0EC00) == 0x6E40EC00 || (word & 0xFFC0F400) == 0x4F40F000 ||
+         (word & 0xDFE0F400) == 0x4E80A400;
+}
+
+static bool is_multiply_add(uint32_t word) {
+  return is_fused(word) || is_dot_product(word) || is_matrix_product(word);
+}
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
   size_t all = qemu_plugin_tb_n_insns(block), found = 0;

@@ -36,8 +36,8 @@ _MARKS = 3  # of a process: the last two have an inference between them
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
     """What one inference executes: all instructions, and those of them that add products to four
-    sums (FMLA of singles, dot products of bytes), by the addresses of the blocks that they are in;
-    these are relative to the artifact's library."""
+    sums (FMLA of singles, dot and matrix products of bytes and bf16), by the addresses of the
+    blocks that they are in; these are relative to the artifact's library."""
 
     instructions: int
     blocks: Mapping[range, int]

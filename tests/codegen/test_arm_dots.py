@@ -1,4 +1,4 @@
-"""Dot products of aarch64: what they compute, and which instructions do it."""
+"""Dot products and products of tiles of aarch64: what they compute, and by which instructions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from farrier.pipeline import compile_model
 from farrier.targets import parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
-from farrier.targets.cpu.rules import for_program
+from farrier.targets.cpu.rules import for_program, register_tile
 from tests.codegen.emulated import needs_qemu, run_emulated
 
 # The factors' dtypes, a target, the processor of qemu that has no more than it, the instruction.
@@ -44,15 +44,16 @@ def any_of(dtype, rng, *shape):
     )
 
 
-def space_of(left, right, m, k, n, target):
+def space_of(left, right, m, k, n, target, rule=for_program):
+    total = "i32" if left.is_integer else "f32"
     graph = parse_ir(f"""\
 @graph
 def g(x: {left}[{m}, {k}], w: {right}[{k}, {n}]):
-    y: i32[{m}, {n}] = MatMul(x, w, accumulator='i32')
+    y: {total}[{m}, {n}] = MatMul(x, w, accumulator='{total}')
     return y
 """)
     code = parse_target(target)
-    return for_program(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
+    return rule(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
 
 
 @needs_qemu
@@ -82,7 +83,8 @@ def test_a_group_of_each_lane(left, right, target, cpu, instruction, lanes):
 def test_matrices(left, right, target, cpu, instruction, shape):
     """The first schedule and some others, each exact."""
     m, k, n = shape
-    space, rng = space_of(left, right, *shape, target), np.random.default_rng(m)
+    space = space_of(left, right, *shape, target, register_tile.space)
+    rng = np.random.default_rng(m)
     x, w = any_of(left, rng, m, k), any_of(right, rng, k, n)
     drawn = space.candidates()
     others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
@@ -100,36 +102,46 @@ def test_factors_that_all_lanes_share_are_lanes_of_a_register(
 ):
     """The canary of what LLVM makes of a broadcast: an instruction that loads it into every lane
     takes the time of arithmetic."""
-    space = space_of(left, right, 48, 64, 48, target)
+    space = space_of(left, right, 48, 64, 48, target, register_tile.space)
     code = parse_target(target)
     text = assembly(emit_function(space.build(space.default()), code), code)
     assert len(re.findall(rf"\t{instruction}\t.*\.4b\[\d\]", text)) >= 8
     assert not re.search(r"\t(ld1r|dup)\t", text)
 
 
+# Of 16 bytes a row, of 8, and what is left to dot products.
+TILES = {
+    "usmmla": (DType.U8, DType.I8, [(13, 48, 48), (7, 40, 20), (2, 8, 4)]),
+    "smmla": (DType.I8, DType.I8, [(13, 48, 48), (7, 40, 20), (2, 8, 4)]),
+    "bfmmla": (DType.BF16, DType.BF16, [(13, 24, 48), (7, 20, 20), (2, 4, 4)]),
+    "bfdot": (DType.BF16, DType.BF16, [(13, 38, 48), (5, 4, 33), (1, 96, 16)]),
+}
+
+
 @needs_qemu
-@pytest.mark.parametrize("shape", [(13, 36, 48), (7, 64, 20), (5, 4, 33), (1, 96, 16)])
-def test_matrices_of_bf16(shape):
-    """Sums of small integers, which no rounding changes, by BFDOT."""
+@pytest.mark.parametrize(
+    ("instruction", "left", "right", "shape"),
+    [(name, *kinds, shape) for name, (*kinds, shapes) in TILES.items() for shape in shapes],
+)
+def test_tiles(instruction, left, right, shape):
+    """The first schedule and some others; sums of small floats, which no rounding changes."""
     m, k, n = shape
     code, rng = parse_target("graviton3"), np.random.default_rng(m)
-    graph = parse_ir(f"""\
-@graph
-def g(x: bf16[{m}, {k}], w: bf16[{k}, {n}]):
-    y: f32[{m}, {n}] = MatMul(x, w, accumulator='f32')
-    return y
-""")
-    space = for_program(lower_region(graph, "kernel", frozenset({"w"}), code, 1), code, 1)
-    x, w = (rng.integers(-8, 9, one).astype(DType.BF16.numpy) for one in ((m, k), (k, n)))
+    space = space_of(left, right, *shape, "graviton3")
+    if left.is_float:
+        x, w = (rng.integers(-8, 9, one).astype(left.numpy) for one in ((m, k), (k, n)))
+    else:
+        x, w = any_of(left, rng, m, k), any_of(right, rng, k, n)
+    total = np.float32 if left.is_float else np.int32
     drawn = space.candidates()
     others = map(space.decisions, drawn[rng.choice(len(drawn), 3)])
     for decisions in (space.default(), *others):
         function = space.build(decisions)
+        assert f"\t{instruction}\t" in assembly(emit_function(function, code), code)
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
         (found,) = run_emulated(function, inputs, code, "max,sve=off").values()
-        np.testing.assert_array_equal(found, x.astype(np.float32) @ w.astype(np.float32))
-    assert "\tbfdot\t" in assembly(emit_function(space.build(space.default()), code), code)
+        np.testing.assert_array_equal(found, x.astype(total) @ w.astype(total))
 
 
 @pytest.mark.parametrize("target", ["rpi5", "rpi4"])

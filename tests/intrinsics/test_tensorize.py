@@ -138,6 +138,20 @@ def test_tiles_of_bytes_mean_what_they_say(rows, depth):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "depth"), [("u8_i8", 8), ("u8_i8", 16), ("i8_i8", 16), ("bf16_bf16", 8)]
+)
+def test_tiles_of_two_by_two_mean_what_they_say(kind, depth):
+    product = lookup(f"neon_matrix_{kind}_2x{depth}").semantics
+    rng, (c, a, b) = np.random.default_rng(depth), product.params
+    given = {
+        tile.name: rng.integers(-9, 10, tile.shape).astype(tile.dtype.numpy) for tile in (c, a, b)
+    }
+    found = run_loops(product, {"a": given["a"], "b": given["b"]}, initial={"c": given["c"]})["c"]
+    wide = {name: tile.astype(np.int64) for name, tile in given.items()}
+    np.testing.assert_array_equal(found, wide["c"] + wide["a"] @ wide["b"])
+
+
 def test_rows_that_do_not_lie_as_declared_are_refused():
     """The weights of a bf16 product want pairs beside each other."""
     program = narrow_matmul(16, 16, 32)

@@ -262,3 +262,11 @@ def test_what_an_extent_holds_twice_is_visited_once(work: Callable[[Extent], obj
 
 def _apply(work: Callable[[Extent], object], name: str, steps: int) -> None:
     work(_nested(name, steps))
+
+
+def test_quotients_of_one_value_are_one_extent():
+    """What divides numerator and divisor is taken out of both."""
+    assert (8 * H + 1) // 12 == (4 * H) // 6 == (2 * H) // 3
+    assert (8 * H + 7) // 12 == (2 * H + 1) // 3
+    assert (8 * H + 7) % 12 == (2 * H + 1) % 3 * 4 + 3
+    assert (6 * H * W + 4 * N) // 10 == (3 * H * W + 2 * N) // 5

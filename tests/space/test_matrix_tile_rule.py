@@ -38,6 +38,8 @@ from tests.schedule.programs import (
 
 EXTENSIONS = ("amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni")
 AMX = dataclasses.replace(parse_target("x86-64-v4"), features=EXTENSIONS)
+NEON = parse_target("graviton3")
+of_machines = pytest.mark.parametrize("machine", [AMX, NEON], ids=["AMX", "NEON"])
 needs_amx = pytest.mark.skipif(
     not set(host().features) >= set(EXTENSIONS), reason="this machine has no AMX"
 )
@@ -71,33 +73,36 @@ def candidates(space, count=2):
     return [space.decisions(row) for row in rows[::-step][:count]]
 
 
+@of_machines
 @pytest.mark.parametrize(
     ("shape", "follow"), list(zip(SHAPES, [(), (twice,), (relu, twice)], strict=True))
 )
-def test_schedules_mean_the_product(shape, follow):
-    _assert_right(narrow_matmul(*shape, *follow))
+def test_schedules_mean_the_product(machine, shape, follow):
+    _assert_right(narrow_matmul(*shape, *follow), machine)
 
 
+@of_machines
 @pytest.mark.parametrize(
     ("shape", "follow"),
     [((8, 16, 64), ()), ((19, 16, 64), (requantized,)), ((8, 32, 24), (real, twice, relu))],
 )
-def test_schedules_mean_the_product_of_bytes(shape, follow):
-    _assert_right(narrow_matmul(*shape, *follow, operands=U8_I8))
+def test_schedules_mean_the_product_of_bytes(machine, shape, follow):
+    _assert_right(narrow_matmul(*shape, *follow, operands=U8_I8), machine)
 
 
-def _assert_right(program):
-    space = matrix_tile.space(program, AMX, 2)
+def _assert_right(program, machine):
+    space = matrix_tile.space(program, machine, 2)
     for decisions in candidates(space):
         function = finalize(space.build(decisions))
         verify_function(function)
         assert_same_result(written_out(function), program)
 
 
+@of_machines
 @of_convolutions
-def test_schedules_mean_the_convolution(name, operands):
+def test_schedules_mean_the_convolution(machine, name, operands):
     program = conv_bias_relu(**CONVOLUTIONS[name], operands=operands)
-    space = matrix_tile.space(program, AMX, 2)
+    space = matrix_tile.space(program, machine, 2)
     (decisions,) = candidates(space, 1)
     function = finalize(space.build(decisions))
     verify_function(function)

@@ -37,6 +37,14 @@ class Writer(Protocol):
         """The value of an LLVM instruction that depends on its operands alone."""
         ...
 
+    def emit(self, instruction: str) -> str:
+        """As `pure`, for an instruction that reads memory: made wherever it is asked for."""
+        ...
+
+    def put(self, line: str) -> None:
+        """Writes an instruction without a result."""
+        ...
+
     def effect(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
         """As `call`, for one that is not the same wherever it stands; "" where `result` is void."""
         ...

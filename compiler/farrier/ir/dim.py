@@ -511,6 +511,12 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
                 if len(constant) == bool(number):  # (x // s + c) // d == (x + s*c) // (s*d)
                     quotient = (inner + step * number) // (step * divisor)
                     return quotient, rest - quotient * divisor
+        number = sum(factor for monomial, factor in rest.terms if monomial == ())
+        if (common := math.gcd(divisor, *(f for m, f in rest.terms if m != ()))) > 1:
+            # (g*x + c) // (g*d) == (x + c // g) // d
+            whole = (rest - number) // common + number // common
+            quotient, left = whole // (divisor // common), whole % (divisor // common)
+            return quotient, left * common + number % common
     quotient = _atom(Combined(DimOp.FLOORDIV, rest, divisor))
     return quotient, _atom(Combined(DimOp.MOD, rest, divisor))
 

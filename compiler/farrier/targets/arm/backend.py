@@ -13,10 +13,11 @@ from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.target import Target
 
 if TYPE_CHECKING:
-    from farrier.intrinsics import Dot
+    from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.llvm import LLVMMachine
     from farrier.targets.backend import KnownMachine
     from farrier.targets.cpu.codegen.builder import Instructions
+    from farrier.targets.cpu.space.tile_unit import TileUnit
     from farrier_device.describe import MachineDescription
 
 
@@ -104,6 +105,17 @@ class ArmBackend(CpuBackend):
         from farrier.targets.arm.intrinsics import DOTS
 
         return DOTS
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.targets.arm.intrinsics import INTRINSICS
+
+        return INTRINSICS
+
+    def tile_unit(self, target: Target) -> TileUnit:
+        from farrier.targets.arm.tile_unit import tile_unit
+
+        return tile_unit(target)
 
     @property
     def page_bytes(self) -> int:

@@ -1,9 +1,12 @@
-"""Dot products of aarch64."""
+"""Dot products of aarch64, and products of tiles."""
 
 from __future__ import annotations
 
-from farrier.intrinsics.declare import Writer
+from collections.abc import Sequence
+
+from farrier.intrinsics.declare import RowRegisters, Writer
 from farrier.intrinsics.dot import Dot, EmitDot
+from farrier.intrinsics.tile_product import TileProduct, declared
 from farrier.ir.types import DType
 
 
@@ -62,3 +65,97 @@ DOTS = (
         emit=_pairs_of_bf16,
     ),
 )
+
+
+ROW_BYTES = 8  # of a tile that one instruction multiplies
+_PAIR = "<2 x i64>"  # a register: two rows
+_PAIRS = "<4 x i64>"  # two registers, as long rows of points lie, or as two tiles of lanes do
+
+
+def _load_rows(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> str:
+    """Two short rows are a register; rows of 16 bytes are one each."""
+    at = [pointer]
+    if rows > 1:
+        at.append(writer.pure(f"getelementptr i8, ptr {pointer}, i64 {pitch}"))
+    if row_bytes == ROW_BYTES:
+        return _joined(writer, [writer.emit(f"load i64, ptr {row}, align 1") for row in at])
+    first, *rest = (writer.emit(f"load {_PAIR}, ptr {row}, align 1") for row in at)
+    if not rest:
+        return first
+    return writer.pure(f"shufflevector {_PAIR} {first}, {_PAIR} {rest[0]}, {_lanes(0, 1, 2, 3)}")
+
+
+def _joined(writer: Writer, rows: Sequence[str]) -> str:
+    tile = "poison"
+    for place, row in enumerate(rows):
+        tile = writer.pure(f"insertelement {_PAIR} {tile}, i64 {row}, i64 {place}")
+    return tile
+
+
+def _lanes(*numbers: int) -> str:
+    return f"<{len(numbers)} x i32> <{', '.join(f'i32 {number}' for number in numbers)}>"
+
+
+def _taken(writer: Writer, pairs: str, *numbers: int) -> str:
+    """Two rows of two registers, as one."""
+    return writer.pure(f"shufflevector {_PAIRS} {pairs}, {_PAIRS} poison, {_lanes(*numbers)}")
+
+
+def _store_rows(
+    writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str, value: str
+) -> None:
+    at = pointer
+    for row in range(rows):
+        if row:
+            at = writer.pure(f"getelementptr i8, ptr {pointer}, i64 {pitch}")
+        part = writer.pure(f"extractelement {_PAIR} {value}, i64 {row}")
+        writer.put(f"store i64 {part}, ptr {at}, align 4")
+
+
+def _tile_product(
+    left: DType, right: DType, total: DType, instruction: str, operands: str, feature: str
+) -> TileProduct:
+    """One instruction for 2 × 2 totals of 32 bits and rows of 8 bytes, whose LLVM type is
+    `operands`, or two for rows of 16. Its sums are those of the dot product of such operands."""
+    totals = "<4 x float>" if total.is_float else "<4 x i32>"
+    name = f"llvm.aarch64.neon.{instruction}" + ("" if total.is_float else ".v4i32.v16i8")
+    neighbours = ROW_BYTES // left.nbytes
+
+    def add(writer: Writer, *tiles: str) -> str:
+        typed = [
+            (kind, writer.pure(f"bitcast {_PAIR} {tile} to {kind}"))
+            for kind, tile in zip((totals, operands, operands), tiles, strict=True)
+        ]
+        return writer.pure(f"bitcast {totals} {writer.call(name, totals, *typed)} to {_PAIR}")
+
+    def emit(writer: Writer, rows: int, depth: int, total: str, a: str, b: str) -> str:
+        if depth == neighbours:
+            return add(writer, total, a, b)
+        for half in (0, 1):  # of each row of a, and the tiles of b one after the other
+            left = _taken(writer, a, half, half + 2)
+            total = add(writer, total, left, _taken(writer, b, 2 * half, 2 * half + 1))
+        return total
+
+    return TileProduct(
+        family="neon",
+        name=f"neon_matrix_{left.value}_{right.value}",
+        left=left,
+        right=right,
+        total=total,
+        rows=range(2, 3),
+        lanes=2,
+        depths=(2 * neighbours, neighbours),
+        group=neighbours,
+        features=frozenset({feature}),
+        registers=RowRegisters(_PAIR, _load_rows, _store_rows),
+        zero=lambda writer, rows: "zeroinitializer",
+        product=emit,
+    )
+
+
+TILE_PRODUCTS = (
+    _tile_product(DType.U8, DType.I8, DType.I32, "usmmla", "<16 x i8>", "i8mm"),
+    _tile_product(DType.I8, DType.I8, DType.I32, "smmla", "<16 x i8>", "i8mm"),
+    _tile_product(DType.BF16, DType.BF16, DType.F32, "bfmmla", "<8 x bfloat>", "bf16"),
+)
+INTRINSICS = declared(TILE_PRODUCTS)

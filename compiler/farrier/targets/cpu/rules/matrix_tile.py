@@ -50,11 +50,12 @@ from farrier.targets.cpu.space.contraction import (
 )
 from farrier.targets.cpu.space.dot_products import neighbours
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
-from farrier.targets.cpu.space.nests import run_parallel
+from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
 from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts
 
 RULE = RuleId("matrix_tile", version=6)
+_PASSING = 3  # registers of operands that are used at once, and of the next
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 
@@ -156,6 +157,12 @@ class _Kernel:
     def _extent(self, axis: str) -> int:
         return extent_of(self.contraction.stage, axis) if axis else 1
 
+    @functools.cached_property
+    def _lanes(self) -> int:
+        """What the loop over lanes covers: whole blocks where the layout has blocks."""
+        stage, lane = self.contraction.stage, self.contraction.lane
+        return loop_extents(self.function)[f"{stage.buffer.name}_{lane}"]
+
     # -- decisions ------------------------------------------------------------------------------
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -175,8 +182,11 @@ class _Kernel:
         fits = self._registers(high * lines, wide) <= self.unit.registers
         fits &= columns["rows"] * high <= self._extent(self.tiled[1])
         fits &= lines <= self._extent(self.tiled[0])
-        fits &= self._extent(self.contraction.lane) % lanes == 0
-        ahead = (columns["order"] == 0) & (lanes < self._extent(self.contraction.lane))
+        fits &= self._lanes % lanes == 0
+        # Panels of the weights reach as far as the output's blocks do.
+        outputs = self._extent(self.contraction.lane)
+        fits &= np.ceil(outputs / lanes) * lanes >= self._lanes
+        ahead = (columns["order"] == 0) & (lanes < self._lanes)
         fits &= (columns["prefetch"] == 0) | ahead
         return np.asarray(fits)
 
@@ -186,22 +196,26 @@ class _Kernel:
         return self.width // self.product.lanes
 
     def _registers(self, tiles: Ints, wide: Ints) -> Ints:
-        """Of a block's totals and of the operands of a step: of the side that a step goes along
-        first, one tile and the next."""
-        wide = wide * self._tiles
-        return tiles * wide + tiles + (2 if self.unit.by_lanes else wide)
+        """Of a block's totals and of the operands of a step."""
+        wide, unit = wide * self._tiles, self.unit
+        if not unit.by_lanes:
+            return tiles * wide + tiles + wide
+        row_bytes = self.depth[1] * self.product.left.nbytes
+        return tiles * wide + tiles * -(-row_bytes // unit.row_bytes) + _PASSING
 
     def estimate(self, columns: Columns) -> Estimate:
         machine, found, unit = self.machine, self.contraction, self.unit
         names = ("high", "lines", "wide", "rows")
         high, lines, wide, rows = (columns[name].astype(np.float64) for name in names)
-        tiles, lanes = high * lines, self._extent(found.lane)
+        tiles, lanes = high * lines, self._lanes
         depth, reduced = self.depth[1], volume(found.stage, found.reduction)
         others = volume(found.stage, tuple(a for a in found.points if a not in self.tiled))
         blocks = lanes / (self.width * wide) * others
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
-        multiply = reduced / depth * tiles * wide * self._tiles * unit.cycles(rows)
+        row_bytes = depth * self.product.left.nbytes
+        multiply = wide * self._tiles * unit.cycles(rows, row_bytes) + unit.join_cycles * row_bytes
+        multiply = reduced / depth * tiles * multiply
         lane_rows = wide * self._tiles * depth / self.product.group
         loads = reduced / depth * (tiles * rows + lane_rows) * unit.load_cycles
         panel_bytes = reduced * self.width * wide * float(self.product.right.nbytes)
@@ -290,13 +304,14 @@ class _Kernel:
         taps = [places[axis] for axis in self.contraction.reduction if places[axis] != depth]
         rest = [at for at in range(len(load.indices)) if at not in (lane, depth, *taps)]
         step, group = self.depth[1], self.product.group
+        groups = (PhysicalDim(depth, group, step // group),) if step > group else ()
         layout = Layout(
             (
                 *map(PhysicalDim, rest),
                 PhysicalDim(lane, panel),
                 PhysicalDim(depth, step),
                 *map(PhysicalDim, taps),
-                PhysicalDim(depth, group, step // group),
+                *groups,
                 PhysicalDim(lane, 1, panel),
                 PhysicalDim(depth, 1, group),
             )
