@@ -24,7 +24,7 @@ from farrier.runtime.size import Size
 from farrier.targets import parse_target
 
 # Of the range of an output: how far engines may be from the reference.
-TOLERANCES = {Precision.F32: 1e-3, Precision.BF16: Precision.BF16.tolerance}
+TOLERANCES = {one: max(1e-3, one.tolerance) for one in Precision}
 FLOAT_FORM = "farrier:f32"  # what a quantized model was made of
 
 

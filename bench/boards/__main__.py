@@ -2,6 +2,7 @@
 
     python -m bench.boards [--only PARTS] [--target rpi4,rpi5,…] [--optional]
                            [--models resnet18,…] [--real FOLDER]       of the part models
+                           [--precision f16]                           of the part models
                            [--files tests/rpc_device,…] [-k PATTERN]   of the part tests
                            [--every N] [-k PATTERN]                    of the part conformance
     python -m bench.boards --count [--models resnet18,…] [--target rpi5] [--cpu neoverse-n1]
@@ -28,6 +29,7 @@ from bench.boards import artifacts, board, conformance, count, farm, suite, syst
 from bench.boards.root import NoRootError, Root, root
 from bench.workloads import NAMES, QUICK
 from farrier.errors import FarrierError, UsageError
+from farrier.options.precision import parse_precision
 
 _PIPED_COLUMNS = 160
 Say = Callable[[str], None]
@@ -85,15 +87,18 @@ def _models(place: Root, arguments: argparse.Namespace, console: Console) -> boo
         table.add_column(name, no_wrap=True)
     for name in ("error", "exact", "its", "s, load and run"):
         table.add_column(name, justify="right", no_wrap=True)
-    rows = list(artifacts.check(sources, arguments.target.split(","), place, console.print))
+    precision = parse_precision(arguments.precision)
+    targets = arguments.target.split(",")
+    rows = list(artifacts.check(sources, targets, place, console.print, precision))
     for row in rows:
         errors = ["-" if one is None else f"{one:.1e}" for one in (row.exact, row.peer_exact)]
         said = row.failure or f"{row.error:.1e}"
         table.add_row(row.model, row.target, said, *errors, f"{row.seconds:.1f}")
     console.print(table)
-    wrong = [f"{row.model} for {row.target}" for row in rows if not row.is_right]
+    wrong = [row for row in rows if not row.is_right]
     if wrong:
-        console.print(f"not right to {artifacts.TOLERANCE:g} of the range: {', '.join(wrong)}")
+        named = ", ".join(f"{row.model} for {row.target}" for row in wrong)
+        console.print(f"not right to {wrong[0].tolerance:g} of the range: {named}")
     return not wrong
 
 
@@ -148,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     add("--optional", action="store_true", help="where there can be no root, say so and succeed")
     add("--models", help=f"of {', '.join(NAMES)}; by default {', '.join(QUICK)}")
+    add("--precision", default="f32", help="models: what contractions multiply in")
     add("--real", type=Path, metavar="FOLDER", help="models: the ONNX files there, open")
     add("--target", default=board.TARGET, help=f"one or several, by default {board.TARGET}")
     add("--files", help="tests: files and folders of them, of this repository")

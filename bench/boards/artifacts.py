@@ -20,6 +20,7 @@ from bench.workloads import workload
 from farrier.errors import FarrierError, UsageError
 from farrier.model.file import Model
 from farrier.options import CompileOptions
+from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape
 from farrier.pipeline import compile_model
 from farrier.release.verify import random_inputs
@@ -41,7 +42,7 @@ class Source:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checked:
     """One model's run for one target. `error` is the largest difference from ONNX Runtime as a
-    share of the range of an output. Where that is above TOLERANCE, `exact` is Farrier's from the
+    share of the range of an output. Where that is above `tolerance`, `exact` is Farrier's from the
     operators in float64, and `peer_exact` ONNX Runtime's. `failure` says why there is no error."""
 
     model: str
@@ -51,10 +52,12 @@ class Checked:
     exact: float | None = None
     peer_exact: float | None = None
     failure: str = ""
+    tolerance: float = TOLERANCE
 
     @property
     def is_right(self) -> bool:
-        return not self.failure and (self.error if self.exact is None else self.exact) <= TOLERANCE
+        error = self.error if self.exact is None else self.exact
+        return not self.failure and error <= self.tolerance
 
 
 def named(names: Sequence[str]) -> list[Source]:
@@ -77,7 +80,11 @@ def files(folder: Path) -> list[Source]:
 
 
 def check(
-    sources: Sequence[Source], targets: Sequence[str], root: Root, say: Callable[[str], None]
+    sources: Sequence[Source],
+    targets: Sequence[str],
+    root: Root,
+    say: Callable[[str], None],
+    precision: Precision = Precision.F32,
 ) -> Iterator[Checked]:
     """Runs each model for each target, on inputs of its typical sizes, one after the other."""
     with exchange() as folder, contextlib.ExitStack() as stack:
@@ -90,14 +97,19 @@ def check(
             for target, guest in guests.items():
                 start = time.perf_counter()
                 try:
-                    yield _check(source, target, guest, say)
+                    yield _check(source, target, guest, say, precision)
                 except (FarrierError, GuestError) as error:
                     seconds = time.perf_counter() - start
                     yield Checked(source.name, target, float("nan"), seconds, failure=str(error))
 
 
-def _check(source: Source, target: str, guest: Guest, say: Callable[[str], None]) -> Checked:
-    options = CompileOptions(target, source.shapes, threads=_THREADS, verify=False)
+def _check(
+    source: Source, target: str, guest: Guest, say: Callable[[str], None], precision: Precision
+) -> Checked:
+    tolerance = TOLERANCE if precision is Precision.F32 else precision.tolerance
+    options = CompileOptions(
+        target, source.shapes, threads=_THREADS, verify=False, precision=precision
+    )
     artifact = compile_model(source.model, options, name=source.name)
     say(f"{source.name}: compiled for {target}")
     inputs = random_inputs(artifact.manifest.inputs)
@@ -105,11 +117,11 @@ def _check(source: Source, target: str, guest: Guest, say: Callable[[str], None]
     found = guest.run(artifact, inputs)
     seconds = time.perf_counter() - start
     expected = onnxruntime_outputs(source.model, artifact, inputs)
-    if (error := difference(found, expected)) <= TOLERANCE:
-        return Checked(source.name, target, error, seconds)
+    if (error := difference(found, expected)) <= tolerance:
+        return Checked(source.name, target, error, seconds, tolerance=tolerance)
     wanted = in_float64(source.model, inputs)
     errors = difference(found, wanted), difference(expected, wanted)
-    return Checked(source.name, target, error, seconds, *errors)
+    return Checked(source.name, target, error, seconds, *errors, tolerance=tolerance)
 
 
 def onnxruntime_outputs(model: Model, artifact: Artifact, inputs: Arrays) -> Arrays:

@@ -47,8 +47,9 @@ def compile(
 
     With `trials` or `budget_s` the kernels are tuned by
     measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
-    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16",
-    contractions multiply in bf16 and sum in f32; the report states the error. Raises FarrierError.
+    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16"
+    or "f16" (aarch64) contractions multiply in that and sum in f32; the report states the error.
+    Raises FarrierError.
     """
     try:
         from farrier import pipeline, progress

@@ -115,6 +115,7 @@ TILES = {
     "smmla": (DType.I8, DType.I8, [(13, 48, 48), (7, 40, 20), (2, 8, 4)]),
     "bfmmla": (DType.BF16, DType.BF16, [(13, 24, 48), (7, 20, 20), (2, 4, 4)]),
     "bfdot": (DType.BF16, DType.BF16, [(13, 38, 48), (5, 4, 33), (1, 96, 16)]),
+    "fcvtl2": (DType.F16, DType.F16, [(13, 64, 48), (7, 48, 16), (2, 8, 8)]),
 }
 
 
@@ -126,8 +127,9 @@ TILES = {
 def test_tiles(instruction, left, right, shape):
     """The first schedule and some others; sums of small floats, which no rounding changes."""
     m, k, n = shape
-    code, rng = parse_target("graviton3"), np.random.default_rng(m)
-    space = space_of(left, right, *shape, "graviton3")
+    half = left is DType.F16
+    code, rng = parse_target("rpi5" if half else "graviton3"), np.random.default_rng(m)
+    space = space_of(left, right, *shape, "rpi5" if half else "graviton3")
     if left.is_float:
         x, w = (rng.integers(-8, 9, one).astype(left.numpy) for one in ((m, k), (k, n)))
     else:
@@ -140,8 +142,31 @@ def test_tiles(instruction, left, right, shape):
         assert f"\t{instruction}\t" in assembly(emit_function(function, code), code)
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
-        (found,) = run_emulated(function, inputs, code, "max,sve=off").values()
+        cpu = "neoverse-n1" if half else "max,sve=off"
+        (found,) = run_emulated(function, inputs, code, cpu).values()
         np.testing.assert_array_equal(found, x.astype(total) @ w.astype(total))
+
+
+@needs_qemu
+def test_sums_of_half_precision_are_short():
+    """Thirty-two products of f16 are added up in f16, and these sums in f32."""
+    code = parse_target("rpi5")
+    space = space_of(DType.F16, DType.F16, 4, 4096, 8, "rpi5")
+    x, w = np.ones((4, 4096), np.float16), np.ones((4096, 8), np.float16)
+    w[1::2] = 2**-11  # half a step beside 1
+    function = space.build(space.default())
+    names = [param.name for param in function.params]
+    (found,) = run_emulated(
+        function, dict(zip(names[:2], (x, w), strict=True)), code, "neoverse-n1"
+    ).values()
+    assert (np.abs(found / (2048 * (1 + 2**-11)) - 1) < 1e-3).all()
+
+
+@pytest.mark.parametrize("target", ["host", "rpi4"])
+def test_f16_is_refused_where_nothing_multiplies_it(target):
+    options = CompileOptions(target, verify=False, precision=Precision.F16)
+    with pytest.raises(UsageError, match=r"precision f16 takes .*, which the target .* not have"):
+        compile_model(build("mobilenet_v2"), options)
 
 
 @pytest.mark.parametrize("target", ["rpi5", "rpi4"])

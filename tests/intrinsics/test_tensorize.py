@@ -142,7 +142,16 @@ def test_tiles_of_bytes_mean_what_they_say(rows, depth):
     ("kind", "depth"), [("u8_i8", 8), ("u8_i8", 16), ("i8_i8", 16), ("bf16_bf16", 8)]
 )
 def test_tiles_of_two_by_two_mean_what_they_say(kind, depth):
-    product = lookup(f"neon_matrix_{kind}_2x{depth}").semantics
+    _assert_product(lookup(f"neon_matrix_{kind}_2x{depth}"), depth)
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(2, 8), (7, 16), (4, 32)])
+def test_tiles_of_half_precision_mean_what_they_say(rows, depth):
+    _assert_product(lookup(f"neon_half_product_{rows}x{depth}"), depth)
+
+
+def _assert_product(intrinsic, depth):
+    product = intrinsic.semantics
     rng, (c, a, b) = np.random.default_rng(depth), product.params
     given = {
         tile.name: rng.integers(-9, 10, tile.shape).astype(tile.dtype.numpy) for tile in (c, a, b)

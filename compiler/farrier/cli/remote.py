@@ -59,7 +59,7 @@ def submit(
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     verify: VerifyOption = True,
     precision: Annotated[
-        str, typer.Option(help="What contractions multiply in: f32, or bf16 with sums in f32.")
+        str, typer.Option(help="What contractions multiply in: f32; bf16 or f16 with sums in f32.")
     ] = "f32",
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,

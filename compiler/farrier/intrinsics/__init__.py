@@ -28,11 +28,11 @@ __all__ = [
     "dot_of",
     "dots_of",
     "expand",
-    "has_tiles",
     "lookup",
     "physical_shape",
     "place",
     "table_lookup",
+    "tile_depth",
     "vector_axis",
 ]
 
@@ -69,6 +69,7 @@ def table_lookup(target: Target) -> TableLookup | None:
     return None
 
 
-def has_tiles(left: DType, right: DType, target: Target) -> bool:
-    """Whether the target multiplies whole tiles of such operands, in registers of their own."""
-    return backend_of(target).multiplies_tiles(left, right, target)
+def tile_depth(left: DType, right: DType, target: Target) -> int:
+    """How many neighbours of a row the target's best product of whole tiles of such operands
+    reduces; 0 where it has none."""
+    return backend_of(target).tile_depth(left, right, target)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from farrier.intrinsics.declare import Emit, RowRegisters, TensorIntrinsic, Writer
+from farrier.ir.dim import number
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
@@ -39,7 +40,7 @@ class TileProduct:
     depths: tuple[int, ...]  # products that one instruction may add to each total, the best first
     group: int
     features: frozenset[str]  # that the target must have, of `Target.required_features`
-    registers: RowRegisters
+    registers: Callable[[int], RowRegisters]  # for tiles of so many rows of totals
     zero: EmitZero
     product: EmitProduct
 
@@ -90,9 +91,10 @@ def _product(product: TileProduct, rows: int, depth: int) -> TensorIntrinsic:
     point, k = (Var("m"), Var("n")), Var("k")
     group, total = product.group, product.total
     groups = Layout((PhysicalDim(0, group), PhysicalDim(1), PhysicalDim(0, 1, group)))
+    layout = groups if group > 1 else None
     c = Buffer("c", total, (rows, product.lanes))
     a = Buffer("a", product.left, (rows, depth))
-    b = Buffer("b", product.right, (depth, product.lanes), groups)
+    b = Buffer("b", product.right, (depth, product.lanes), layout)
     factors = (Cast(total, Load(a, (Var("m"), k))), Cast(total, Load(b, (k, Var("n")))))
     value = Binary(BinaryOp.ADD, Load(c, point), Binary(BinaryOp.MUL, *factors))
 
@@ -113,8 +115,9 @@ def _intrinsic(
 ) -> TensorIntrinsic:
     """operands[0][m, n] = value for all rows m and lanes n, and `depth` k where not 0."""
     output, point = operands[0], (Var("m"), Var("n"))
-    (rows, lanes), body = output.shape, Store(output, point, value)
+    rows, lanes = map(number, output.shape)
+    body = Store(output, point, value)
     nest: Stmt = For("k", depth, LoopKind.SERIAL, body) if depth else body
     nest = For("n", lanes, LoopKind.SERIAL, nest)
     semantics = Function(name, tuple(operands), For("m", rows, LoopKind.SERIAL, nest))
-    return TensorIntrinsic(name, semantics, product.features, emit, product.registers)
+    return TensorIntrinsic(name, semantics, product.features, emit, product.registers(rows))

@@ -28,7 +28,8 @@ class CompileOptions:
     the analytic ranking decides.
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
     max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
-    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16.
+    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16,
+    4e-3 in f16.
     """
 
     target: str = "host"
@@ -41,7 +42,7 @@ class CompileOptions:
     seed: int = 0  # of the search
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
-    precision: str = "f32"  # or "bf16": what contractions multiply in
+    precision: str = "f32"  # or "bf16", "f16": what contractions multiply in
 
     def __post_init__(self) -> None:
         """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""

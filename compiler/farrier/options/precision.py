@@ -13,25 +13,34 @@ if TYPE_CHECKING:
 
 
 class Precision(enum.StrEnum):
-    """What a user may ask for. Sums, and all that is no contraction, are f32 in either."""
+    """What a user may ask for. All that is no contraction is f32, and so are sums, but for those
+    of up to 32 products of f16, which are in f16."""
 
     F32 = "f32"
     BF16 = "bf16"
+    F16 = "f16"
+
+    @property
+    def dtype(self) -> DType:
+        """Of the operands of contractions."""
+        return DType(self.value)
 
     @property
     def tolerance(self) -> float:
         """The largest error of a whole model that passes verification, as a share of an output's
-        range. A bf16 has 8 significant bits: each operand is off by up to 0.2%."""
-        return {Precision.F32: 1e-4, Precision.BF16: 5e-2}[self]
+        range. A bf16 has 8 significant bits: each operand is off by up to 0.2%; an f16 has 11,
+        and what exceeds 65,504 is infinite."""
+        return {Precision.F32: 1e-4, Precision.BF16: 5e-2, Precision.F16: 2e-2}[self]
 
 
 def parse_precision(text: str) -> Precision:
-    """`"f32"` or `"bf16"`; raises UsageError for any other text."""
+    """`"f32"`, `"bf16"` or `"f16"`; raises UsageError for any other text."""
     try:
         return Precision(text)
     except ValueError:
         raise UsageError(
-            f"there is no precision {text!r}", hint="--precision f32 or --precision bf16"
+            f"there is no precision {text!r}",
+            hint=f"--precision {' or '.join(Precision)}",
         ) from None
 
 

@@ -29,11 +29,14 @@ class Algorithm(enum.StrEnum):
 
     def weights(self, operands: DType) -> DType:
         """The dtype of the weights, and of what is multiplied, in a layer of such operands: larger
-        tiles would quadruple the error of bf16."""
-        return DType.F32 if self.tile > _LARGEST_BF16_TILE else operands
+        tiles would quadruple the error of bf16, and nothing multiplies tiles of f16."""
+        largest = _LARGEST_BF16_TILE if operands is DType.BF16 else 0
+        return DType.F32 if self.tile > largest else operands
 
     def error_of(self, operands: DType) -> float:
         """What one layer stays below, its operands rounded to that dtype, as `error` is given."""
+        if operands is DType.F16:
+            return _F16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR / 8)
         if operands is not DType.BF16:
             return self.error
         return _BF16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR)
@@ -49,4 +52,5 @@ _TILES = {
 DIRECT_ERROR = 2e-6
 _LARGEST_BF16_TILE = 2
 _BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # by the tile
+_F16_ERRORS = {0: 4e-3}
 _ROUNDED_INPUT_ERROR = 4e-3  # of a layer in f32 whose input was stored as bf16

@@ -14,6 +14,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops.filtering import FILTERINGS, TAPS, Filtering
 from farrier.ops.window import Window, window_of
 from farrier.passes.algorithm import Algorithm
+from farrier.passes.channel_blocks import NARROW_BLOCK
 from farrier.passes.fold_constants import is_foldable
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
@@ -94,7 +95,7 @@ class Layer:
         width = self.node.outputs[0].type.shape[3]
         if not isinstance(width, int):
             return 0.0
-        block = math.gcd(inputs, self.machine.lanes)  # of channels that lie together
+        block = math.gcd(inputs, max(self.machine.lanes, NARROW_BLOCK))  # that lie together
         backend = backend_of(self.target)
         return backend.tile_rate(kind, kind, self.target, outputs, width, block)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from farrier.intrinsics import has_tiles
+from farrier.intrinsics import tile_depth
 from farrier.ir.dim import typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
@@ -38,7 +38,7 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     which is worth the way of the image.
     """
     threads = settings.threads
-    operands = FLOATS - {kind for kind in FLOATS if has_tiles(kind, kind, settings.target)}
+    operands = FLOATS - {kind for kind in FLOATS if tile_depth(kind, kind, settings.target)}
     search = _Search(graph, home, operands)
     found: dict[int, Node] = {}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Lets contractions multiply in bf16 and sum in f32."""
+"""Lets contractions multiply in bf16 or f16, and sum in f32."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ _MOVERS = frozenset(
     )
 )
 _FEWEST_LANES = 8  # results along the lanes that are worth a kernel of dot products
-_PAIR = 2  # products that one bf16 dot product adds up
+# Products that are added up at once: by a dot product, by the least of tiles.
+_STEPS = {DType.BF16: 2, DType.F16: 8}
 
 
 def lower_precision(graph: Graph, settings: Settings) -> Graph:
-    """Where the settings ask for bf16, gives convolutions and matrix products bf16 operands,
+    """Where the settings ask for bf16 or f16, gives convolutions and matrix products such operands,
     rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
-    elements read is stored as bf16, and so is a result that waits to be added to a later one;
+    elements read is stored so, and so is a result that waits to be added to a later one;
     everything else is computed in f32 as before. Grouped convolutions, odd sums but those of an
     attention over its keys, and inputs and outputs of the model stay f32; so does the one row of a
-    product with constant weights, which takes the time of reading these.
+    product with constant weights, which takes the time of reading these. In f16 only products with
+    constant weights are taken, whose sums are of multiples of eight: those that tiles multiply.
 
     Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
     window of odd width gets a column of zeros.
@@ -74,12 +76,16 @@ def lower_precision(graph: Graph, settings: Settings) -> Graph:
             y: f32[2, 8] = Add(b, r_f32)
             return y
     """
-    return graph if settings.precision is Precision.F32 else _Lowering(graph).run()
+    if settings.precision is Precision.F32:
+        return graph
+    return _Lowering(graph, settings.precision.dtype).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, dtype: DType) -> None:
         self._graph = graph
+        self._dtype = dtype
+        self._step = _STEPS[dtype]
         self._rewriter = Rewriter(graph)
         self._readers = graph.consumers()
         self._producers = graph.producers()
@@ -88,8 +94,8 @@ class _Lowering:
         self._contexts = frozenset(map(id, attention_regions(graph).values()))
         self._lowered = {id(node) for node in graph.nodes if self._is_lowered(node)}
         self._homes = self._find_homes()
-        self._narrow: set[str] = set()  # values that are stored as bf16
-        self._in_bf16: dict[str, Value] = {}
+        self._narrow: set[str] = set()  # values that are stored so
+        self._made_narrow: dict[str, Value] = {}
 
     def run(self) -> Graph:
         if not self._lowered:
@@ -103,7 +109,7 @@ class _Lowering:
     # Deciding -------------------------------------------------------------------------------------
 
     def _is_lowered(self, node: Node) -> bool:
-        """Whether a node is a contraction that dot products of bf16 compute."""
+        """Whether a node is a contraction that instructions for narrow operands compute."""
         if node.op not in _CONTRACTIONS:
             return False
         x, w = node.inputs[:2]
@@ -116,7 +122,9 @@ class _Lowering:
         lanes = 1 if w.type.rank < 2 else node.outputs[0].type.shape[-1]
         if x.type.rank < 2 or is_less(lanes, _FEWEST_LANES) or node.attr("transA", 0):
             return False
-        return id(node) in self._contexts or x.type.shape[-1] % _PAIR == 0
+        if self._dtype is DType.F16 and w.name not in self._constants:
+            return False
+        return id(node) in self._contexts or x.type.shape[-1] % self._step == 0
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
         """Its padding must be zeros that lie in memory."""
@@ -126,10 +134,10 @@ class _Lowering:
             return False
         if any(node.attr("pads", (0,))) and not halo_read(node):
             return False
-        if self._is_planar(x):
+        if self._is_planar(x) and self._dtype is not DType.F16:
             dense = all(step == 1 for step in node.attr("dilations", (1,)))
             return dense and w.type.shape[-1] > 1
-        return x.type.shape[1] % _PAIR == 0
+        return x.type.shape[1] % self._step == 0
 
     def _is_planar(self, x: Value) -> bool:
         """Whether an image has too few channels to lie in blocks of them."""
@@ -145,7 +153,7 @@ class _Lowering:
         return math.prod(x.type.shape[:-1]) == 1 and not node.attr("transA", 0)
 
     def _is_narrow(self, value: Value) -> bool:
-        """Whether a value is stored as bf16: some reader wants it so, and none suffers."""
+        """Whether a value is stored narrow: some reader wants it so, and none suffers."""
         readers = self._readers.get(value.name, [])
         if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
             return False
@@ -188,14 +196,14 @@ class _Lowering:
         return homes
 
     def _wants(self, reader: Node, value: Value) -> bool:
-        """Whether a reader takes all it reads of a value as bf16."""
+        """Whether a reader takes all it reads of a value narrow."""
         return all(
-            other != value or position in self._bf16_inputs(reader)
+            other != value or position in self._narrow_inputs(reader)
             for position, other in enumerate(reader.inputs)
         )
 
-    def _bf16_inputs(self, node: Node) -> range:
-        """The inputs that a node reads as bf16."""
+    def _narrow_inputs(self, node: Node) -> range:
+        """The inputs that a node reads narrow."""
         if id(node) in self._lowered:
             return range(1, 2) if self._is_row(node) else range(2)
         moves = node.op in _MOVERS and len(node.outputs) == 1
@@ -206,20 +214,20 @@ class _Lowering:
     # Rewriting ------------------------------------------------------------------------------------
 
     def _rewrite(self, node: Node) -> None:
-        bf16, lowered = self._bf16_inputs(node), id(node) in self._lowered
+        narrow, lowered = self._narrow_inputs(node), id(node) in self._lowered
         given, attrs, outputs = node.inputs, dict(node.attrs), node.outputs
         if lowered and node.op == "Conv":
             given, attrs = self._with_even_window(node)
         inputs = tuple(
-            None if value is None else self._bf16(value) if at in bf16 else self._f32(value)
+            None if value is None else self._narrowed(value) if at in narrow else self._f32(value)
             for at, value in enumerate(given)
         )
         if lowered:
             attrs["accumulator"] = DType.F32.value
-        elif bf16:
+        elif narrow:
             (y,) = outputs
-            self._in_bf16[y.name] = self._like(y, DType.BF16)
-            outputs = (self._in_bf16[y.name],)
+            self._made_narrow[y.name] = self._like(y, self._dtype)
+            outputs = (self._made_narrow[y.name],)
         made = Node(node.op, inputs, outputs, attributes(**attrs), node.regions, node.origin)
         self._rewriter.emit(made)
 
@@ -231,7 +239,7 @@ class _Lowering:
         assert w is not None
         height, width = w.type.static_shape[2:]
         attrs = dict(node.attrs)
-        if not self._is_planar(x) or width % _PAIR == 0:
+        if not self._is_planar(x) or width % self._step == 0:
             return node.inputs, attrs
         data = self._rewriter.data(w)
         assert data is not None
@@ -244,17 +252,17 @@ class _Lowering:
         weights = self._rewriter.constant(wider, f"{w.name}_wider")
         return (x, weights, *bias), {**window.explicit(attrs)}
 
-    def _bf16(self, value: Value) -> Value:
-        """A value as bf16, converted once for all its readers."""
-        if value.name not in self._in_bf16:
-            self._in_bf16[value.name] = self._cast(value, DType.BF16)
-        return self._in_bf16[value.name]
+    def _narrowed(self, value: Value) -> Value:
+        """A value as operands are, converted once for all its readers."""
+        if value.name not in self._made_narrow:
+            self._made_narrow[value.name] = self._cast(value, self._dtype)
+        return self._made_narrow[value.name]
 
     def _f32(self, value: Value) -> Value:
-        """A value as it was; what is stored as bf16 is converted by each reader for itself."""
+        """A value as it was; what is stored narrow is converted by each reader for itself."""
         if value.name not in self._narrow:
             return value
-        return self._cast(self._bf16(value), DType.F32, value.name)
+        return self._cast(self._narrowed(value), DType.F32, value.name)
 
     def _cast(self, value: Value, dtype: DType, hint: str = "") -> Value:
         made = self._like(value, dtype, hint)

@@ -197,9 +197,10 @@ class Backend(Protocol):
         """How its machines look bytes up in tables, the best first."""
         return ()
 
-    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
-        """Whether the target multiplies whole tiles of such operands, in registers of their own."""
-        return False
+    def tile_depth(self, left: DType, right: DType, target: Target) -> int:
+        """How many neighbours of a row the target's best product of whole tiles of such operands
+        reduces; 0 where it has none."""
+        return 0
 
     def tile_rate(
         self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int

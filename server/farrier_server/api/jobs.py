@@ -82,8 +82,9 @@ class Options(BaseModel):
     verify: bool = Field(
         default=True, strict=True, description="compare outputs with the reference's"
     )
-    precision: Literal["f32", "bf16"] = Field(
-        default="f32", description="what contractions multiply in; their sums are f32"
+    precision: Literal["f32", "bf16", "f16"] = Field(
+        default="f32",
+        description="what contractions multiply in; sums are f32, in f16 those beyond 32 products",
     )
 
     def compile_options(self) -> CompileOptions:

@@ -12,7 +12,7 @@ DISTRIBUTION = "farrier"
 # An artifact is made for its target.
 LIMITS: dict[str, Any] = {level: {} for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
 
-PRECISIONS = ("f32", "bf16")
+PRECISIONS = ("f32", "bf16", "f16")
 
 Arrays = dict[str, npt.NDArray[Any]]
 

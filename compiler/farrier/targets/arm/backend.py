@@ -98,7 +98,11 @@ class ArmBackend(CpuBackend):
 
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
-        return {"f32": frozenset(), "bf16": frozenset({"bf16"})}
+        return {
+            "f32": frozenset(),
+            "bf16": frozenset({"bf16"}),
+            "f16": frozenset({"asimdhp"}),
+        }
 
     @property
     def dots(self) -> Sequence[Dot]:
@@ -112,10 +116,10 @@ class ArmBackend(CpuBackend):
 
         return INTRINSICS
 
-    def tile_unit(self, target: Target) -> TileUnit:
-        from farrier.targets.arm.tile_unit import tile_unit
+    def tile_units(self, target: Target) -> Sequence[TileUnit]:
+        from farrier.targets.arm.tile_unit import tile_units
 
-        return tile_unit(target)
+        return tile_units(target)
 
     @property
     def page_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from farrier.intrinsics.declare import RowRegisters, Writer
 from farrier.intrinsics.dot import Dot, EmitDot
@@ -112,7 +112,10 @@ def _store_rows(
         writer.put(f"store i64 {part}, ptr {at}, align 4")
 
 
-def _tile_product(
+_MATRIX = RowRegisters(_PAIR, _load_rows, _store_rows)
+
+
+def _matrix_product(
     left: DType, right: DType, total: DType, instruction: str, operands: str, feature: str
 ) -> TileProduct:
     """One instruction for 2 × 2 totals of 32 bits and rows of 8 bytes, whose LLVM type is
@@ -147,15 +150,106 @@ def _tile_product(
         depths=(2 * neighbours, neighbours),
         group=neighbours,
         features=frozenset({feature}),
-        registers=RowRegisters(_PAIR, _load_rows, _store_rows),
+        registers=lambda rows: _MATRIX,
         zero=lambda writer, rows: "zeroinitializer",
         product=emit,
     )
 
 
-TILE_PRODUCTS = (
-    _tile_product(DType.U8, DType.I8, DType.I32, "usmmla", "<16 x i8>", "i8mm"),
-    _tile_product(DType.I8, DType.I8, DType.I32, "smmla", "<16 x i8>", "i8mm"),
-    _tile_product(DType.BF16, DType.BF16, DType.F32, "bfmmla", "<8 x bfloat>", "bf16"),
+MATRIX_PRODUCTS = (
+    _matrix_product(DType.U8, DType.I8, DType.I32, "usmmla", "<16 x i8>", "i8mm"),
+    _matrix_product(DType.I8, DType.I8, DType.I32, "smmla", "<16 x i8>", "i8mm"),
+    _matrix_product(DType.BF16, DType.BF16, DType.F32, "bfmmla", "<8 x bfloat>", "bf16"),
 )
-INTRINSICS = declared(TILE_PRODUCTS)
+
+
+REGISTER_BYTES = 16
+_HALVES = "<8 x half>"
+
+
+def _pieces(count: int) -> str:
+    return f"[{count} x {_PAIR}]"
+
+
+def _load_pieces(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> str:
+    """Rows of whole registers, one after the other."""
+    count = rows * (row_bytes // REGISTER_BYTES)
+    tile, kind = "poison", _pieces(count)
+    for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
+        loaded = writer.emit(f"load {_PAIR}, ptr {at}, align 2")
+        tile = writer.pure(f"insertvalue {kind} {tile}, {_PAIR} {loaded}, {place}")
+    return tile
+
+
+def _store_pieces(
+    writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str, value: str
+) -> None:
+    kind = _pieces(rows * (row_bytes // REGISTER_BYTES))
+    for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
+        piece = writer.pure(f"extractvalue {kind} {value}, {place}")
+        writer.put(f"store {_PAIR} {piece}, ptr {at}, align 4")
+
+
+def _places(writer: Writer, rows: int, row_bytes: int, pointer: str, pitch: str) -> Iterator[str]:
+    """The address of each register of each row."""
+    row = pointer
+    for number in range(rows):
+        if number:
+            row = writer.pure(f"getelementptr i8, ptr {row}, i64 {pitch}")
+        yield row
+        for offset in range(REGISTER_BYTES, row_bytes, REGISTER_BYTES):
+            yield writer.pure(f"getelementptr i8, ptr {row}, i64 {offset}")
+
+
+def _add_halves(writer: Writer, rows: int, depth: int, total: str, a: str, b: str) -> str:
+    """Sums of `depth` products in half precision, added to totals of f32. The sums of all rows go
+    side by side, as each waits for its last product."""
+    lanes, registers = _HALF_LANES, depth // _HALF_LANES
+
+    def halves(tile: str, count: int, place: int) -> str:
+        piece = writer.pure(f"extractvalue {_pieces(count)} {tile}, {place}")
+        return writer.pure(f"bitcast {_PAIR} {piece} to {_HALVES}")
+
+    sums: list[str] = []
+    for k in range(depth):
+        weights = halves(b, depth, k)
+        for row in range(rows):
+            points = halves(a, rows * registers, row * registers + k // lanes)
+            lane = _lanes(*(k % lanes,) * lanes)
+            point = writer.pure(f"shufflevector {_HALVES} {points}, {_HALVES} poison, {lane}")
+            if k == 0:
+                sums.append(writer.pure(f"fmul {_HALVES} {weights}, {point}"))
+            else:
+                typed = [(_HALVES, factor) for factor in (weights, point, sums[row])]
+                sums[row] = writer.call("llvm.fma.v8f16", _HALVES, *typed)
+    made, kind = "poison", _pieces(2 * rows)
+    for place in range(2 * rows):
+        row, first = place // 2, place % 2 * 4
+        part = _lanes(*range(first, first + 4))
+        short = writer.pure(f"shufflevector {_HALVES} {sums[row]}, {_HALVES} poison, {part}")
+        wide = writer.pure(f"fpext <4 x half> {short} to <4 x float>")
+        piece = writer.pure(f"extractvalue {kind} {total}, {place}")
+        before = writer.pure(f"bitcast {_PAIR} {piece} to <4 x float>")
+        added = writer.pure(f"fadd <4 x float> {before}, {wide}")
+        after = writer.pure(f"bitcast <4 x float> {added} to {_PAIR}")
+        made = writer.pure(f"insertvalue {kind} {made}, {_PAIR} {after}, {place}")
+    return made
+
+
+_HALF_LANES = 8
+HALF_PRODUCT = TileProduct(
+    family="neon_half",
+    name="neon_half_product",
+    left=DType.F16,
+    right=DType.F16,
+    total=DType.F32,
+    rows=range(2, 8),
+    lanes=_HALF_LANES,
+    depths=(32, 16, 8),
+    group=1,
+    features=frozenset({"asimdhp"}),
+    registers=lambda rows: RowRegisters(_pieces(2 * rows), _load_pieces, _store_pieces),
+    zero=lambda writer, rows: "zeroinitializer",
+    product=_add_halves,
+)
+INTRINSICS = declared((*MATRIX_PRODUCTS, HALF_PRODUCT))

@@ -1,28 +1,63 @@
-"""NEON's products of 2 × 2 tiles (FEAT_I8MM, FEAT_BF16), and their costs."""
+"""NEON's products of tiles, and their costs: of 2 × 2 totals (FEAT_I8MM, FEAT_BF16), and of half
+precision (FEAT_FP16)."""
 
 from __future__ import annotations
 
-from farrier.space.machine import Machine
+from farrier.intrinsics import TileProduct
+from farrier.space.machine import Ints, Machine
+from farrier.space.space import Floats
 from farrier.targets import Target
-from farrier.targets.arm.intrinsics import ROW_BYTES, TILE_PRODUCTS
-from farrier.targets.cpu.space.tile_unit import TileUnit
+from farrier.targets.arm.intrinsics import HALF_PRODUCT, MATRIX_PRODUCTS, REGISTER_BYTES, ROW_BYTES
+from farrier.targets.cpu.space.tile_unit import Cycles, Registers, TileUnit
+
+_PASSING = 3  # registers of operands that are used at once, and of the next
+# What adding a row of sums of half precision to totals of f32 takes, in multiply-adds: two FCVTL,
+# each of two operations on one pipe of Neoverse N1, and two FADD.
+_WIDENING = 9.0
 
 
-def tile_unit(target: Target) -> TileUnit:
-    """The vector registers of a core. It begins as many products of tiles a cycle as multiply-adds
+def tile_units(target: Target) -> tuple[TileUnit, ...]:
+    """The vector registers of a core. It begins as many matrix products a cycle as multiply-adds
     (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
     machine = Machine.of(target, 1)
+
+    def matrix(rows: Floats, row_bytes: int) -> Floats:
+        return 0 * rows + row_bytes / ROW_BYTES / machine.fma_ports
+
+    def half(rows: Floats, row_bytes: int) -> Floats:
+        depth = row_bytes / HALF_PRODUCT.left.nbytes
+        return rows * (depth + _WIDENING) / machine.fma_ports
+
+    join = 1 / ROW_BYTES / machine.fma_ports
+    return (
+        *(_unit(target, product, matrix, _of_matrices, join) for product in MATRIX_PRODUCTS),
+        _unit(target, HALF_PRODUCT, half, _of_halves, 0.0),
+    )
+
+
+def _of_matrices(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
+    return points * lanes + points * -(-row_bytes // ROW_BYTES) + _PASSING
+
+
+def _of_halves(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
+    """Totals of two registers a row, sums of one, the rows themselves."""
+    return rows * (2 * points * lanes + 1 + points * (row_bytes // REGISTER_BYTES)) + _PASSING - 1
+
+
+def _unit(
+    target: Target, product: TileProduct, cycles: Cycles, taken: Registers, join: float
+) -> TileUnit:
+    machine = Machine.of(target, 1)
     return TileUnit(
-        products=TILE_PRODUCTS,
+        product=product,
         registers=target.registers,
-        row_bytes=ROW_BYTES,
+        taken=taken,
         sides=(1, 2, 3, 4, 6),
         by_lanes=True,
-        row_cycles=0.0,
-        product_cycles=0.0,
-        depth_cycles=1 / machine.fma_ports / ROW_BYTES,
+        cycles=cycles,
         load_cycles=1 / machine.load_ports,
-        join_cycles=1 / machine.fma_ports / ROW_BYTES,
+        load_bytes=REGISTER_BYTES,
+        join_cycles=join,
         l2_bytes=machine.l2_bandwidth,
         store_cycles=2.0,
         finish_cycles=1.5,

@@ -52,20 +52,23 @@ class CpuBackend(Backend):
         """The largest page that its Linux may use."""
         return 4096
 
-    def tile_unit(self, target: Target) -> TileUnit | None:
-        """What multiplies tiles in registers of its machines; None where nothing does."""
-        return None
+    def tile_units(self, target: Target) -> Sequence[TileUnit]:
+        """What multiplies tiles in registers of its machines."""
+        return ()
 
-    def multiplies_tiles(self, left: DType, right: DType, target: Target) -> bool:
-        unit = self.tile_unit(target)
-        return unit is not None and unit.product_of(left, right, target) is not None
+    def tile_depth(self, left: DType, right: DType, target: Target) -> int:
+        from farrier.targets.cpu.space.tile_unit import unit_of
+
+        unit = unit_of(left, right, target)
+        return 0 if unit is None else unit.product.depths[0]
 
     def tile_rate(
         self, left: DType, right: DType, target: Target, lanes: int, rows: int, depth: int
     ) -> float:
-        unit = self.tile_unit(target)
-        product = None if unit is None else unit.product_of(left, right, target)
-        return 0.0 if unit is None or product is None else unit.rate(product, lanes, rows, depth)
+        from farrier.targets.cpu.space.tile_unit import unit_of
+
+        unit = unit_of(left, right, target)
+        return 0.0 if unit is None else unit.rate(lanes, rows, depth)
 
     # -- running its code on this machine
 

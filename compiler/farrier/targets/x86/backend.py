@@ -128,10 +128,10 @@ class X86Backend(CpuBackend):
 
         return TABLE_LOOKUPS
 
-    def tile_unit(self, target: Target) -> TileUnit:
-        from farrier.targets.x86.tile_unit import AMX
+    def tile_units(self, target: Target) -> Sequence[TileUnit]:
+        from farrier.targets.x86.tile_unit import UNITS
 
-        return AMX
+        return UNITS
 
 
 def _microarchitecture(machine: MachineDescription) -> str:

@@ -113,7 +113,7 @@ def _tile_product(
         depths=tuple(size // left.nbytes for size in _DEPTH_BYTES),
         group=total.nbytes // right.nbytes,
         features=frozenset({"amx_tile", feature}),
-        registers=_AMX_TILES,
+        registers=lambda rows: _AMX_TILES,
         zero=_zero_rows,
         product=emit,
     )

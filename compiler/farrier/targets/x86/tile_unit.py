@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from farrier.space.machine import Ints
+from farrier.space.space import Floats
 from farrier.targets.cpu.space.tile_unit import TileUnit
 from farrier.targets.x86.intrinsics import TILE_PRODUCTS
 
-AMX = TileUnit(  # cycles on a Sapphire Rapids (docs/performance.md, "bf16")
-    products=TILE_PRODUCTS,
-    registers=8,
-    row_bytes=64,
-    sides=(1, 2, 3),
-    by_lanes=False,
-    row_cycles=1.0,
-    product_cycles=9.3,
-    depth_cycles=0.0,
-    load_cycles=0.52,
-    join_cycles=0.0,
-    l2_bytes=48.0,
-    store_cycles=16.0,
-    finish_cycles=2.0,
-    block_cycles=60.0,
+# Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
+_ROW_CYCLES = 1.0  # a product takes for a row of its tile, whole or not,
+_PRODUCT_CYCLES = 9.3  # but no less than that
+
+
+def _cycles(rows: Floats, row_bytes: int) -> Floats:
+    return np.maximum(rows * _ROW_CYCLES, _PRODUCT_CYCLES)
+
+
+def _taken(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
+    return points * lanes + points + lanes
+
+
+UNITS = tuple(
+    TileUnit(
+        product=product,
+        registers=8,
+        taken=_taken,
+        sides=(1, 2, 3),
+        by_lanes=False,
+        cycles=_cycles,
+        load_cycles=0.52,
+        load_bytes=64,
+        join_cycles=0.0,
+        l2_bytes=48.0,
+        store_cycles=16.0,
+        finish_cycles=2.0,
+        block_cycles=60.0,
+    )
+    for product in TILE_PRODUCTS
 )

@@ -6,7 +6,7 @@
         epilogue, store                  on vectors, from there
 
 Which operands there are products of, and how deep one goes, the target declares
-(`CpuBackend.tile_unit`). Of AMX a row of the left one is 64 bytes of the reduction: 32 of bf16, 64
+(`CpuBackend.tile_units`). Of AMX a row of the left one is 64 bytes of the reduction: 32 of bf16, 64
 of u8; of NEON, whose tiles are 2 × 2 totals, it is 8 bytes. The rows are those of a matrix product,
 or the points along a line of an image, as far apart as a convolution's windows; the reduction then
 also runs over the taps. Of an image in blocks of 16 channels an instruction of AMX takes 16 of
@@ -37,7 +37,6 @@ from farrier.schedule import Schedule
 from farrier.space.machine import Ints, Machine
 from farrier.space.space import Columns, Decisions, Estimate, Floats, Knob, Space
 from farrier.targets import Target
-from farrier.targets.cpu.backend import cpu_backend_of
 from farrier.targets.cpu.space import microkernel
 from farrier.targets.cpu.space.contraction import (
     Contraction,
@@ -52,10 +51,9 @@ from farrier.targets.cpu.space.dot_products import neighbours
 from farrier.targets.cpu.space.epilogue import inline_once, keep_values, operations
 from farrier.targets.cpu.space.nests import loop_extents, run_parallel
 from farrier.targets.cpu.space.operands import accumulate, by_first_use, without_halos
-from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts
+from farrier.targets.cpu.space.tile_unit import TileUnit, row_counts, unit_of
 
 RULE = RuleId("matrix_tile", version=6)
-_PASSING = 3  # registers of operands that are used at once, and of the next
 # Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
 _EXPOSED_AHEAD = 0.2
 
@@ -63,32 +61,31 @@ _EXPOSED_AHEAD = 0.2
 def space(program: TensorProgram, target: Target, threads: int) -> Space | None:
     """The space of products of rows, or of an image's windows, with constant lanes; None for any
     other program, and for a target without tiles of such operands."""
-    unit = cpu_backend_of(target).tile_unit(target)
-    if unit is None or program.dims:
+    if program.dims:
         return None
     program = by_first_use(without_halos(program))
     found = find_contraction(program)
-    product = None if found is None else _product(found, unit, target)
-    if found is None or product is None:
+    unit = None if found is None else _unit(found, target)
+    if found is None or unit is None:
         return None
     machine = Machine.of(target, threads)
-    width = max(product.lanes, machine.lanes)
-    if not _fits(found, product, width):
+    width = max(unit.product.lanes, machine.lanes)
+    if not _fits(found, unit.product, width):
         return None
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
     made = find_contraction(program)
     assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = _Kernel(program, made, unit, product, width, machine)
+    kernel = _Kernel(program, made, unit, width, machine)
     return Space.of(RULE, kernel) if kernel.rows else None
 
 
-def _product(found: Contraction, unit: TileUnit, target: Target) -> TileProduct | None:
-    """How tiles of the target multiply the operands; None where it has none for them."""
+def _unit(found: Contraction, target: Target) -> TileUnit | None:
+    """What multiplies tiles of the operands; None where the target has nothing for them."""
     operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    product = unit.product_of(*operands, target)
-    return product if product and found.stage.buffer.dtype is product.total else None
+    unit = unit_of(*operands, target)
+    return unit if unit and found.stage.buffer.dtype is unit.product.total else None
 
 
 def _fits(found: Contraction, product: TileProduct, width: int) -> bool:
@@ -131,13 +128,16 @@ class _Kernel:
     program: TensorProgram
     contraction: Contraction
     unit: TileUnit
-    product: TileProduct
     width: int  # lanes of a vector of results: one tile's, or several tiles'
     machine: Machine
 
     @functools.cached_property
     def function(self) -> Function:
         return to_loops(self.program)
+
+    @property
+    def product(self) -> TileProduct:
+        return self.unit.product
 
     @functools.cached_property
     def tiled(self) -> tuple[str, str]:
@@ -179,7 +179,7 @@ class _Kernel:
         """The totals and one step's operands are registers; blocks divide the lanes evenly."""
         high, lines, wide = columns["high"], columns["lines"], columns["wide"]
         lanes = self.width * wide
-        fits = self._registers(high * lines, wide) <= self.unit.registers
+        fits = self._registers(columns) <= self.unit.registers
         fits &= columns["rows"] * high <= self._extent(self.tiled[1])
         fits &= lines <= self._extent(self.tiled[0])
         fits &= self._lanes % lanes == 0
@@ -195,13 +195,15 @@ class _Kernel:
         """Tiles of a vector of results."""
         return self.width // self.product.lanes
 
-    def _registers(self, tiles: Ints, wide: Ints) -> Ints:
+    @property
+    def _row_bytes(self) -> int:
+        """Of a row that one product reduces."""
+        return self.depth[1] * self.product.left.nbytes
+
+    def _registers(self, columns: Columns) -> Ints:
         """Of a block's totals and of the operands of a step."""
-        wide, unit = wide * self._tiles, self.unit
-        if not unit.by_lanes:
-            return tiles * wide + tiles + wide
-        row_bytes = self.depth[1] * self.product.left.nbytes
-        return tiles * wide + tiles * -(-row_bytes // unit.row_bytes) + _PASSING
+        points, lanes = columns["high"] * columns["lines"], columns["wide"] * self._tiles
+        return self.unit.taken(columns["rows"], self._row_bytes, points, lanes)
 
     def estimate(self, columns: Columns) -> Estimate:
         machine, found, unit = self.machine, self.contraction, self.unit
@@ -213,11 +215,12 @@ class _Kernel:
         blocks = lanes / (self.width * wide) * others
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
-        row_bytes = depth * self.product.left.nbytes
+        row_bytes = self._row_bytes
         multiply = wide * self._tiles * unit.cycles(rows, row_bytes) + unit.join_cycles * row_bytes
         multiply = reduced / depth * tiles * multiply
         lane_rows = wide * self._tiles * depth / self.product.group
-        loads = reduced / depth * (tiles * rows + lane_rows) * unit.load_cycles
+        point_rows = tiles * rows * -(-row_bytes // unit.load_bytes)
+        loads = reduced / depth * (point_rows + lane_rows) * unit.load_cycles
         panel_bytes = reduced * self.width * wide * float(self.product.right.nbytes)
         point_bytes = self._point_bytes(lines, rows * high)
         near = panel_bytes + point_bytes <= 0.6 * machine.l1_bytes
@@ -249,8 +252,7 @@ class _Kernel:
             "overhead": machine.fork_join + blocks * finish / machine.hertz,
             "tiles": blocks * tiles * wide * self._tiles,
             "balance": balance,
-            "registers": self._registers(columns["high"] * columns["lines"], columns["wide"])
-            / unit.registers,
+            "registers": self._registers(columns) / unit.registers,
         }
         return Estimate(seconds + machine.fork_join, terms)
 
@@ -305,6 +307,7 @@ class _Kernel:
         rest = [at for at in range(len(load.indices)) if at not in (lane, depth, *taps)]
         step, group = self.depth[1], self.product.group
         groups = (PhysicalDim(depth, group, step // group),) if step > group else ()
+        neighbours = (PhysicalDim(depth, 1, group),) if group > 1 else ()
         layout = Layout(
             (
                 *map(PhysicalDim, rest),
@@ -313,7 +316,7 @@ class _Kernel:
                 *map(PhysicalDim, taps),
                 *groups,
                 PhysicalDim(lane, 1, panel),
-                PhysicalDim(depth, 1, group),
+                *neighbours,
             )
         )
         schedule.transform_layout(load.buffer.name, layout)
