@@ -19,9 +19,12 @@ from farrier.ir.types import DType
 from farrier.ops.window import Window, window_of
 from farrier.passes.layouts import FLOATS
 from farrier.passes.settings import Settings
+from farrier.space.machine import Machine
+from farrier.targets import Target
 
 Home: TypeAlias = Callable[[Node], Node | None]
 
+_BYTES = frozenset((DType.U8, DType.I8))
 _MAX_NODES = 8  # of one convolution and its epilogue, that may join the next one's kernel
 _GROWTH = 3  # times the image that it is made of, from which on an expanded image saves its way
 _MAX_AGAIN = 0.3  # of the expanded lines, that threads may compute for each of them
@@ -34,11 +37,10 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     where that pays; and goes itself into the pointwise one that reads its result, where that one is
     not taken in by another and each thread can have a strip of lines of its own. `home` gives the
     node whose epilogue an elementwise node is part of, and of any other node that node itself.
-    Where the target multiplies tiles of bf16, kernels of their own do so several times as fast,
-    which is worth the way of the image.
+    Where the target multiplies tiles of bf16 or bytes, kernels of their own do so several times as
+    fast, which is worth the way of the image.
     """
-    threads = settings.threads
-    operands = FLOATS - {kind for kind in FLOATS if tile_depth(kind, kind, settings.target)}
+    threads, operands = settings.threads, _operands(settings.target)
     search = _Search(graph, home, operands)
     found: dict[int, Node] = {}
     for node in graph.nodes:
@@ -55,6 +57,14 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
             }
             found |= {id(member): node for member in filtering}
     return found
+
+
+def _operands(target: Target) -> frozenset[DType]:
+    """What the images of such convolutions consist of: floats, and bytes where the image between
+    them may lie in blocks of as many as a vector has totals; nothing that tiles multiply."""
+    kinds = FLOATS if Machine.of(target, 1).by_lane else FLOATS | _BYTES
+    weights = {kind: DType.I8 if kind in _BYTES else kind for kind in kinds}
+    return frozenset(kind for kind in kinds if not tile_depth(kind, weights[kind], target))
 
 
 class _Search:
@@ -125,14 +135,13 @@ class _Search:
         return alone and not any((*window.before, *window.after))
 
     def _is_convolution(self, node: Node) -> bool:
-        """Whether a node convolves an image by known weights into one of f32 in blocks."""
+        """Whether a node convolves an image by known weights into one of sums in blocks."""
         if node.op != "Conv" or node.inputs[0] is None or node.inputs[1] is None:
             return False
         x, w = node.inputs[0].type, node.inputs[1]
         y = node.outputs[0]
-        known = (
-            w.name in self._constants and x.dtype in self._operands and y.type.dtype is DType.F32
-        )
+        sums = DType.F32 if w.type.dtype.is_float else DType.I32
+        known = w.name in self._constants and x.dtype in self._operands and y.type.dtype is sums
         return known and x.rank == 4 and _is_blocked(y)
 
 

@@ -66,6 +66,7 @@ _TILES = 6  # of each kind, that a space holds
 _ROOM = 0.7  # of the second-level cache, for what a strip keeps
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
 _SOURCE = "source"  # the first image within its padding, where that has no halo
+_SUMS = (DType.F32, DType.I32)
 _TIMES = ("compute", "latency", "load", "l2", "memory")
 
 
@@ -110,7 +111,7 @@ def _convolves(found: Contraction) -> bool:
     """Whether a sum is a convolution of an image by known weights, into one in blocks."""
     stage, load = found.stage, found.vector_load
     image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
-    if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype is not DType.F32:
+    if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype not in _SUMS:
         return False
     grouped = not found.depthwise and group_size(found.broadcast_load, found.lane) > 0
     return load.buffer.scope is MemoryScope.CONSTANT and not grouped
@@ -262,7 +263,8 @@ class _Kernel:
         strips, panels = batch * rows / lines, np.ceil(channels / panel)
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
         again = read * strips / (batch * typical(self.expand.stage.axes[2].extent))
-        expanded = 4.0 * read * typical(self.padded.axes[3].extent) * panel
+        expanded = read * typical(self.padded.axes[3].extent) * panel
+        expanded = expanded * float(self.padded.buffer.dtype.nbytes)
         size = 0 if self.project is None else self.project.broadcast_load.buffer.dtype.nbytes
         filtered = lines * width * channels * size
         room = _ROOM * machine.l2_bytes
