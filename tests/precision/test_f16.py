@@ -13,6 +13,7 @@ from farrier.ops import run_graph
 from farrier.ops.verify import verify
 from farrier.options.precision import Precision
 from farrier.passes import optimize
+from farrier.passes.channel_blocks import channel_block
 from farrier.passes.lower_precision import lower_precision
 from farrier.passes.settings import Settings
 from farrier.targets import parse_target
@@ -84,3 +85,13 @@ def test_a_model_for_a_board():
     (found,) = run_graph_emulated(graph, inputs, SETTINGS, "neoverse-n1").values()
     error = np.abs(found - expected).max() / np.ptp(expected)
     assert 1e-6 < error < 2e-3
+
+
+def test_images_of_floats_keep_their_blocks():
+    """Four channels, a vector of totals, where nothing multiplies halves; 16 where tiles do."""
+    graph, _ = net(np.random.default_rng(2))
+    plain = dataclasses.replace(SETTINGS, precision=Precision.F32)
+    assert [channel_block(lower_precision(graph, s), s.target) for s in (plain, SETTINGS)] == [
+        4,
+        16,
+    ]

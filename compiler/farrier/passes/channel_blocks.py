@@ -40,5 +40,5 @@ def _block(node: Node, target: Target) -> int:
     operands = x.type.dtype, w.type.dtype
     if (dot := dot_of(*operands, node.outputs[0].type.dtype, target)) is not None:
         return block_for(dot, target)
-    by_lane = Machine.of(target, 1).by_lane
-    return math.gcd(tile_depth(*operands, target), NARROW_BLOCK) if by_lane else 0
+    depth = tile_depth(*operands, target)
+    return math.gcd(depth, NARROW_BLOCK) if depth and Machine.of(target, 1).by_lane else 0

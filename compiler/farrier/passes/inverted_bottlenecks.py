@@ -19,7 +19,6 @@ from farrier.ir.types import DType
 from farrier.ops.window import Window, window_of
 from farrier.passes.layouts import FLOATS
 from farrier.passes.settings import Settings
-from farrier.space.machine import Machine
 from farrier.targets import Target
 
 Home: TypeAlias = Callable[[Node], Node | None]
@@ -41,7 +40,7 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     fast, which is worth the way of the image.
     """
     threads, operands = settings.threads, _operands(settings.target)
-    search = _Search(graph, home, operands)
+    search = _Search(graph, home, operands, settings.target.lanes)
     found: dict[int, Node] = {}
     for node in graph.nodes:
         expansion = search.before(node) if search.is_depthwise(node) else []
@@ -60,17 +59,17 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
 
 
 def _operands(target: Target) -> frozenset[DType]:
-    """What the images of such convolutions consist of: floats, and bytes where the image between
-    them may lie in blocks of as many as a vector has totals; nothing that tiles multiply."""
-    kinds = FLOATS if Machine.of(target, 1).by_lane else FLOATS | _BYTES
-    weights = {kind: DType.I8 if kind in _BYTES else kind for kind in kinds}
-    return frozenset(kind for kind in kinds if not tile_depth(kind, weights[kind], target))
+    """What the images of such convolutions consist of: floats and bytes; nothing that tiles
+    multiply."""
+    weights = {kind: DType.I8 if kind in _BYTES else kind for kind in FLOATS | _BYTES}
+    return frozenset(kind for kind in weights if not tile_depth(kind, weights[kind], target))
 
 
 class _Search:
-    def __init__(self, graph: Graph, home: Home, operands: frozenset[DType]) -> None:
+    def __init__(self, graph: Graph, home: Home, operands: frozenset[DType], lanes: int) -> None:
         self._home = home
         self._operands = operands
+        self._lanes = lanes
         self._producers = graph.producers()
         self._readers = graph.consumers()
         self._constants = {constant.value.name for constant in graph.constants}
@@ -114,7 +113,7 @@ class _Search:
         reaches = all(k >= s for k, s in zip(window.kernel, window.strides, strict=True))
         alone = group > 1 and group == x.type.shape[1] == y.type.shape[1]
         known = reaches and set(window.dilations) == {1} and _has_known_padding(window, x, y)
-        return alone and known and _is_blocked(x)
+        return alone and known and self._is_blocked(x)
 
     def expands(self, node: Node) -> bool:
         """Whether a node makes an image of more channels: of each point by itself, or of windows
@@ -124,7 +123,7 @@ class _Search:
         if not self._is_convolution(node) or node.attr("group", 1) != 1:
             return False
         x, _ = _images(node)
-        return not _is_blocked(x) and x.type.dtype is DType.F32
+        return not self._is_blocked(x) and x.type.dtype is DType.F32
 
     def is_pointwise(self, node: Node) -> bool:
         """Whether a node combines the channels of each point by itself."""
@@ -142,7 +141,13 @@ class _Search:
         y = node.outputs[0]
         sums = DType.F32 if w.type.dtype.is_float else DType.I32
         known = w.name in self._constants and x.dtype in self._operands and y.type.dtype is sums
-        return known and x.rank == 4 and _is_blocked(y)
+        return known and x.rank == 4 and self._is_blocked(y)
+
+    def _is_blocked(self, value: Value) -> bool:
+        """Whether the channels of an image [n, c, h, w] lie in blocks, each a vector of totals."""
+        layout = value.type.layout
+        inner = None if layout is None else layout.dims[-1]
+        return inner is not None and (inner.axis, inner.mod) == (1, self._lanes)
 
 
 def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
@@ -193,9 +198,3 @@ def _has_known_padding(window: Window, x: Value, y: Value) -> bool:
         )
     )
     return all(isinstance(after, int) for after in (*window.before, *last))
-
-
-def _is_blocked(value: Value) -> bool:
-    """Whether the channels of an image [n, c, h, w] lie in blocks."""
-    layout = value.type.layout
-    return layout is not None and layout.dims[-1].axis == 1 and layout.dims[-1].mod > 0
