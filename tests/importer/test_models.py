@@ -18,6 +18,7 @@ from farrier.ops import run_graph
 SMALL = {
     "resnet18": {"size": 64, "width": 16, "classes": 11},
     "resnet50": {"size": 64, "width": 16, "classes": 11},
+    "resnext50": {"size": 64, "width": 16, "groups": 8, "classes": 11},
     "mobilenet_v2": {"size": 64},
     "bert_base": {"layers": 2, "width": 48, "heads": 4, "tokens": 13, "vocabulary": 97},
     "vit_b16": {"size": 48, "layers": 2, "width": 48, "heads": 4, "classes": 11},

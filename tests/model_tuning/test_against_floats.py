@@ -20,9 +20,10 @@ _VNNI = "i7-12700"
 class _Model:
     """QDQ convolutions one after the other, as quantizers write them."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels=64) -> None:
+        self.channels = channels
         self.nodes, self.constants = [], []
-        self.inputs = [_floats("x", 1, 64, 28, 28)]
+        self.inputs = [_floats("x", 1, channels, 28, 28)]
         self._constant("scale", np.array(0.05, np.float32))
         self._constant("zero", np.array(128, np.uint8))
         self.last = self._pair("x")
@@ -41,7 +42,7 @@ class _Model:
         return self._node("DequantizeLinear", [made, "scale", "zero"])
 
     def convolution(self, group=1, constant=True):
-        shape = (64, 64 // group, 3, 3)
+        shape = (self.channels, self.channels // group, 3, 3)
         if constant:
             rng = np.random.default_rng(len(self.nodes))
             array = rng.integers(-127, 128, shape).astype(np.int8)
@@ -56,7 +57,7 @@ class _Model:
 
     def file(self, quantized=True):
         nodes = self.nodes if quantized else [helper.make_node("Relu", ["x"], ["y"])]
-        output = _floats(self.last if quantized else "y", 1, 64, 28, 28)
+        output = _floats(self.last if quantized else "y", 1, self.channels, 28, 28)
         graph = helper.make_graph(nodes, "g", self.inputs, [output], self.constants)
         opsets = [helper.make_opsetid("", 17)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
@@ -86,11 +87,14 @@ def test_a_machine_without_dot_products_is_named():
 
 
 @pytest.mark.parametrize(
-    ("how", "why"),
-    [({"group": 2}, "a convolution in groups"), ({"constant": False}, "weights are not constant")],
+    ("channels", "how", "why"),
+    [
+        (66, {"group": 2}, "a convolution in groups"),  # of 33 channels, which fill no fours
+        (64, {"constant": False}, "weights are not constant"),
+    ],
 )
-def test_products_that_stay_floats_are_named(how, why):
-    model = _Model().convolution(**how).convolution(**how)
+def test_products_that_stay_floats_are_named(channels, how, why):
+    model = _Model(channels).convolution(**how).convolution(**how)
     (message,) = _told(model.file(), _VNNI)
     assert "100% of its multiply-adds are of floats, such as those of 'Conv_" in message
     assert why in message
