@@ -28,8 +28,7 @@ class CompileOptions:
     the analytic ranking decides.
     `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
     max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
-    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16,
-    4e-3 in f16.
+    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16, 4e-3 in f16.
     """
 
     target: str = "host"

@@ -3,6 +3,8 @@ precision (FEAT_FP16)."""
 
 from __future__ import annotations
 
+import functools
+
 from farrier.intrinsics import TileProduct
 from farrier.space.machine import Ints, Machine
 from farrier.space.space import Floats
@@ -16,6 +18,7 @@ _PASSING = 3  # registers of operands that are used at once, and of the next
 _WIDENING = 9.0
 
 
+@functools.cache
 def tile_units(target: Target) -> tuple[TileUnit, ...]:
     """The vector registers of a core. It begins as many matrix products a cycle as multiply-adds
     (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
@@ -30,8 +33,8 @@ def tile_units(target: Target) -> tuple[TileUnit, ...]:
 
     join = 1 / ROW_BYTES / machine.fma_ports
     return (
-        *(_unit(target, product, matrix, _of_matrices, join) for product in MATRIX_PRODUCTS),
-        _unit(target, HALF_PRODUCT, half, _of_halves, 0.0),
+        *(_unit(machine, product, matrix, _of_matrices, join) for product in MATRIX_PRODUCTS),
+        _unit(machine, HALF_PRODUCT, half, _of_halves, 0.0),
     )
 
 
@@ -45,12 +48,11 @@ def _of_halves(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
 
 
 def _unit(
-    target: Target, product: TileProduct, cycles: Cycles, taken: Registers, join: float
+    machine: Machine, product: TileProduct, cycles: Cycles, taken: Registers, join: float
 ) -> TileUnit:
-    machine = Machine.of(target, 1)
     return TileUnit(
         product=product,
-        registers=target.registers,
+        registers=machine.registers,
         taken=taken,
         sides=(1, 2, 3, 4, 6),
         by_lanes=True,
