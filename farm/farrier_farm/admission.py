@@ -90,6 +90,13 @@ class Admission:
         """Whether `require` finds a device. It takes one script, however many devices there are."""
         return self._devices.is_there(place.device_class, place.device)
 
+    def serving(self, place: Place) -> int:
+        """How many devices of the place are connected and get work. It takes one command, however
+        many there are."""
+        if place.device:
+            return int(self.is_served(place))
+        return self._devices.serving(place.device_class)
+
     def place_with(self, place: Place, engine: str, preferred: str = "") -> Place:
         """A device of the place that another engine can be raced on: the preferred one where it is
         among them. Raises NoDeviceError, which says what to install. It takes one script, however

@@ -58,6 +58,11 @@ class FarmRunner:
         """The id of the job that it measures for; "" where it measures for none."""
         return "" if self._job is None else self._job.item
 
+    @property
+    def devices(self) -> int | None:
+        """How many of its place are connected and get work. It takes one command."""
+        return self._admission.serving(self._place)
+
     def measure(
         self,
         request: MeasureRequest,

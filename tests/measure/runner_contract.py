@@ -57,11 +57,13 @@ class RunnerContract:
         """`measure(*candidates, library=…, policy=…, reference=…)`: one batch, and what every
         answer holds."""
 
-        def call(*candidates, library=None, policy=QUICK, reference=None) -> MeasureResult:
+        def call(
+            *candidates, library=None, policy=QUICK, reference=None, cancelled=None
+        ) -> MeasureResult:
             library = blobs.put(linked_kernels()) if library is None else library
             request = MeasureRequest(library, candidates, policy, reference)
             begin = time.monotonic()
-            result = runner.measure(request, blobs)
+            result = runner.measure(request, blobs, cancelled)
             took = time.monotonic() - begin
             assert result.answers(request)
             assert min(result.run_s, result.transfer_s) >= 0
@@ -244,6 +246,16 @@ class RunnerContract:
         assert statuses == [Status.OK, Status.WRONG, Status.CRASHED, Status.REJECTED]
         # This device measures one batch at a time, and none counts the others' time.
         assert sum(result.run_s for result in found.values()) <= took
+
+    def test_a_batch_that_is_called_off_ends_soon(self, measure, doubling):
+        measure(doubling.candidate("right"))  # whatever takes its time to start has started
+        cancelled, patient = threading.Event(), dataclasses.replace(QUICK, timeout_s=10.0)
+        threading.Timer(0.5, cancelled.set).start()
+        begin = time.monotonic()
+        result = measure(doubling.candidate("hang"), policy=patient, cancelled=cancelled)
+        assert result.fault is DeviceFault.LOST
+        assert "called off" in result.message
+        assert time.monotonic() - begin < 8
 
     def test_large_blobs_are_carried(self, measure, blobs):
         words = bytes(range(256)) * (1 << 14)  # 4 MiB, which is more than a message or a page

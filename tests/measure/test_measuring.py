@@ -147,7 +147,7 @@ def test_every_way_to_fail_is_a_result(subject, device):
 
 def test_a_batch_of_nothing_but_failures_needs_no_device(subject, device):
     class NoDevice:
-        def measure(self, request, blobs):
+        def measure(self, request, blobs, cancelled=None):
             raise AssertionError("there is nothing to measure")
 
         def close(self):
@@ -161,7 +161,7 @@ def test_a_batch_of_nothing_but_failures_needs_no_device(subject, device):
 
 def test_a_fault_of_the_device_is_not_a_result(subject, device):
     class Drifting:
-        def measure(self, request, blobs):
+        def measure(self, request, blobs, cancelled=None):
             return MeasureResult(fault=DeviceFault.DRIFTED, message="by 40%")
 
         def close(self):

@@ -72,7 +72,7 @@ def test_a_real_one_is_told_of():
 
 
 class Hot:
-    def measure(self, request, blobs):
+    def measure(self, request, blobs, cancelled=None):
         self.celsius = getattr(self, "celsius", 80) + 1
         return MeasureResult(device="pi", hot=f"{self.celsius} °C")
 

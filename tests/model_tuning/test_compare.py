@@ -96,7 +96,7 @@ def test_calls_that_were_disturbed_at_different_times_have_fast_samples_together
 class Lost:
     """A device that is not there."""
 
-    def measure(self, request, blobs):
+    def measure(self, request, blobs, cancelled=None):
         return MeasureResult(fault=DeviceFault.LOST, message="gone")
 
     def close(self):

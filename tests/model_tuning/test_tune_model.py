@@ -114,7 +114,10 @@ class Measurer:
     def __call__(self, tasks):
         return self
 
-    def measure(self, task, space, batch):
+    capacity = 1
+    candidate_s = 0.0
+
+    def measure(self, task, space, batch, called_off=None):
         self.measured += len(batch)
         return [CandidateResult(Status.OK, (self.nanoseconds(d),) * 3) for d in batch]
 
@@ -357,7 +360,7 @@ def test_the_search_ends_when_every_kernel_has_rested():
 
 def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
     class Wrong(Measurer):
-        def measure(self, task, space, batch):
+        def measure(self, task, space, batch, called_off=None):
             return [CandidateResult(Status.WRONG, max_error=1.0) for _ in batch]
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
@@ -388,7 +391,7 @@ def test_what_won_by_luck_must_win_again_beside_what_was_there():
 @pytest.mark.parametrize("faults", [2, 3])
 def test_a_device_that_drifts_is_asked_again(faults):
     class Drifting(Measurer):
-        def measure(self, task, space, batch):
+        def measure(self, task, space, batch, called_off=None):
             self.measured += 1
             if self.measured <= faults:
                 raise DeviceFaultError(DeviceFault.DRIFTED, "by +42%")

@@ -82,3 +82,15 @@ def test_latency_counts_calls_and_replaces_predictions_by_measurements():
 
 def test_no_task_means_nothing_to_do():
     assert TaskScheduler([], [], []).next() is None
+
+
+def test_what_is_in_flight_counts_as_tried():
+    scheduler = TaskScheduler([1, 1], [1e-3, 9e-4], [1e-5, 1e-5])
+    served = []
+    for _ in range(8):
+        served.append(scheduler.next())
+        scheduler.begin(served[-1])
+    assert sorted(served) == [0] * 4 + [1] * 4
+    for index in served:
+        scheduler.end(index)
+    assert scheduler.next() == 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 import time
 
 import pytest
 from toy_space import ToyMeasurer, ToySchedule, make_space
 
-from farrier.errors import CompilerError
+from farrier.errors import CompilerError, NoDeviceError
 from farrier.progress import TrialsMeasured, Warned
 from farrier.records import Context, MemoryRecords
 from farrier.schedule_search import TuningTask, tune
@@ -105,7 +106,7 @@ def test_records_of_another_machine_are_not_used(toy_task, change):
 
 def test_a_budget_ends_the_run(toy_task):
     class Slow(ToyMeasurer):
-        def measure(self, task, space, batch):
+        def measure(self, task, space, batch, called_off=None):
             time.sleep(0.05)
             return super().measure(task, space, batch)
 
@@ -174,7 +175,7 @@ class Faulty(ToyMeasurer):
         self.calls = itertools.count()
         self.faults = faults
 
-    def measure(self, task, space, batch):
+    def measure(self, task, space, batch, called_off=None):
         if next(self.calls) in self.faults:
             raise DeviceFaultError(DeviceFault.DRIFTED, "by 40%")
         return super().measure(task, space, batch)
@@ -203,3 +204,105 @@ def test_time_goes_where_the_model_spends_it(toy_task):
     tune(tasks, "host", measurer, records, trials=128)
     counts = {key: sum(r.task == key for r in records) for key in ("heavy", "light")}
     assert counts["heavy"] > counts["light"]
+
+
+class Farm(ToyMeasurer):
+    """Several devices, each of which takes `seconds` for a candidate."""
+
+    def __init__(self, floors, devices, seconds=0.01):
+        super().__init__(floors)
+        self.capacity = 2 * devices
+        self.candidate_s = seconds
+        self.idle = threading.Semaphore(devices)
+        self.lock = threading.Lock()
+        self.under_way = self.most = 0
+
+    def measure(self, task, space, batch, called_off=None):
+        with self.idle:
+            with self.lock:
+                self.under_way += 1
+                self.most = max(self.most, self.under_way)
+            if called_off.wait(self.candidate_s * len(batch)):
+                raise DeviceFaultError(DeviceFault.LOST, "called off")
+            with self.lock:
+                self.under_way -= 1
+                return super().measure(task, space, batch)
+
+
+def test_every_device_gets_batches_and_no_candidate_is_measured_twice(toy_task):
+    records, measurer = MemoryRecords(), Farm({"t": (22, 8)}, devices=4)
+    tune([toy_task()], "host", measurer, records, trials=200)
+    assert measurer.most == 4
+    assert len(records) == len({r.decisions for r in records}) == 200
+
+
+def test_several_devices_find_what_one_finds(toy_task):
+    task, best = toy_task(), {}
+    for devices in (1, 4):
+        measurer = Farm({"t": (22, 8)}, devices, seconds=0.001)
+        _, first, *_ = tune([task], "host", measurer, MemoryRecords(), trials=160)["t"]
+        best[devices] = measurer.seconds("t", first)
+    assert best[4] <= 1.05 * best[1]
+
+
+def test_what_is_in_flight_when_time_is_up_is_called_off(toy_task):
+    measurer, records = Farm({"t": (22, 8)}, devices=2, seconds=0.0), MemoryRecords()
+    hung = threading.Event()
+
+    def hang(task, space, batch, called_off):
+        hung.set()
+        assert called_off.wait(60)
+        raise DeviceFaultError(DeviceFault.LOST, "called off")
+
+    measurer.measure = hang
+    begin = time.monotonic()
+    best = tune([toy_task()], "host", measurer, records, budget_s=0.2)
+    assert time.monotonic() - begin < 10
+    assert hung.is_set()
+    assert list(records) == []
+    assert best == {"t": [toy_task().space.default()]}
+
+
+def test_what_measuring_raises_ends_the_run_and_what_else_is_in_flight(toy_task):
+    measurer, calls = Farm({"t": (22, 8)}, devices=2), itertools.count()
+    ended = []
+
+    def fail(task, space, batch, called_off):
+        if next(calls) == 1:
+            raise NoDeviceError("no device is connected")
+        ended.append(called_off.wait(60))
+        raise DeviceFaultError(DeviceFault.LOST, "called off")
+
+    measurer.measure = fail
+    with pytest.raises(NoDeviceError, match="no device is connected"):
+        tune([toy_task()], "host", measurer, MemoryRecords(), trials=64)
+    assert ended == [True] * 3
+
+
+def test_a_slow_device_delays_its_own_batches_alone(toy_task):
+    records, slow = MemoryRecords(), threading.Event()
+    measurer, quick = Farm({"t": (22, 8)}, devices=2, seconds=0.001), Farm.measure
+
+    def measure(task, space, batch, called_off):
+        if not slow.is_set():
+            slow.set()
+            assert not called_off.wait(1.0)
+            assert len(records) >= 32
+        return quick(measurer, task, space, batch, called_off)
+
+    measurer.measure = measure
+    tune([toy_task()], "host", measurer, records, trials=64)
+    assert len(records) == 64
+
+
+def test_batches_of_a_slow_candidate_are_small(toy_task):
+    class Sized(Farm):
+        def measure(self, task, space, batch, called_off=None):
+            sizes.append(len(batch))
+            return ToyMeasurer.measure(self, task, space, batch)
+
+    sizes = []
+    measurer = Sized({"t": (22, 8)}, devices=2, seconds=2.0)
+    tune([toy_task()], "host", measurer, MemoryRecords(), trials=32)
+    assert max(sizes) == 2
+    assert sum(sizes) == 32

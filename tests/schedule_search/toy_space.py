@@ -55,7 +55,10 @@ class ToyMeasurer:
         columns = {name: np.array([value]) for name, value in decisions.items()}
         return float(valley(columns, *self.floors[task], self.scale)[0])
 
-    def measure(self, task, space, batch):
+    capacity = 1
+    candidate_s = 0.0
+
+    def measure(self, task, space, batch, called_off=None):
         results = []
         for decisions in batch:
             self.measured.append((task, dict(decisions)))

@@ -81,6 +81,7 @@ class Gateway:
         self._numbers = itertools.count(1)  # of events
         self._over = threading.Event()
         self._batches: list[threading.Thread] = []
+        self._called_off: dict[int, threading.Event] = {}  # by question, of batches under way
         self._away: DeviceAwayError | None = None
         self._tuning: Tuning | None = None
         self._noticing = threading.Lock()
@@ -97,6 +98,8 @@ class Gateway:
     def close(self) -> None:
         """The process is gone: what it waited for is called off."""
         self._over.set()
+        for called_off in list(self._called_off.values()):
+            called_off.set()
 
     def silent_s(self) -> float:
         """For how long the process has said nothing while nothing was done for it."""
@@ -106,7 +109,7 @@ class Gateway:
     def _run(self) -> None:
         with self._troubles(), contextlib.suppress(wire.ClosedError):
             self._serve()
-        self._over.set()
+        self.close()
         for batch in self._batches:
             batch.join()
         self._sock.close()
@@ -196,6 +199,9 @@ class Gateway:
                 "fail": {"code": str(), "detail": str(), "hint": str()} as problem,
             }:
                 self._answer(number, lambda: self._fail(error_from_problem(problem)))
+            case {"drop": int(number)}:
+                if number in self._called_off:  # else it is answered already
+                    self._called_off[number].set()
             case {"ask": int(number)} if self._tuning is not None:
                 self._take_of_tuning(number, message, self._tuning)
             case _:
@@ -214,6 +220,8 @@ class Gateway:
                 if len(names) > _MOST_BLOBS or not all(type(name) is str for name in names):
                     raise _malformed(message)
                 self._begin_batch(number, text, _Sent(self._sock, names), tuning.runner)
+            case {"devices": True}:
+                self._answer(number, lambda: {"devices": tuning.runner.devices})
             case _:
                 raise _malformed(message)
 
@@ -235,13 +243,18 @@ class Gateway:
             sent.close()
             raise
 
+        called_off = self._called_off[number] = threading.Event()
+
         def measure() -> dict[str, Any]:
             sent.check_room(self._farm.blobs.check_room)
-            return {"result": to_json(runner.measure(request, sent, self._over))}
+            return {"result": to_json(runner.measure(request, sent, called_off))}
 
         def work() -> None:
-            with sent, self._troubles():
-                self._answer(number, measure)
+            try:
+                with sent, self._troubles():
+                    self._answer(number, measure)
+            finally:
+                del self._called_off[number]
 
         self._batches.append(threading.Thread(target=work, daemon=True))
         self._batches[-1].start()

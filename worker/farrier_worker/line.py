@@ -13,6 +13,8 @@ is in brackets.
                        {"ask": n, "records": true}              → the same
                        {"ask": n, "measure": <request>, "blobs": [<sha256>…]} [a file each]
                                                                 → {"answer": n, "result": <result>}
+                       {"drop": n}, what the question n asks for: it is answered all the same, soon
+                       {"ask": n, "devices": true}              → {"answer": n, "devices": <number>}
                        {"ask": n, "finish": <report>} [the artifact]   → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
@@ -23,6 +25,7 @@ Lines come in parts: one with none is the last. Instead of an answer there may b
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import socket
@@ -36,6 +39,8 @@ from farrier.sdk.models import error_from_problem
 from farrier_device import wire
 
 Answer: TypeAlias = dict[str, Any]
+
+_GLANCE_S = 0.5  # between two looks at whether a question is cancelled
 
 
 class Line:
@@ -61,11 +66,21 @@ class Line:
         """Stores an event of the job."""
         self._send({"say": progress.to_dict(event)})
 
-    def ask(self, question: dict[str, Any], files: Sequence[int] = ()) -> Answer:
-        """The one answer to a question."""
-        return next(self.parts(question, files))
+    def ask(
+        self,
+        question: dict[str, Any],
+        files: Sequence[int] = (),
+        cancelled: threading.Event | None = None,
+    ) -> Answer:
+        """The one answer to a question; one to measure may be cancelled, and is answered soon."""
+        return next(self.parts(question, files, cancelled))
 
-    def parts(self, question: dict[str, Any], files: Sequence[int] = ()) -> Iterator[Answer]:
+    def parts(
+        self,
+        question: dict[str, Any],
+        files: Sequence[int] = (),
+        cancelled: threading.Event | None = None,
+    ) -> Iterator[Answer]:
         """The answers to a question that has several: who reads them knows the last."""
         number, answers = next(self._numbers), queue.SimpleQueue[Answer | None]()
         self._waiting[number] = answers
@@ -74,7 +89,7 @@ class Line:
                 raise _gone()
             self._send({"ask": number, **question}, files)
             while True:
-                answer = answers.get()
+                answer = self._answer(number, answers, cancelled)
                 if answer is None:
                     raise _gone()
                 if "error" in answer:
@@ -82,6 +97,21 @@ class Line:
                 yield answer
         finally:
             del self._waiting[number]
+
+    def _answer(
+        self,
+        number: int,
+        answers: queue.SimpleQueue[Answer | None],
+        cancelled: threading.Event | None,
+    ) -> Answer | None:
+        """The next answer to a question, None where the supervisor is gone."""
+        while cancelled is not None:
+            with contextlib.suppress(queue.Empty):
+                return answers.get(timeout=_GLANCE_S)
+            if cancelled.is_set():
+                self._send({"drop": number})
+                break
+        return answers.get()
 
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
         """Ends the job with the artifact in an open file. Raises StorageError."""

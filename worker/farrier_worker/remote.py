@@ -4,7 +4,10 @@ asked for, on the farm."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +23,8 @@ from farrier_device.measurement import (
 from farrier_device.runners.files import BlobSource
 from farrier_worker.line import Line
 
+_LOOK_S = 2.0  # between two looks at how many devices there are
+
 
 class RemoteRunner:
     """Implements `farrier.measure.Runner`."""
@@ -29,19 +34,37 @@ class RemoteRunner:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._brought: set[str] = set()  # that the farm has
+        self._devices = 1
+        self._looked_at = -math.inf
 
-    def measure(self, request: MeasureRequest, blobs: BlobSource) -> MeasureResult:
+    @property
+    def devices(self) -> int | None:
+        """How many measure now, or did a moment ago."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_S:
+            self._looked_at = now
+            self._devices = int(self._line.ask({"devices": True})["devices"])
+        return self._devices
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: BlobSource,
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
         """What an earlier request brought is not sent again, but for the library, unless the farm
         has lost it."""
-        result = self._measured(request, blobs)
+        result = self._measured(request, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             withheld = self._brought & request.blobs()
             self._brought -= withheld
             if withheld:
-                return self._measured(request, blobs)
+                return self._measured(request, blobs, cancelled)
         return result
 
-    def _measured(self, request: MeasureRequest, blobs: BlobSource) -> MeasureResult:
+    def _measured(
+        self, request: MeasureRequest, blobs: BlobSource, cancelled: threading.Event | None
+    ) -> MeasureResult:
         names = sorted(request.blobs() - self._brought | {request.library})
         with contextlib.ExitStack() as opened:
             files = []
@@ -54,7 +77,8 @@ class RemoteRunner:
                         fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message
                     )
                 opened.callback(os.close, files[-1])
-            answer = self._line.ask({"measure": to_json(request), "blobs": names}, files)
+            question = {"measure": to_json(request), "blobs": names}
+            answer = self._line.ask(question, files, cancelled)
         result = result_from_json(answer["result"])
         if result.fault is None:
             self._brought |= {*names} - {request.library}

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from farrier.kernels import Helpers
-from farrier.measure.batch import BatchBuilder
+from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.runner import Blobs, Runner, measure_by
 from farrier.partition.extract import Task
 from farrier.progress.clock import Clock
 from farrier.schedule_search.trial import DeviceFaultError
 from farrier.space import Decisions, Space
 from farrier.targets import Target
-from farrier_device.measurement import CandidateResult, TimingPolicy
+from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
+
+_A_DEVICE = 2  # batches in flight: one that it measures, and one that waits for it
+_MOST = 48  # batches in flight
+_RECENT = 0.25  # weight of the newest batch in what a candidate takes
 
 
 class TaskMeasurer:
-    """Measures candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`)."""
+    """Measures candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
+
+    Batches are built one after another, each by all who compile for this process, so the first is
+    ready soon; and measured side by side, as far as the runner has devices. A runner of this
+    machine has one batch at a time in flight: what is built beside a measurement spoils it.
+    """
 
     def __init__(
         self,
@@ -35,21 +45,56 @@ class TaskMeasurer:
         self._policy = policy
         self._helpers = helpers
         self._clock = clock or Clock()
+        self._building = threading.Lock()
         self._builders: dict[str, BatchBuilder] = {}
+        self._candidate_s = 0.0
 
-    def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
+    @property
+    def capacity(self) -> int:
+        """How many batches to have in flight."""
+        devices = self._runner.devices
+        return 1 if devices is None else min(max(devices, 1) * _A_DEVICE, _MOST)
+
+    @property
+    def candidate_s(self) -> float:
+        """Seconds that a device took for a candidate of the last batches; 0.0 before the first."""
+        return self._candidate_s
+
+    def measure(
+        self,
+        task: str,
+        space: Space,
+        batch: Sequence[Decisions],
+        called_off: threading.Event | None = None,
+    ) -> list[CandidateResult]:
         """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
-        builder = self._builders.get(task)
-        if builder is None:
-            builder = BatchBuilder(
-                self._tasks[task], self._target, self._blobs, self._policy, self._helpers
-            )
-            self._builders[task] = builder
-        with self._clock.work("compile"):
-            built = builder.build(space, batch)
+        built = self._built(task, space, batch, called_off)
         if built.request is None:
             return built.results([])
-        measured = measure_by(self._clock, self._runner, built.request, self._blobs)
+        measured = measure_by(self._clock, self._runner, built.request, self._blobs, called_off)
         if measured.fault is not None:
             raise DeviceFaultError(measured.fault, measured.message)
+        self._took(measured.run_s / len(built.request.candidates))
         return built.results(measured.results)
+
+    def _built(
+        self,
+        task: str,
+        space: Space,
+        batch: Sequence[Decisions],
+        called_off: threading.Event | None,
+    ) -> Batch:
+        with self._building, self._clock.work("compile"):
+            if called_off is not None and called_off.is_set():
+                raise DeviceFaultError(DeviceFault.LOST, "the batch was called off")
+            builder = self._builders.get(task)
+            if builder is None:
+                builder = BatchBuilder(
+                    self._tasks[task], self._target, self._blobs, self._policy, self._helpers
+                )
+                self._builders[task] = builder
+            return builder.build(space, batch)
+
+    def _took(self, seconds: float) -> None:
+        before = self._candidate_s or seconds
+        self._candidate_s = before + _RECENT * (seconds - before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 
 from farrier.measure.runner import Blobs, Runner
 from farrier.progress import Event, Listener, TasksScheduled, TrialsMeasured, Warned
@@ -22,11 +23,22 @@ class NotedRunner:
         self.is_emulated = False
         self._runner = runner
         self._listener = listener
+        self._warning = threading.Lock()
         self._warned: set[tuple[str, str]] = set()
 
-    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+    @property
+    def devices(self) -> int | None:
         """As the runner's own."""
-        result = self._runner.measure(request, blobs)
+        return self._runner.devices
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: Blobs,
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
+        """As the runner's own."""
+        result = self._runner.measure(request, blobs, cancelled)
         if result.emulated:
             self.is_emulated = True
             what = "it shows what is right and not what is fast; what it measures is not kept"
@@ -45,8 +57,10 @@ class NotedRunner:
         self._listener(_without_times(event) if self.is_emulated else event)
 
     def _warn(self, device: str, what: str, more: str) -> None:
-        if (device, what) not in self._warned:
+        with self._warning:
+            is_new = (device, what) not in self._warned
             self._warned.add((device, what))
+        if is_new:
             self._listener(Warned(f"the device {device} {what}: {more}"))
 
 

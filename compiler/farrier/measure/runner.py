@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Protocol
@@ -36,16 +37,28 @@ class Blobs(Keeps, Protocol):
 
 
 class Runner(Protocol):
-    """Runs batches, one after another or as the device allows. Several threads may ask at once."""
+    """Runs batches, one after another or as the devices allow. Several threads may ask at once."""
 
-    def measure(self, request: MeasureRequest, blobs: Blobs) -> MeasureResult:
+    @property
+    def devices(self) -> int | None:
+        """How many devices measure now, each a batch at a time; None where this machine itself
+        measures, which should do nothing else meanwhile."""
+        ...
+
+    def measure(
+        self,
+        request: MeasureRequest,
+        blobs: Blobs,
+        cancelled: threading.Event | None = None,
+    ) -> MeasureResult:
         """One result a candidate in the request's order, or a fault of the device without results.
 
         It never raises for what a candidate does, nor does that touch the other candidates: one
         that fails has a message and no samples, one that is OK has samples. A library that cannot
         be loaded rejects all of them. A blob that `blobs` lacks, and a library with other bytes
-        than its name says, is the fault BROKEN, whose message names it; nothing is run. `run_s` and
-        `transfer_s` are no more than what the call takes.
+        than its name says, is the fault BROKEN, whose message names it; nothing is run. A batch
+        whose `cancelled` is set ends within seconds, as the fault LOST where it has not ended
+        before. `run_s` and `transfer_s` are no more than what the call takes.
 
         Raises FarrierError where there is nothing to measure on, or no wish to: NoDeviceError,
         StorageError, ServiceError, CancelledError.
@@ -59,12 +72,16 @@ class Runner(Protocol):
 
 
 def measure_by(
-    clock: Clock, runner: Runner, request: MeasureRequest, blobs: Blobs
+    clock: Clock,
+    runner: Runner,
+    request: MeasureRequest,
+    blobs: Blobs,
+    cancelled: threading.Event | None = None,
 ) -> MeasureResult:
     """The runner's result, and its time by the clock: what the device ran is spent on `measure`,
     what the blobs took on their way on `transfer`, the rest on `wait`, for a device above all."""
     begin = time.monotonic()
-    result = runner.measure(request, blobs)
+    result = runner.measure(request, blobs, cancelled)
     wait_s = time.monotonic() - begin - result.run_s - result.transfer_s
     spent = {"measure": result.run_s, "transfer": result.transfer_s, "wait": max(0.0, wait_s)}
     for kind, seconds in spent.items():

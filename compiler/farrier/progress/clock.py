@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +12,16 @@ _ALL = "all"
 
 
 class Clock:
-    """Runs from when it is made. The time is spent in phases, and in these on kinds of work."""
+    """Runs from when it is made. The time is spent in phases, and in these on kinds of work.
+
+    Several threads may work at once: then kinds of work add up to more than their phase."""
 
     def __init__(self, budget_s: float | None = None) -> None:
         """Without a budget there is always time left."""
         self.budget_s = budget_s
         self._begin = time.monotonic()
         self._phase = ""
+        self._adding = threading.Lock()
         self._spent: dict[str, dict[str, float]] = {}
 
     @property
@@ -48,8 +52,9 @@ class Clock:
 
     def took(self, name: str, seconds: float) -> None:
         """So long was spent on this kind of work, in the phase that runs."""
-        kinds = self._spent.setdefault(self._phase, {})
-        kinds[name] = kinds.get(name, 0.0) + seconds
+        with self._adding:
+            kinds = self._spent.setdefault(self._phase, {})
+            kinds[name] = kinds.get(name, 0.0) + seconds
 
     @property
     def phases(self) -> dict[str, float]:

@@ -23,6 +23,7 @@ class _State:
     best: float  # seconds, measured or predicted
     bound: float  # seconds that no schedule can beat
     batches: int = 0
+    in_flight: int = 0  # batches that are being measured
     measured: bool = False
     barren: int = 0  # batches in a row that brought nothing
     exhausted: bool = False
@@ -30,12 +31,13 @@ class _State:
 
     @property
     def expected(self) -> float:
-        """Seconds that the next batch should save."""
+        """Seconds that the next batch should save, beside those in flight: of what a task has to
+        give they take their part first."""
         if self.exhausted or self.barren >= PATIENCE:
             return 0.0
-        hope = OPTIMISM * (1.0 - self.bound / self.best) / (1 + self.batches)
+        hope = OPTIMISM * (1.0 - self.bound / self.best) / (1 + self.batches + self.in_flight)
         recent = self.gains[-WINDOW:]
-        trend = sum(recent) / len(recent) if recent else 0.0
+        trend = sum(recent) / len(recent) / (1 + self.in_flight) if recent else 0.0
         return self.weight * self.best * max(hope, trend)
 
 
@@ -61,12 +63,21 @@ class TaskScheduler:
         index = max(range(len(gains)), key=gains.__getitem__, default=None)
         if index is None or gains[index] <= 0:
             return None
-        if gains[index] < CONVERGED * self.latency and self._tasks[index].batches:
+        task = self._tasks[index]
+        if gains[index] < CONVERGED * self.latency and task.batches + task.in_flight:
             return None
         return index
 
+    def begin(self, index: int) -> None:
+        """A batch of the task is in flight."""
+        self._tasks[index].in_flight += 1
+
+    def end(self, index: int) -> None:
+        """A batch of the task is in flight no more, whatever became of it."""
+        self._tasks[index].in_flight -= 1
+
     def update(self, index: int, best: float) -> None:
-        """A batch of the task came back; `best` is the best measured so far (infinity: none ran).
+        """A batch of the task was measured; `best` is the best so far (infinity: none ran).
 
         The first measurement replaces the prediction, whether faster or slower.
         """

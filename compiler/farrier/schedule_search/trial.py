@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -32,10 +33,28 @@ class DeviceFaultError(Exception):
 
 
 class Measurer(Protocol):
-    """Measures candidates of a task on the device."""
+    """Measures candidates of a task, on one device or on several."""
 
-    def measure(self, task: str, space: Space, batch: Sequence[Decisions]) -> list[CandidateResult]:
+    @property
+    def capacity(self) -> int:
+        """How many batches to have in flight, those included that are being built: 1 where nothing
+        may be built while the device measures, as on this machine."""
+        ...
+
+    @property
+    def candidate_s(self) -> float:
+        """Seconds that a device takes for a candidate, as far as is known; 0.0 before the first."""
+        ...
+
+    def measure(
+        self,
+        task: str,
+        space: Space,
+        batch: Sequence[Decisions],
+        called_off: threading.Event | None = None,
+    ) -> list[CandidateResult]:
         """One result a candidate, in order; a candidate that does not build, crashes, hangs or
         answers wrong has a result that says so. A candidate listed several times is measured as
-        often, interleaved with the others. Raises DeviceFaultError."""
+        often, interleaved with the others. Several threads may ask at once. Raises
+        DeviceFaultError, soon after a batch is called off as well."""
         ...

@@ -12,14 +12,16 @@ from farrier.progress import Listener, TrialsMeasured, Warned, ignore
 from farrier.records import Context, RecordStore, TuningRecord, usable
 from farrier.records.record import pairs
 from farrier.schedule_search.evolution import EvolutionarySearch
+from farrier.schedule_search.in_flight import Finished, InFlight
 from farrier.schedule_search.scheduler import TaskScheduler
-from farrier.schedule_search.trial import DeviceFaultError, Measurer, Trial
-from farrier.space import Decisions, Space
+from farrier.schedule_search.trial import Measurer, Trial
+from farrier.space import Space
 from farrier_device.measurement import CandidateResult
 
 BATCH = 16
 SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
-FAULTS = 3  # attempts at a batch that the device could not measure
+BATCH_S = 4.0  # of a device that takes long for a candidate, a batch
+GRACE_S = 1.0  # for what is in flight when a budget is spent
 FINALISTS = 7  # of each task, beside the default
 NEAR = 0.1  # slower than the default by this may still win in a model
 
@@ -83,6 +85,7 @@ class _Run:
         self._threads = threads
         self._listener = listener
         self._model = CostModel(seed)
+        self._has_news = False  # results that the model has not learned
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
         self._defaults = [task.space.default() for task in tasks]
         predicted = [
@@ -104,34 +107,83 @@ class _Run:
             )
             for end in range(BATCH, len(search.trials) + BATCH, BATCH):
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
-        self._model.fit()
+        self._has_news = True
 
     def search(self, trials: int | None, deadline: float | None) -> None:
-        """Measures batch after batch until a limit is reached or nothing is left to gain."""
+        """Measures batches until a limit is reached or nothing is left to gain. As many are in
+        flight as the measurer has room for; what ends tells what to propose next."""
+        with InFlight(self._measurer) as flight:
+            while True:
+                while flight.batches < self._measurer.capacity:
+                    if not self._begin(flight, trials, deadline):
+                        break
+                if not flight.batches:
+                    return
+                left = None if deadline is None else deadline + GRACE_S - time.monotonic()
+                finished = flight.next(None if left is None else max(0.0, left))
+                if finished is None:
+                    return
+                self._take(finished, trials, deadline)
+
+    def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
+        """Whether there was a batch that is worth its time, and is in flight now."""
+        if self._has_news:
+            self._model.fit()
+            self._has_news = False
+        while (index := self._scheduler.next()) is not None:
+            size = self._size(flight, trials, deadline)
+            if size <= 0:
+                return False
+            search, task = self._searches[index], self._tasks[index]
+            if batch := search.propose(size):
+                self._scheduler.begin(index)
+                flight.begin(index, task.key, task.space, batch)
+                return True
+            self._scheduler.exhaust(index)
+        return False
+
+    def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
+        """Candidates of the next batch. Batches for several devices are so small that none has long
+        to wait for the last one."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         size = max(SMALLEST_BATCH, min(BATCH, share))
-        while True:
-            done = sum(len(search.trials) for search in self._searches)
-            left = size if trials is None else min(size, trials - done)
-            index = self._scheduler.next()
-            if left <= 0 or index is None or (deadline and time.monotonic() >= deadline):
-                return
-            search = self._searches[index]
-            batch = search.propose(left)
-            if not batch:
-                self._scheduler.exhaust(index)
-                continue
-            results = self._measure(index, batch)
-            if results is None:
-                self._scheduler.exhaust(index)
-                continue
-            found = [Trial(d, r) for d, r in zip(batch, results, strict=True)]
-            search.update(found)
-            for trial in found:
-                self._records.add(self._record(self._tasks[index], trial))
-            self._scheduler.update(index, _best_seconds(search))
-            self._model.fit()
-            self._report(index, found, done + len(found), trials, deadline)
+        capacity, candidate_s = self._measurer.capacity, self._measurer.candidate_s
+        if capacity > 1:
+            usual = round(BATCH_S / candidate_s) if candidate_s else SMALLEST_BATCH
+            size = min(size, max(1, usual))
+        if trials is not None:
+            left = trials - self._done - flight.candidates
+            size = min(size, left if capacity == 1 else -(-left // capacity))
+        if deadline is not None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return 0
+            if candidate_s:  # of several devices each has another batch before this one
+                size = min(size, int(left_s / candidate_s / min(capacity, 2)))
+        return size
+
+    def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
+        """Learns from a batch that has ended."""
+        index = finished.task
+        self._scheduler.end(index)
+        if finished.fault is not None:
+            self._listener(Warned(f"gave up measuring {self._tasks[index].name}: {finished.fault}"))
+            self._scheduler.exhaust(index)
+            return
+        pairs_of = zip(finished.candidates, finished.results, strict=True)
+        found = [Trial(dict(decisions), result) for decisions, result in pairs_of]
+        search = self._searches[index]
+        search.update(found)
+        for trial in found:
+            self._records.add(self._record(self._tasks[index], trial))
+        self._scheduler.update(index, _best_seconds(search))
+        self._has_news = True
+        self._report(index, found, self._done, trials, deadline)
+
+    @property
+    def _done(self) -> int:
+        """Trials of all tasks, those of earlier runs included."""
+        return sum(len(search.trials) for search in self._searches)
 
     def finalists(self) -> dict[str, list[dict[str, int]]]:
         """Each task's default and its fastest others."""
@@ -147,17 +199,6 @@ class _Run:
             if trial.decisions not in (default, *rivals):
                 rivals.append(trial.decisions)
         return [default, *rivals[:FINALISTS]]
-
-    def _measure(self, index: int, batch: Sequence[Decisions]) -> list[CandidateResult] | None:
-        """Results of a batch, or None where the device failed `FAULTS` times in a row."""
-        task = self._tasks[index]
-        for attempt in range(1, FAULTS + 1):
-            try:
-                return self._measurer.measure(task.key, task.space, batch)
-            except DeviceFaultError as fault:
-                if attempt == FAULTS:
-                    self._listener(Warned(f"gave up measuring {task.name}: {fault}"))
-        return None
 
     def _record(self, task: TuningTask, trial: Trial) -> TuningRecord:
         try:

@@ -65,6 +65,11 @@ class ChildRunner(Closing):
         self._lock = threading.Lock()
         self._closed = False
 
+    @property
+    def devices(self) -> int | None:
+        """None: it is this machine that measures."""
+        return None
+
     def sandbox_level(self) -> str:
         """The isolation that children reach here, such as "seccomp+landlock+rlimits".
 

@@ -15,7 +15,9 @@ from farrier_device.memory import aligned_buffer
 class InProcessRunner:
     """Implements `farrier.measure.Runner`."""
 
-    def measure(self, request, blobs):
+    devices = None
+
+    def measure(self, request, blobs, cancelled=None):
         begin = time.monotonic()
         program = Program(blobs.path(request.library).read_bytes())
         results = tuple(

@@ -1,0 +1,84 @@
+"""Batches of candidates in flight: each is built and measured by a thread of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Sequence
+
+from farrier.schedule_search.trial import DeviceFaultError, Measurer
+from farrier.space import Decisions, Space
+from farrier_device.closing import Closing
+from farrier_device.measurement import CandidateResult
+
+FAULTS = 3  # attempts at a batch that the device could not measure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finished:
+    """What became of a batch of the task number `task`: a result for each of its `candidates`, or
+    the `fault` of the device that nobody measured it for."""
+
+    task: int
+    candidates: Sequence[Decisions]
+    results: Sequence[CandidateResult] = ()
+    fault: DeviceFaultError | None = None
+
+
+class InFlight(Closing):
+    """The batches that were begun and not taken back. Only one thread may begin and take them;
+    what is still in flight at the end is called off."""
+
+    def __init__(self, measurer: Measurer) -> None:
+        self._measurer = measurer
+        self._called_off = threading.Event()
+        self._threads: set[threading.Thread] = set()
+        self._ended: queue.SimpleQueue[Finished | Exception] = queue.SimpleQueue()
+        self.batches = 0
+        self.candidates = 0
+
+    def begin(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
+        """Has candidates of a task measured, while the caller goes on."""
+        self.batches += 1
+        self.candidates += len(batch)
+        thread = threading.Thread(target=self._run, args=(task, key, space, batch), daemon=True)
+        self._threads = {one for one in self._threads if one.is_alive()} | {thread}
+        thread.start()
+
+    def next(self, timeout_s: float | None) -> Finished | None:
+        """The batch that ends next, None where none does in time. Raises what its measuring raised,
+        but for faults of the device."""
+        try:
+            ended = self._ended.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(ended, Exception):
+            raise ended
+        self.batches -= 1
+        self.candidates -= len(ended.candidates)
+        return ended
+
+    def close(self) -> None:
+        """Calls off what is in flight, and waits for its threads."""
+        self._called_off.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
+        try:
+            self._ended.put(self._measured(task, key, space, batch))
+        except Exception as error:  # the searching thread raises it
+            self._ended.put(error)
+
+    def _measured(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> Finished:
+        """Results of a batch, or the last fault where the device failed `FAULTS` times in a row."""
+        attempt = 1
+        while True:
+            try:
+                results = self._measurer.measure(key, space, batch, self._called_off)
+                return Finished(task, batch, results)
+            except DeviceFaultError as fault:
+                if attempt == FAULTS or self._called_off.is_set():
+                    return Finished(task, batch, fault=fault)
+                attempt += 1
